@@ -1,0 +1,44 @@
+"""Time as the whole system reads it.
+
+``now`` is Unix seconds fixed once at process start plus monotonic progress: it never jumps (DESIGN.md section 3).
+Shells own a clock; cores get ``now`` as an argument.
+"""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds, comparable within one process only."""
+        ...
+
+
+class LiveClock:
+    """Unix time at construction plus monotonic progress."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() + self._offset
+
+
+class ManualClock:
+    """A clock that a test or the simulator moves."""
+
+    __slots__ = ("_now",)
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Moves forward by ``seconds`` >= 0; raises ValueError for a negative step."""
+        if seconds < 0:
+            raise ValueError(f"time never runs backwards, got {seconds}")
+        self._now += seconds

@@ -1,0 +1,88 @@
+"""A latency histogram of plain integers: exact counts in buckets of 1/8 octave over microseconds.
+
+The index comes from ``int.bit_length`` with eight sub-buckets per power of two, so recording costs a shift and an
+addition, the relative width of a bucket is at most 1/8, and two histograms add bucket by bucket.
+"""
+
+from collections.abc import Iterable, Iterator
+
+SUB_BITS = 3
+SUB_BUCKETS = 1 << SUB_BITS
+BUCKETS = (40 - SUB_BITS) * SUB_BUCKETS
+"""Up to 2**39 us (six days); larger values count in the last bucket."""
+
+
+def bucket_index(micros: int) -> int:
+    """The bucket of a duration in microseconds; negative counts as 0."""
+    if micros < SUB_BUCKETS:
+        return micros if micros > 0 else 0
+    shift = micros.bit_length() - SUB_BITS - 1
+    index = (shift + 1) * SUB_BUCKETS + (micros >> shift) - SUB_BUCKETS
+    return index if index < BUCKETS else BUCKETS - 1
+
+
+def bucket_upper_micros(index: int) -> int:
+    """Exclusive upper bound of a bucket in microseconds."""
+    if index < SUB_BUCKETS:
+        return index + 1
+    shift, sub = divmod(index, SUB_BUCKETS)
+    return (SUB_BUCKETS + sub + 1) << (shift - 1)
+
+
+class Histogram:
+    """Counts of durations; the hot path is :meth:`record`."""
+
+    __slots__ = ("counts", "sum_micros", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * BUCKETS
+        self.total = 0
+        self.sum_micros = 0
+
+    def record(self, seconds: float) -> None:
+        micros = int(seconds * 1e6)
+        self.counts[bucket_index(micros)] += 1
+        self.total += 1
+        self.sum_micros += micros
+
+    def add(self, sparse: Iterable[tuple[int, int]]) -> None:
+        """Adds the buckets of another histogram; the sum grows by bucket upper bounds."""
+        for index, count in sparse:
+            self.counts[index] += count
+            self.total += count
+            self.sum_micros += count * bucket_upper_micros(index)
+
+    def sparse(self) -> tuple[tuple[int, int], ...]:
+        """The buckets with observations, as (index, count)."""
+        return tuple((index, count) for index, count in enumerate(self.counts) if count)
+
+    def cumulative(self, bounds_s: Iterable[float]) -> Iterator[int]:
+        """Cumulative counts at Prometheus bounds (seconds, rising), by whole buckets below each bound."""
+        index = running = 0
+        for bound in bounds_s:
+            limit = bound * 1e6
+            while index < BUCKETS and bucket_upper_micros(index) <= limit:
+                running += self.counts[index]
+                index += 1
+            yield running
+
+    def quantile(self, q: float) -> float | None:
+        """The q-quantile in seconds (0 <= q <= 1), the upper bound of its bucket; None without observations."""
+        return quantile(self.sparse(), q)
+
+    def __repr__(self) -> str:
+        return f"<Histogram {self.total} observations, p50 {self.quantile(0.5)} s, p98 {self.quantile(0.98)} s>"
+
+
+def quantile(sparse: Iterable[tuple[int, int]], q: float) -> float | None:
+    """The q-quantile of sparse buckets in seconds; None when they are empty."""
+    buckets = sorted(sparse)
+    total = sum(count for _, count in buckets)
+    if total == 0:
+        return None
+    rank, running = q * total, 0
+    for index, count in buckets:
+        running += count
+        if running >= rank:
+            return bucket_upper_micros(index) / 1e6
+    return bucket_upper_micros(buckets[-1][0]) / 1e6

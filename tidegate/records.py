@@ -1,0 +1,274 @@
+"""What crosses a process: samples up, route tables and activations down. Frozen records, JSON by ``tidegate.codec``.
+
+Samples carry *cumulative* counters since the start of their process, so that a repeated or lost sample harms
+nothing: the collector takes differences, drops repeats by ``sequence`` and treats a new ``incarnation`` as a reset.
+No clock reading crosses a process; ``uptime_s`` is the sender's own monotonic time since its start, and its
+difference between two samples is the interval they span.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tidegate.replica import ReplicaState
+
+SparseHistogram = tuple[tuple[int, int], ...]
+"""(bucket index, count) of ``tidegate.histogram``, only buckets with observations."""
+
+
+# --- queue_proxy -> autoscaler -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStartPhases:
+    """Durations of one replica's start in seconds; None: not reached yet."""
+
+    decide_s: float | None = None
+    """First waiting request seen by the control process -> decision made."""
+    schedule_s: float | None = None
+    """Decision made -> processes spawned."""
+    pull_s: float | None = None
+    """Image or model fetched; 0 where everything is local."""
+    load_s: float | None = None
+    """Spawned -> the model server's readiness probe passed."""
+    warm_s: float | None = None
+    """The warm-up request."""
+    first_response_s: float | None = None
+    """Ready -> first response byte, as the gateway saw it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSample:
+    """What one queue_proxy knows. Counters are cumulative since its start; execution only, waiting is the gateway's."""
+
+    replica: str
+    revision: str
+    group: str
+    incarnation: str
+    sequence: int
+    uptime_s: float
+    state: ReplicaState
+    limit: int
+    """Slots, in the function's concurrency unit; 0: no limit."""
+    in_flight: int
+    in_flight_inferences: int
+    queued: int
+    """Requests without a channel that wait in the queue_proxy's own FIFO."""
+    requests: int
+    """Requests that ended, whatever the status."""
+    inferences: int
+    failures: int
+    """Requests that ended with 5xx or a broken model server."""
+    cancelled: int
+    busy_s: float
+    """Time with at least one request in the model."""
+    in_flight_request_s: float
+    """Integral of requests in flight over time (F45)."""
+    in_flight_inference_s: float
+    execution_s: float
+    """Sum of execution times (sent to the model -> answer ended)."""
+    queue_s: float
+    """Sum of times in the queue_proxy's FIFO."""
+    execution: SparseHistogram = ()
+    batch: SparseHistogram = ()
+    """Inferences per request, recorded as if they were microseconds."""
+    phases: ColdStartPhases = field(default_factory=ColdStartPhases)
+
+
+# --- gateway -> autoscaler -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTraffic:
+    """Requests of one revision that one group answered, as the gateway saw them. Cumulative."""
+
+    group: str
+    requests: int
+    inferences: int
+    failures: int
+    latency: SparseHistogram = ()
+    """Head received -> last byte sent (streams: first byte), cold start included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionDemand:
+    """What one gateway worker knows of one revision. Counters are cumulative, waiting is the level now."""
+
+    function: str
+    revision: str
+    arrivals: int
+    """Requests that arrived, refused and expired ones included: this is lambda in requests."""
+    arrivals_inferences: int
+    refused: int
+    expired: int
+    cancelled: int
+    answered: int
+    failed: int
+    """Answered with 5xx."""
+    within_sla: int
+    waiting: int
+    waiting_inferences: int
+    oldest_waiting_s: float
+    waiting_request_s: float
+    """Integral of waiting requests over time; with the queue_proxies' it is KPA's concurrency."""
+    waiting_inference_s: float
+    latency: SparseHistogram = ()
+    groups: tuple[GroupTraffic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStartSeen:
+    """The first answer that one replica gave through one gateway worker."""
+
+    function: str
+    revision: str
+    replica: str
+    phases: ColdStartPhases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySample:
+    worker: str
+    incarnation: str
+    sequence: int
+    uptime_s: float
+    table_epoch: int
+    table_number: int
+    connections: int
+    demands: tuple[RevisionDemand, ...] = ()
+    cold_starts: tuple[ColdStartSeen, ...] = ()
+    """The last cold starts seen, newest last, at most 64; a reader drops the ones it knows by replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """Pushed by a gateway the moment a request waits for a revision without a ready replica; repeated while it does."""
+
+    function: str
+    revision: str
+    waiting: int
+    waiting_inferences: int
+    oldest_waiting_s: float
+
+
+# --- control -> gateway --------------------------------------------------------------------------------------------
+
+
+class Spread(StrEnum):
+    """How a replica is chosen inside a group."""
+
+    MOST_FREE = "most-free"
+    FIRST_AVAILABLE = "first-available"
+    ROUND_ROBIN = "round-robin"
+    RANDOM = "random"
+    POWER_OF_TWO = "power-of-two"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRoute:
+    """A replica that exists, ready or not: readiness comes by channel, never by table."""
+
+    id: str
+    address: str
+    """``host:port`` or ``unix:/path`` of the queue_proxy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRoute:
+    """All replicas of a revision on one accelerator kind, with its share of the traffic."""
+
+    accelerator: str
+    weight: float
+    """Fraction of the revision's inferences, 0..1; 0: no new work."""
+    mu_ips: float | None = None
+    """Service rate of the whole group; None: not yet learnt."""
+    replicas: tuple[ReplicaRoute, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionRoute:
+    id: str
+    percent: float
+    """Share of the function's requests, 0..100."""
+    unit_inferences: bool = False
+    """Slots count inferences instead of requests."""
+    limited: bool = True
+    """False: ``concurrency: 0``, no credits; weights alone decide."""
+    groups: tuple[GroupRoute, ...] = ()
+    failure: str | None = None
+    """Why it cannot be served now (start failed, unschedulable); waiting requests get 503 with this text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRoute:
+    name: str
+    models: tuple[str, ...]
+    protocol: str
+    timeout_s: float
+    latency_s: float | None
+    """The SLA's latency target, for the within-SLA counter."""
+    queue_requests: int
+    """Bound of the waiting room over all workers together."""
+    queue_bytes: int
+    max_wait_s: float
+    batch_header: str
+    bytes_per_item: float | None
+    overhead_bytes: float
+    max_batch: int
+    idempotent: bool = False
+    spread: Spread = Spread.MOST_FREE
+    revisions: tuple[RevisionRoute, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteTable:
+    """The versioned snapshot that gateways work from; ordered by (epoch, number), older ones are ignored."""
+
+    epoch: int
+    number: int
+    workers: int
+    """Gateway workers over which bounds are split."""
+    domain: str = "localhost"
+    default: str | None = None
+    """Function for requests that name none; None: 404."""
+    functions: tuple[FunctionRoute, ...] = ()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return (self.epoch, self.number)
+
+
+# --- autoscaler -> deploy, explain, replay --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a decision is what it is: a known word (``panic_enter``, ``capped_by_max``) and the numbers behind it."""
+
+    code: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDecision:
+    accelerator: str
+    replicas: int
+    share: int = 100
+    """Percent of a device per replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the autoscaler wants for one revision at one moment. ``groups`` None: hold what is there."""
+
+    function: str
+    revision: str
+    at: float
+    """``now`` of the deciding process, Unix seconds."""
+    policy: str
+    ready: int
+    desired: int | None
+    """Replicas over all groups; None: hold."""
+    groups: tuple[GroupDecision, ...] | None
+    reasons: tuple[Reason, ...]
+    observed: dict[str, float] = field(default_factory=dict)
+    """The figures decided upon, by metric name (``stable_concurrency``, ``lambda_ips``, ...)."""
