@@ -1,0 +1,50 @@
+# Every target sets itself up; `make` alone lists them. PYTHON chooses the interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-live lint format bench docs clean lock
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "This Python cannot make virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "installing into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+demo: $(STAMP) ## a real model from zero, under load, and back to zero (two minutes of load; FLAGS=--fast for a short one)
+	@$(BIN)/tidegate demo $(FLAGS)
+
+test: $(STAMP) ## the whole default suite: units, golden vectors, architecture, then real processes on loopback
+	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -m live
+
+test-live: $(STAMP) ## only the tests that start real processes
+	@$(BIN)/python -m pytest -q -m live
+
+lint: $(STAMP) ## ruff and mypy, strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(STAMP) ## let ruff put the code in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## benchmarks: ratios against peers of the same run, one JSON line per result (nginx and wrk from Debian)
+	@$(BIN)/python -m benchmarks.all
+
+docs: $(STAMP) ## write the reference pages that come from tables
+	@$(BIN)/python -m tidegate.reference docs
+
+lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache* .ruff_cache .pytest_cache .hypothesis build ./*.egg-info

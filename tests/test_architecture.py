@@ -1,0 +1,220 @@
+"""The rules of the house (docs/architecture.md), read from the imports.
+
+Each rule is one sentence; a test that fails prints it with the file and the line that break it.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A room may import these rooms (and itself). Inside `tidegate` the floors below apply as well.
+MAY_IMPORT: dict[str, set[str]] = {
+    "tidegate": set(),
+    "traffic": {"tidegate"},
+    "activator": {"tidegate", "traffic"},
+    "gateway": {"tidegate", "activator", "traffic"},
+    "queue_proxy": {"tidegate"},
+    "deploy": {"tidegate"},
+    "autoscaler": {"tidegate", "deploy"},
+    "loadgen": {"tidegate", "traffic", "activator", "deploy", "autoscaler", "queue_proxy"},
+    "control": {"tidegate", "traffic", "deploy", "autoscaler", "loadgen", "gateway", "activator", "queue_proxy"},
+}
+
+# What the autoscaler may see of deploy: the contracts, never an adapter.
+DEPLOY_FOR_AUTOSCALER = ("deploy.plan", "deploy.backend", "deploy.placement")
+
+# Floors inside tidegate/: a folder may import the ones on lower floors.
+TIDEGATE_FLOOR = {"wire": 1, "flow": 1, "aio": 2, "store": 2, "runtime": 3}
+
+IO_FILES = {"live.py", "main.py"}
+IO_FOLDERS = {
+    "aio",
+    "cli",
+    "control",
+    "store",
+    "runtime",
+    "local",
+    "kubernetes",
+    "devices",
+    "clients",
+    "traces",
+    "replay",
+    "experiments",
+    "report",
+}
+
+# Modules that a core may not import: clocks, sockets, processes, files, loops.
+IO_MODULES = {
+    "asyncio",
+    "concurrent",
+    "ctypes",
+    "fcntl",
+    "httpx",
+    "multiprocessing",
+    "os",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "uvloop",
+}
+
+# The one place where a core-looking file holds a real clock (the definition of Clock itself), and file readers of
+# the border: they turn a path into records for the command line and hold no thought about time or sockets.
+IO_EXCEPTIONS = {"tidegate/clock.py": {"time"}}
+
+# The request path stays light.
+HEAVY = {
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "grpc",
+    "pydantic",
+    "prometheus_client",
+    "numpy",
+    "scipy",
+    "typer",
+    "rich",
+    "yaml",
+    "kubernetes",
+    "kopf",
+    "redis",
+}
+LIGHT_ROOMS = ("gateway", "activator", "queue_proxy", "tidegate/wire", "tidegate/flow", "tidegate/aio")
+LIGHT_MAINS = ("queue_proxy.main", "gateway.main")
+
+BANNED_CALLS = {
+    ("os", "environ"): "The environment is read in cli/ and in the components' main.py, nowhere else.",
+    ("os", "getenv"): "The environment is read in cli/ and in the components' main.py, nowhere else.",
+    ("time", "time"): "The wall clock is read by tidegate.clock only.",
+    ("random", "random"): "Randomness is an argument: pass a random.Random.",
+    ("random", "choice"): "Randomness is an argument: pass a random.Random.",
+    ("random", "uniform"): "Randomness is an argument: pass a random.Random.",
+    ("random", "randint"): "Randomness is an argument: pass a random.Random.",
+}
+
+
+def sources() -> list[Path]:
+    return sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, dotted module) of every import, those inside functions included; for ``from a import b`` both a and a.b."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def may_do_io(path: Path) -> bool:
+    relative = path.relative_to(ROOT)
+    return relative.name in IO_FILES or bool(IO_FOLDERS.intersection(relative.parts[:-1]))
+
+
+ALL = sources()
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_rooms_import_only_the_rooms_named_for_them(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    for line, module in imports(path):
+        target = module.split(".")[0]
+        if target not in MAY_IMPORT or target == room:
+            continue
+        where = f"{name_of(path)}:{line} imports {module}"
+        assert target in MAY_IMPORT[room], f"{where}: {room}/ may import only {sorted(MAY_IMPORT[room]) or 'itself'}"
+        if room == "autoscaler" and target == "deploy":
+            assert module.startswith(DEPLOY_FOR_AUTOSCALER), (
+                f"{where}: the autoscaler sees deploy's plan, placement and backend protocol, never an adapter"
+            )
+
+
+@pytest.mark.parametrize("path", [p for p in ALL if p.is_relative_to(ROOT / "tidegate")], ids=name_of)
+def test_inside_tidegate_arrows_point_downward(path: Path) -> None:
+    parts = path.relative_to(ROOT).parts
+    own = TIDEGATE_FLOOR.get(parts[1], 0)
+    for line, module in imports(path):
+        target = module.split(".")
+        if target[0] != "tidegate" or len(target) < 2 or target[1] == parts[1]:
+            continue
+        floor = TIDEGATE_FLOOR.get(target[1], 0)
+        rule = "aio, store, runtime stand on wire and flow, those on the vocabulary; nothing points up or sideways"
+        assert floor < own or floor == own == 0, f"{name_of(path)}:{line} imports {module}: {rule}"
+
+
+@pytest.mark.parametrize("path", [p for p in ALL if not may_do_io(p)], ids=name_of)
+def test_cores_do_no_io(path: Path) -> None:
+    allowed = IO_EXCEPTIONS.get(name_of(path), set())
+    for line, module in imports(path):
+        assert module.split(".")[0] not in IO_MODULES - allowed, (
+            f"{name_of(path)}:{line} imports {module}: a core gets facts and the time as arguments; "
+            f"IO lives in live.py, main.py or a folder named for it"
+        )
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_clock_environment_and_chance_come_from_outside(path: Path) -> None:
+    relative = path.relative_to(ROOT)
+    is_border = relative.name == "main.py" or "cli" in relative.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            continue
+        rule = BANNED_CALLS.get((node.value.id, node.attr))
+        if rule is None or (is_border and node.value.id == "os"):
+            continue
+        assert name_of(path) == "tidegate/clock.py", f"{name_of(path)}:{node.lineno}: {rule}"
+
+
+@pytest.mark.parametrize("path", [p for p in ALL if name_of(p).startswith(LIGHT_ROOMS)], ids=name_of)
+def test_the_request_path_imports_nothing_heavy(path: Path) -> None:
+    for line, module in imports(path):
+        assert module.split(".")[0] not in HEAVY, (
+            f"{name_of(path)}:{line} imports {module}: the request path stays light (docs/architecture.md)"
+        )
+
+
+def reachable(start: str) -> dict[str, str]:
+    """Every module of ours and every foreign top-level module that importing ``start`` brings, with its importer."""
+    seen: dict[str, str] = {}
+    todo = [(start, "")]
+    while todo:
+        module, importer = todo.pop()
+        path = ROOT / (module.replace(".", "/") + ".py")
+        if not path.exists():
+            path = ROOT / module.replace(".", "/") / "__init__.py"
+        name = module if path.exists() else module.rsplit(".", 1)[0]
+        if not path.exists():
+            path = ROOT / (name.replace(".", "/") + ".py")
+        if not path.exists():
+            seen.setdefault(module.split(".")[0], importer)
+            continue
+        if name in seen:
+            continue
+        seen[name] = importer
+        todo += [(found, name) for _, found in imports(path)]
+    return seen
+
+
+@pytest.mark.parametrize("start", LIGHT_MAINS)
+def test_the_data_plane_processes_reach_nothing_heavy(start: str) -> None:
+    found = reachable(start)
+    for module in sorted(HEAVY & found.keys()):
+        raise AssertionError(f"{start} reaches {module} through {found[module]}: the data plane stays light")
