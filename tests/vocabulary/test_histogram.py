@@ -1,0 +1,52 @@
+"""Buckets of 1/8 octave: every duration lies in its bucket, and histograms add."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.histogram import BUCKETS, Histogram, bucket_index, bucket_upper_micros, quantile
+
+
+@given(st.integers(min_value=0, max_value=2**38))
+def test_a_duration_lies_below_its_upper_bound_and_not_in_the_bucket_before(micros: int) -> None:
+    index = bucket_index(micros)
+    assert micros < bucket_upper_micros(index)
+    assert index == 0 or micros >= bucket_upper_micros(index - 1)
+
+
+@given(st.integers(min_value=8, max_value=2**38))
+def test_buckets_are_at_most_an_eighth_wide(micros: int) -> None:
+    index = bucket_index(micros)
+    assert bucket_upper_micros(index) - bucket_upper_micros(index - 1) <= max(1, micros // 8)
+
+
+def test_nonsense_durations_count_at_the_edges() -> None:
+    assert bucket_index(-5) == 0
+    assert bucket_index(2**60) == BUCKETS - 1
+
+
+def test_quantiles_of_a_known_set() -> None:
+    histogram = Histogram()
+    for ms in range(1, 101):
+        histogram.record(ms / 1000)
+    assert histogram.quantile(0.5) == pytest.approx(0.050, rel=0.13)
+    assert histogram.quantile(0.98) == pytest.approx(0.098, rel=0.13)
+    assert Histogram().quantile(0.5) is None
+    assert quantile((), 0.5) is None
+
+
+def test_sparse_buckets_add_to_the_same_counts() -> None:
+    one, other = Histogram(), Histogram()
+    for seconds in (0.001, 0.002, 0.3):
+        one.record(seconds)
+    other.add(one.sparse())
+    other.add(one.sparse())
+    assert other.total == 6
+    assert other.sparse() == tuple((index, 2 * count) for index, count in one.sparse())
+
+
+def test_cumulative_counts_at_prometheus_bounds() -> None:
+    histogram = Histogram()
+    for seconds in (0.0005, 0.004, 0.04, 4.0):
+        histogram.record(seconds)
+    assert list(histogram.cumulative((0.001, 0.01, 0.1, 1.0, 10.0))) == [1, 2, 3, 3, 4]
