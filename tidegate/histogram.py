@@ -45,6 +45,12 @@ class Histogram:
         self.total += 1
         self.sum_micros += micros
 
+    def record_whole(self, steps: int) -> None:
+        """Records a whole number (bytes, inferences) as if it were that many microseconds, exactly."""
+        self.counts[bucket_index(steps)] += 1
+        self.total += 1
+        self.sum_micros += steps
+
     def add(self, sparse: Iterable[tuple[int, int]]) -> None:
         """Adds the buckets of another histogram; the sum grows by bucket upper bounds."""
         for index, count in sparse:

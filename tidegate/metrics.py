@@ -1,0 +1,273 @@
+"""The catalogue of metrics and their exposition as Prometheus text, rendered from plain integers.
+
+Every metric that a process of the data plane shows is one row here: name, kind, help, labels and, for histograms,
+the shared buckets. Counting happens elsewhere, in slots of the objects that count; a scrape builds one
+:class:`Exposition`, adds the present values and renders it, so that the request path pays an integer addition.
+
+Bucket bounds are edges of ``tidegate.histogram``, so the cumulative counts are exact: nothing is interpolated. For
+whole numbers (bytes, inferences) ``le`` is the largest number below the edge: the edge 18 shows as ``le="17"``.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidegate.histogram import BUCKETS, Histogram, bucket_upper_micros
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricKind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Shared bounds of a histogram: rising exclusive edges in whole steps, and what ``le`` says for each."""
+
+    edges: tuple[int, ...]
+    labels: tuple[str, ...]
+    unit: float
+    """Size of one step in the exposed unit: 1e-6 where the steps are microseconds and seconds are exposed."""
+
+
+def seconds_buckets(*edges_us: int) -> Buckets:
+    """Buckets over microseconds that are exposed in seconds."""
+    return Buckets(edges_us, tuple(f"{edge / 1e6:.6f}".rstrip("0").rstrip(".") for edge in edges_us), 1e-6)
+
+
+def whole_buckets(*edges: int) -> Buckets:
+    """Buckets over whole numbers; ``le`` includes the number before the edge."""
+    return Buckets(edges, tuple(str(edge - 1) for edge in edges), 1.0)
+
+
+DURATION = seconds_buckets(
+    *(512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536, 98304, 131072, 196608),
+    *(262144, 393216, 524288, 786432, 1048576, 1572864, 2097152, 3145728, 4194304, 8388608, 16777216, 33554432),
+    *(67108864, 134217728, 268435456),
+)
+"""About 0.5 ms to 4.5 minutes, two per octave where latencies are decided upon (2 ms to 4 s)."""
+SIZE = whole_buckets(*(1 << power for power in range(8, 31, 2)))
+"""Bytes: 255 to 256 Mi - 1, four-fold steps."""
+BATCH = whole_buckets(2, 3, 5, 9, 18, 36, 72, 144, 288, 576, 1152)
+"""Inferences per request: 1, 2, 4, 8, 17, ... so that every power of two ends a bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the catalogue."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: Buckets | None = None
+
+
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+_REVISION = ("function", "revision")
+_GROUP = ("function", "revision", "group")
+_REPLICA = ("function", "revision", "group", "replica")
+
+# --- gateway ------------------------------------------------------------------------------------------------------
+
+GATEWAY_CONNECTIONS = Metric("tidegate_gateway_connections", _G, "Open client connections.", ("worker",))
+GATEWAY_TABLE_EPOCH = Metric("tidegate_gateway_route_table_epoch", _G, "Epoch of the applied route table.", ("worker",))
+GATEWAY_TABLE_NUMBER = Metric(
+    "tidegate_gateway_route_table_number", _G, "Number of the applied route table within its epoch.", ("worker",)
+)
+GATEWAY_UNMATCHED = Metric(
+    "tidegate_gateway_unmatched_requests_total", _C, "Requests that named no deployed function.", ("worker",)
+)
+GATEWAY_ARRIVALS = Metric(
+    "tidegate_gateway_requests_total", _C, "Requests that arrived, refused and expired ones included.", _REVISION
+)
+GATEWAY_ARRIVED_INFERENCES = Metric(
+    "tidegate_gateway_inferences_total", _C, "Inferences in the requests that arrived.", _REVISION
+)
+GATEWAY_ENDED = Metric(
+    "tidegate_gateway_ended_requests_total",
+    _C,
+    "Requests that ended, by how: answered, failed, refused, expired or cancelled.",
+    (*_REVISION, "outcome"),
+)
+GATEWAY_WITHIN_SLA = Metric(
+    "tidegate_gateway_within_sla_requests_total", _C, "Answered requests within the SLA's latency target.", _REVISION
+)
+GATEWAY_WAITING = Metric("tidegate_gateway_waiting_requests", _G, "Requests in the waiting room.", _REVISION)
+GATEWAY_WAITING_INFERENCES = Metric(
+    "tidegate_gateway_waiting_inferences", _G, "Inferences in the waiting room.", _REVISION
+)
+GATEWAY_OLDEST_WAITING = Metric(
+    "tidegate_gateway_oldest_waiting_seconds", _G, "Age of the oldest waiting request.", _REVISION
+)
+GATEWAY_LATENCY = Metric(
+    "tidegate_gateway_latency_seconds",
+    _H,
+    "Head received to last byte sent (event streams: first byte), cold start included.",
+    _REVISION,
+    DURATION,
+)
+GATEWAY_GROUP_REQUESTS = Metric(
+    "tidegate_gateway_group_requests_total", _C, "Requests answered by one group of replicas.", _GROUP
+)
+GATEWAY_GROUP_INFERENCES = Metric(
+    "tidegate_gateway_group_inferences_total", _C, "Inferences answered by one group of replicas.", _GROUP
+)
+GATEWAY_GROUP_FAILURES = Metric(
+    "tidegate_gateway_group_failures_total", _C, "Requests that one group answered with 5xx or broke.", _GROUP
+)
+GATEWAY_COLD_START = Metric(
+    "tidegate_gateway_cold_start_seconds",
+    _H,
+    "Cold starts whose first answer passed through this worker, by phase.",
+    ("function", "phase"),
+    DURATION,
+)
+
+# --- queue_proxy --------------------------------------------------------------------------------------------------
+
+PROXY_STATE = Metric("tidegate_queue_proxy_state", _G, "1 for the state that the replica is in.", (*_REPLICA, "state"))
+PROXY_LIMIT = Metric("tidegate_queue_proxy_limit", _G, "Slots of the replica; 0: no limit.", _REPLICA)
+PROXY_REQUESTS = Metric(
+    "tidegate_queue_proxy_requests_total", _C, "Requests that ended, by class of status.", (*_REPLICA, "code_class")
+)
+PROXY_CANCELLED = Metric(
+    "tidegate_queue_proxy_cancelled_requests_total", _C, "Requests whose client went away.", _REPLICA
+)
+PROXY_FAILURES = Metric(
+    "tidegate_queue_proxy_failures_total", _C, "Requests that ended with 5xx or a broken model server.", _REPLICA
+)
+PROXY_IN_FLIGHT = Metric("tidegate_queue_proxy_in_flight_requests", _G, "Requests in the model server now.", _REPLICA)
+PROXY_IN_FLIGHT_INFERENCES = Metric(
+    "tidegate_queue_proxy_in_flight_inferences", _G, "Inferences in the model server now.", _REPLICA
+)
+PROXY_AVERAGE_IN_FLIGHT = Metric(
+    "tidegate_queue_proxy_average_in_flight_requests",
+    _G,
+    "Requests in flight, averaged over the last finished second.",
+    _REPLICA,
+)
+PROXY_QUEUED = Metric(
+    "tidegate_queue_proxy_queued_requests", _G, "Requests without a channel that wait for a slot.", _REPLICA
+)
+PROXY_INFERENCES = Metric("tidegate_queue_proxy_inferences_total", _C, "Inferences in requests that ended.", _REPLICA)
+PROXY_BUSY = Metric(
+    "tidegate_queue_proxy_busy_seconds_total", _C, "Time with at least one request in the model server.", _REPLICA
+)
+PROXY_IN_FLIGHT_SECONDS = Metric(
+    "tidegate_queue_proxy_in_flight_request_seconds_total", _C, "Integral of requests in flight over time.", _REPLICA
+)
+PROXY_EXECUTION = Metric(
+    "tidegate_queue_proxy_execution_seconds",
+    _H,
+    "Sent to the model server until its answer ended.",
+    _REPLICA,
+    DURATION,
+)
+PROXY_QUEUE = Metric(
+    "tidegate_queue_proxy_queue_seconds", _H, "Time in the replica's own queue before the model.", _REPLICA, DURATION
+)
+PROXY_REQUEST_BYTES = Metric("tidegate_queue_proxy_request_bytes", _H, "Content length of requests.", _REPLICA, SIZE)
+PROXY_BATCH = Metric("tidegate_queue_proxy_batch_inferences", _H, "Inferences per request.", _REPLICA, BATCH)
+PROXY_COLD_START = Metric(
+    "tidegate_queue_proxy_cold_start_seconds", _G, "Phases of this replica's start.", (*_REPLICA, "phase")
+)
+
+PROCESS_UPTIME = Metric(
+    "tidegate_process_uptime_seconds", _G, "Monotonic time since the process started.", ("process",)
+)
+PROCESS_MEMORY = Metric("tidegate_process_resident_bytes", _G, "Resident memory of the process.", ("process",))
+
+CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""Every row above, in the order of this file."""
+
+
+def escape_label(value: str) -> str:
+    """A label value as the text format wants it."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def escape_help(text: str) -> str:
+    """A help line as the text format wants it."""
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def number(value: float) -> str:
+    """An integer without a point, anything else as the shortest text that reads back the same."""
+    if isinstance(value, int):
+        return str(value)
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+class Exposition:
+    """One scrape: values added in any order come out grouped by metric, in the order of first use."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: dict[Metric, list[str]] = {}
+
+    def add(self, metric: Metric, labels: Sequence[str], value: float) -> None:
+        """One sample of a counter or gauge; ``labels`` are the values, in the row's order."""
+        self._lines(metric).append(f"{metric.name}{_label_text(metric, labels)} {number(value)}\n")
+
+    def add_histogram(self, metric: Metric, labels: Sequence[str], histogram: Histogram) -> None:
+        """The buckets, sum and count of one histogram."""
+        buckets = metric.buckets
+        if buckets is None:
+            raise ValueError(f"{metric.name} has no buckets")
+        lines = self._lines(metric)
+        inner = _label_text(metric, labels)[:-1]
+        prefix = f"{metric.name}_bucket{inner}," if inner else f"{metric.name}_bucket{{"
+        for label, count in zip(buckets.labels, cumulative(histogram, buckets.edges), strict=True):
+            lines.append(f'{prefix}le="{label}"}} {count}\n')
+        lines.append(f'{prefix}le="+Inf"}} {histogram.total}\n')
+        closing = f"{inner}}}" if inner else ""
+        total = histogram.sum_micros * buckets.unit if buckets.unit != 1.0 else histogram.sum_micros
+        lines.append(f"{metric.name}_sum{closing} {number(total)}\n")
+        lines.append(f"{metric.name}_count{closing} {histogram.total}\n")
+
+    def render(self) -> bytes:
+        """The whole text."""
+        parts: list[str] = []
+        for metric, lines in self._samples.items():
+            parts.append(f"# HELP {metric.name} {escape_help(metric.help)}\n# TYPE {metric.name} {metric.kind.value}\n")
+            parts.extend(lines)
+        return "".join(parts).encode()
+
+    def _lines(self, metric: Metric) -> list[str]:
+        lines = self._samples.get(metric)
+        if lines is None:
+            lines = self._samples[metric] = []
+        return lines
+
+
+def cumulative(histogram: Histogram, edges: Sequence[int]) -> list[int]:
+    """Observations below each edge (rising, in the histogram's whole steps), by whole buckets."""
+    counts = histogram.counts
+    index = running = 0
+    found: list[int] = []
+    for edge in edges:
+        while index < BUCKETS and bucket_upper_micros(index) <= edge:
+            running += counts[index]
+            index += 1
+        found.append(running)
+    return found
+
+
+def _label_text(metric: Metric, values: Sequence[str]) -> str:
+    """``{name="value",...}``, or nothing for a metric without labels."""
+    if len(values) != len(metric.labels):
+        raise ValueError(f"{metric.name} has the labels {metric.labels}, got {len(values)} values")
+    if not values:
+        return ""
+    pairs = ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(metric.labels, values, strict=True))
+    return f"{{{pairs}}}"
