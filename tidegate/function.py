@@ -8,9 +8,6 @@ revisions. Durations are in seconds (``_s``), sizes in bytes, rates in inference
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-
-EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Protocol(StrEnum):
@@ -77,7 +74,7 @@ class Scaling:
     """Which policy decides, with which parameters, inside which bounds."""
 
     policy: str = "kpa"
-    parameters: Mapping[str, str] = EMPTY
+    parameters: Mapping[str, str] = field(default_factory=dict)
     min_scale: int = 0
     max_scale: int = 0
     """0: no limit but the accelerators'."""
@@ -191,8 +188,8 @@ class Function:
     task_class: TaskClass = TaskClass.LATENCY_CRITICAL
     user_metrics: bool = False
     volume_mounts: str = ""
-    env: Mapping[str, str] = EMPTY
-    secrets: Mapping[str, str] = EMPTY
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
     """Environment name to absolute path of the file that holds the value."""
     workdir: str = "."
     """Absolute once parsed: the folder in which the model server runs."""
