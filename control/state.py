@@ -1,0 +1,215 @@
+"""The state directory: everything a deployment keeps on disk, readable by its owner only.
+
+::
+
+    control.lock   held (flock) by the running control process; says who it is and where it listens
+    epoch          number of the last control process; each start takes the next one
+    token          the API's token          link-token   the deployment's own token
+    state.db       functions and revisions  routes.json  the last route table
+    processes/     one record per process   run/         sockets
+    logs/          output of processes      decisions/   the autoscaler's decision logs
+    cold-starts.jsonl   the last cold starts, newest last
+
+The lock is the kernel's: it ends with its process, however that dies, and children do not inherit it.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from tidegate.errors import TidegateError
+
+SOCKET_PATH_LIMIT: Final = 100
+"""Bytes of a unix socket path that work everywhere (Linux has 107, others less)."""
+SOCKET_NAME_ROOM: Final = 40
+"""Bytes kept for the longest name in ``run/``."""
+
+
+class StateError(TidegateError):
+    """The state directory cannot be used; the message says why and what to do."""
+
+
+class StateLockedError(StateError):
+    """Another control process holds the directory."""
+
+    def __init__(self, directory: Path, holder: "Holder | None") -> None:
+        self.holder = holder
+        who = "another process" if holder is None else f"process {holder.pid}, since {holder.since}"
+        super().__init__(f"{directory} is in use by {who}; stop it with `tidegate down --state {directory}`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds the lock: written into the lock file for people and for the command line."""
+
+    pid: int
+    since: str
+    """Local time with its offset, for people."""
+    epoch: int
+    api: str | None = None
+    """``http://127.0.0.1:8081``; None while it starts."""
+    gateway: str | None = None
+
+
+def default_directory(environ: Mapping[str, str]) -> Path:
+    """``$XDG_STATE_HOME/tidegate``, or ``~/.local/state/tidegate``."""
+    base = environ.get("XDG_STATE_HOME", "")
+    if not Path(base).is_absolute():
+        base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "state")
+    return Path(base) / "tidegate"
+
+
+class StateDirectory:
+    """Names and makes what lies in the directory. :meth:`prepare` before use; :meth:`lock` to be its owner."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.lock_file = self.root / "control.lock"
+        self.epoch_file = self.root / "epoch"
+        self.database = self.root / "state.db"
+        self.routes = self.root / "routes.json"
+        self.processes = self.root / "processes"
+        self.logs = self.root / "logs"
+        self.decisions = self.root / "decisions"
+        self.cold_starts = self.root / "cold-starts.jsonl"
+        self.run = socket_directory(self.root)
+
+    def prepare(self) -> None:
+        """Makes the directory and its folders (mode 0700); raises StateError when it is somebody else's."""
+        for folder in (self.root, self.processes, self.logs, self.decisions, self.run):
+            own_directory(folder)
+
+    @property
+    def token(self) -> str:
+        """The API's token, made at first use."""
+        return _secret(self.root / "token")
+
+    @property
+    def link_token(self) -> str:
+        """The token between gateway and queue_proxies, made at first use."""
+        return _secret(self.root / "link-token")
+
+    @property
+    def link_token_file(self) -> Path:
+        return self.root / "link-token"
+
+    def read_token(self) -> str | None:
+        """The API's token if there is one; a reader makes none."""
+        path = self.root / "token"
+        return path.read_text(encoding="ascii").strip() if path.exists() else None
+
+    def next_epoch(self) -> int:
+        """One higher than any control process before; on disk before it is used."""
+        epoch = self.last_epoch() + 1
+        write_atomically(self.epoch_file, f"{epoch}\n".encode())
+        return epoch
+
+    def last_epoch(self) -> int:
+        """Epoch of the last control process; 0 before the first."""
+        if not self.epoch_file.exists():
+            return 0
+        text = self.epoch_file.read_text(encoding="ascii").strip()
+        if not text.isascii() or not text.isdigit():
+            raise StateError(f"{self.epoch_file} should hold a number, it holds {text[:40]!r}")
+        return int(text)
+
+    def lock(self) -> "DirectoryLock":
+        """Takes the directory; raises StateLockedError when a living process holds it."""
+        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise StateLockedError(self.root, self._read_holder()) from error
+        return DirectoryLock(fd)
+
+    def holder(self) -> Holder | None:
+        """Who holds the directory now; None when nobody does."""
+        if not self.lock_file.exists():
+            return None
+        fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return self._read_holder()
+        finally:
+            os.close(fd)
+        return None
+
+    def _read_holder(self) -> Holder | None:
+        try:
+            return Holder(**json.loads(self.lock_file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def __repr__(self) -> str:
+        return f"<StateDirectory {self.root}>"
+
+
+class DirectoryLock:
+    """The right to act on the directory, until :meth:`release` or the end of the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def describe(self, holder: Holder) -> None:
+        """Writes who holds it, for whoever is refused and for the command line."""
+        text = json.dumps(asdict(holder)).encode()
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def socket_directory(root: Path) -> Path:
+    """``root/run``, or a folder under the system's temporary directory where that is too long for a unix socket."""
+    run = root / "run"
+    if len(os.fsencode(run)) + 1 + SOCKET_NAME_ROOM <= SOCKET_PATH_LIMIT:
+        return run
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-{name}"
+
+
+def own_directory(path: Path) -> None:
+    """Makes ``path`` with mode 0700; one that exists must be a real directory of this user, and is closed to others."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise StateError(f"{path} is not a directory")
+    if found.st_uid != os.getuid():
+        raise StateError(f"{path} belongs to user {found.st_uid}, not to you ({os.getuid()})")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        path.chmod(0o700)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces the file at once, mode 0600: a reader sees the old content or the new, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _secret(path: Path) -> str:
+    if not path.exists():
+        write_atomically(path, f"{secrets.token_urlsafe(32)}\n".encode())
+    return path.read_text(encoding="ascii").strip()

@@ -1,0 +1,119 @@
+"""The state directory: private, owned by one control process at a time, with an epoch that only rises."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from control.state import (
+    SOCKET_PATH_LIMIT,
+    Holder,
+    StateDirectory,
+    StateError,
+    StateLockedError,
+    default_directory,
+    own_directory,
+    socket_directory,
+    write_atomically,
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    directory = StateDirectory(tmp_path / "state")
+    directory.prepare()
+    return directory
+
+
+def test_only_the_owner_may_look(state: StateDirectory) -> None:
+    assert state.root.stat().st_mode & 0o777 == 0o700
+    assert len(state.token) >= 40
+    assert (state.root / "token").stat().st_mode & 0o777 == 0o600
+    assert (state.root / "link-token").exists() is False
+    assert state.link_token != state.token
+    assert state.link_token_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o755)
+    StateDirectory(tmp_path / "state").prepare()
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateError, match="not a directory"):
+        own_directory(tmp_path / "run")
+
+
+def test_tokens_survive(state: StateDirectory) -> None:
+    assert state.read_token() is None
+    token = state.token
+    assert StateDirectory(state.root).token == token == state.read_token()
+
+
+def test_each_start_takes_a_higher_epoch(state: StateDirectory) -> None:
+    assert state.last_epoch() == 0
+    assert [state.next_epoch(), StateDirectory(state.root).next_epoch()] == [1, 2]
+
+
+def test_a_damaged_epoch_is_not_taken_for_zero(state: StateDirectory) -> None:
+    state.epoch_file.write_text("seven\n")
+    with pytest.raises(StateError, match="should hold a number"):
+        state.next_epoch()
+
+
+def test_the_second_owner_is_told_who_the_first_is(state: StateDirectory) -> None:
+    lock = state.lock()
+    holder = Holder(pid=os.getpid(), since="2026-01-01 10:00:00+01:00", epoch=3, api="http://127.0.0.1:8081")
+    lock.describe(holder)
+    assert state.holder() == holder
+    with pytest.raises(StateLockedError, match=f"process {os.getpid()}, since 2026-01-01") as refused:
+        StateDirectory(state.root).lock()
+    assert refused.value.holder == holder
+    lock.release()
+    assert state.holder() is None
+    state.lock().release()
+
+
+def test_a_shorter_description_replaces_a_longer_one(state: StateDirectory) -> None:
+    lock = state.lock()
+    lock.describe(Holder(pid=1, since="x" * 80, epoch=1))
+    lock.describe(Holder(pid=1, since="y", epoch=1))
+    assert state.holder() == Holder(pid=1, since="y", epoch=1)
+    lock.release()
+
+
+def test_a_child_does_not_keep_the_lock(state: StateDirectory) -> None:
+    lock = state.lock()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        lock.release()
+        state.lock().release()
+        child.communicate(b"\n")
+
+
+def test_the_default_place_follows_the_environment() -> None:
+    assert default_directory({"XDG_STATE_HOME": "/x", "HOME": "/home/a"}) == Path("/x/tidegate")
+    assert default_directory({"XDG_STATE_HOME": "", "HOME": "/home/a"}) == Path("/home/a/.local/state/tidegate")
+    assert default_directory({"XDG_STATE_HOME": "relative", "HOME": "/home/a"}) == Path("/home/a/.local/state/tidegate")
+
+
+def test_long_paths_get_a_short_place_for_sockets(tmp_path: Path) -> None:
+    long = tmp_path / ("d" * 90)
+    run = socket_directory(long)
+    assert len(os.fsencode(run)) + 40 <= SOCKET_PATH_LIMIT
+    assert run == socket_directory(long)
+    assert run != socket_directory(tmp_path / ("e" * 90))
+    assert socket_directory(Path("/srv/tidegate")) == Path("/srv/tidegate/run")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "routes.json"
+    write_atomically(path, b"old")
+    with pytest.raises(TypeError):
+        write_atomically(path, "text")  # type: ignore[arg-type]  # the fault this test is about
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["routes.json"]
