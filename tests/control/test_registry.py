@@ -1,0 +1,160 @@
+"""What is deployed survives a restart; a revision that never was ready does not replace one that was."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from control.registry import KEPT_REVISIONS, Registry
+from tidegate.function import Function, Scaling, Server, ServerKind
+from tidegate.store.embedded import EmbeddedStore
+from tidegate.store.records import StoreFaultError
+
+
+def function(name: str = "echo", **changes: object) -> Function:
+    return Function(name=name, server=Server(kind=ServerKind.MODEL, target="/m.onnx"), models=(name,), **changes)  # type: ignore[arg-type]  # keywords pass through
+
+
+def story(tmp_path: Path, tell: Callable[[Registry], Awaitable[None]]) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path / "state.db")
+        try:
+            await tell(await Registry.load(store))
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def deploy(registry: Registry, wanted: Function, now: float = 1.0) -> int:
+    return (await registry.deploy(wanted, manifest="text", source="echo.yaml", now=now)).number
+
+
+def test_the_first_revision_is_current_and_unproven(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.candidate, deployed.proven) == (1, None, False)
+        assert registry.revision("echo-00001") == deployed.current
+        assert registry.revision("echo-00002") is None
+        assert registry.revision("echo") is None
+
+    story(tmp_path, tell)
+
+
+def test_a_redeploy_waits_as_candidate_until_it_was_ready(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        await registry.promote("echo", 1)
+        await deploy(registry, function(timeout_s=10.0))
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert deployed.current.number == 1
+        assert deployed.candidate is not None
+        assert deployed.candidate.function.timeout_s == 10.0
+        await registry.promote("echo", 2)
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.candidate, deployed.proven) == (2, None, True)
+
+    story(tmp_path, tell)
+
+
+def test_a_revision_that_never_was_ready_is_replaced_at_once(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        await deploy(registry, function())
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.candidate) == (2, None)
+
+    story(tmp_path, tell)
+
+
+def test_a_function_that_starts_at_zero_takes_traffic_at_once(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        await registry.promote("echo", 1)
+        await deploy(registry, function(scaling=Scaling(initial_scale=0)))
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.candidate) == (2, None)
+
+    story(tmp_path, tell)
+
+
+def test_everything_survives_a_restart(tmp_path: Path) -> None:
+    async def before(registry: Registry) -> None:
+        await deploy(registry, function("a", env={"KEY": "value"}), now=5.0)
+        await registry.promote("a", 1)
+        await deploy(registry, function("a"))
+        await deploy(registry, function("b"))
+
+    async def after(registry: Registry) -> None:
+        first, second = registry.all()
+        assert first.candidate is not None
+        assert (first.name, first.current.number, first.candidate.number) == ("a", 1, 2)
+        assert first.current.function.env == {"KEY": "value"}
+        assert (first.current.manifest, first.current.source, first.current.created_at) == ("text", "echo.yaml", 5.0)
+        assert (second.name, second.proven) == ("b", False)
+
+    story(tmp_path, before)
+    story(tmp_path, after)
+
+
+def test_numbers_go_on_after_a_delete(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        await registry.promote("echo", 1)
+        assert await registry.delete("echo")
+        assert not await registry.delete("echo")
+        assert registry.get("echo") is None
+        assert registry.all() == ()
+        assert await deploy(registry, function()) == 2
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert not deployed.proven
+
+    story(tmp_path, tell)
+
+
+def test_old_revisions_are_forgotten_but_not_the_serving_one(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        await registry.promote("echo", 1)
+        for _ in range(KEPT_REVISIONS + 3):
+            await deploy(registry, function())
+        assert registry.revision("echo-00001") is not None
+        assert registry.revision("echo-00002") is None
+        assert registry.revision(f"echo-{KEPT_REVISIONS + 4:05d}") is not None
+
+    story(tmp_path, tell)
+
+
+def test_a_deploy_that_cannot_be_kept_is_refused_and_a_promotion_holds(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path / "state.db", max_pages=12)
+        registry = await Registry.load(store)
+        await deploy(registry, function())
+        with pytest.raises(StoreFaultError, match="full"):
+            await registry.deploy(function(), manifest="x" * 200_000, source="", now=1.0)
+        await registry.promote("echo", 1)
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.proven) == (1, True)
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_record_from_elsewhere_is_said_aloud(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path / "state.db")
+        await store.put("functions/x", b'{"name": 7}')
+        with pytest.raises(StoreFaultError, match="cannot be read"):
+            await Registry.load(store)
+        await store.close()
+
+    asyncio.run(run())
