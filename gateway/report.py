@@ -1,0 +1,254 @@
+"""What one gateway worker knows of the requests that passed through it, per revision and group.
+
+Plain integers, cumulative since the start of the worker. A request is counted once on arrival and ends in exactly
+one of five ways, so ``arrivals = answered + failed + refused + expired + cancelled + (still here)``:
+
+- ``answered``: a replica's answer below 500 was sent;
+- ``failed``: the client got a 5xx from a replica, or the replica broke;
+- ``refused``: the room was full or the function cannot be served;
+- ``expired``: its deadline passed before the first byte of an answer;
+- ``cancelled``: the client went away.
+
+Waiting is counted here as an integral over time: together with the queue_proxies' in-flight integrals it is the
+concurrency that the KPA policy averages.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from enum import StrEnum
+
+from tidegate import metrics
+from tidegate.histogram import Histogram
+from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
+
+KEPT_COLD_STARTS = 64
+
+
+class Ending(StrEnum):
+    ANSWERED = "answered"
+    FAILED = "failed"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class GroupCounters:
+    """Requests that one group answered or failed."""
+
+    __slots__ = ("failures", "group", "inferences", "latency", "requests")
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.requests = 0
+        self.inferences = 0
+        self.failures = 0
+        self.latency = Histogram()
+
+
+class RevisionCounters:
+    """Counters of one revision; the chain holds a reference per request and adds to it."""
+
+    __slots__ = (
+        "arrivals",
+        "arrivals_inferences",
+        "ended_by",
+        "function",
+        "groups",
+        "latency",
+        "revision",
+        "waiting",
+        "waiting_inference_s",
+        "waiting_inferences",
+        "waiting_request_s",
+        "waiting_since",
+        "within_sla",
+    )
+
+    def __init__(self, function: str, revision: str, now: float) -> None:
+        self.function = function
+        self.revision = revision
+        self.arrivals = self.arrivals_inferences = 0
+        self.ended_by: dict[Ending, int] = dict.fromkeys(Ending, 0)
+        self.within_sla = 0
+        self.waiting = self.waiting_inferences = 0
+        self.waiting_request_s = self.waiting_inference_s = 0.0
+        self.waiting_since = now
+        self.latency = Histogram()
+        self.groups: dict[str, GroupCounters] = {}
+
+    def arrived(self, inferences: int) -> None:
+        self.arrivals += 1
+        self.arrivals_inferences += inferences
+
+    def wait_changed(self, now: float, requests: int, inferences: int) -> None:
+        """``requests`` and ``inferences`` more (or less, if negative) wait from ``now`` on."""
+        self.advance(now)
+        self.waiting += requests
+        self.waiting_inferences += inferences
+
+    def advance(self, now: float) -> None:
+        """Brings the integrals up to ``now``; a step backwards counts as none."""
+        elapsed = now - self.waiting_since
+        if elapsed > 0.0:
+            self.waiting_request_s += self.waiting * elapsed
+            self.waiting_inference_s += self.waiting_inferences * elapsed
+            self.waiting_since = now
+
+    def ended(self, ending: Ending, group: str | None, inferences: int, latency_s: float, within_sla: bool) -> None:
+        """One request ended; ``group`` None when it reached no replica."""
+        self.ended_by[ending] += 1
+        answered = ending is Ending.ANSWERED
+        if answered:
+            self.latency.record(latency_s)
+            self.within_sla += within_sla
+        if group is None or not (answered or ending is Ending.FAILED):
+            return
+        counters = self.groups.get(group)
+        if counters is None:
+            counters = self.groups[group] = GroupCounters(group)
+        counters.requests += 1
+        counters.inferences += inferences
+        if answered:
+            counters.latency.record(latency_s)
+        else:
+            counters.failures += 1
+
+    def demand(self, oldest_waiting_s: float) -> RevisionDemand:
+        """The present values as they cross the process border."""
+        ended = self.ended_by
+        return RevisionDemand(
+            function=self.function,
+            revision=self.revision,
+            arrivals=self.arrivals,
+            arrivals_inferences=self.arrivals_inferences,
+            refused=ended[Ending.REFUSED],
+            expired=ended[Ending.EXPIRED],
+            cancelled=ended[Ending.CANCELLED],
+            answered=ended[Ending.ANSWERED],
+            failed=ended[Ending.FAILED],
+            within_sla=self.within_sla,
+            waiting=self.waiting,
+            waiting_inferences=self.waiting_inferences,
+            oldest_waiting_s=oldest_waiting_s,
+            waiting_request_s=self.waiting_request_s,
+            waiting_inference_s=self.waiting_inference_s,
+            latency=self.latency.sparse(),
+            groups=tuple(
+                GroupTraffic(
+                    group=group.group,
+                    requests=group.requests,
+                    inferences=group.inferences,
+                    failures=group.failures,
+                    latency=group.latency.sparse(),
+                )
+                for group in self.groups.values()
+            ),
+        )
+
+
+class Report:
+    """All counters of one worker."""
+
+    __slots__ = ("_cold", "_incarnation", "_phases", "_revisions", "_sequence", "_started", "_worker", "unmatched")
+
+    def __init__(self, worker: str, incarnation: str, now: float) -> None:
+        self._worker = worker
+        self._incarnation = incarnation
+        self._started = now
+        self._sequence = 0
+        self._revisions: dict[str, RevisionCounters] = {}
+        self._cold: deque[ColdStartSeen] = deque(maxlen=KEPT_COLD_STARTS)
+        self._phases: dict[tuple[str, str], Histogram] = {}
+        self.unmatched = 0
+
+    def revision(self, function: str, revision: str, now: float) -> RevisionCounters:
+        """The counters of a revision, made at its first request."""
+        counters = self._revisions.get(revision)
+        if counters is None:
+            counters = self._revisions[revision] = RevisionCounters(function, revision, now)
+        return counters
+
+    def forget_except(self, revisions: frozenset[str]) -> None:
+        """Drops the counters of revisions that left the route table and have nothing waiting."""
+        for name in [name for name, held in self._revisions.items() if name not in revisions and not held.waiting]:
+            del self._revisions[name]
+
+    def cold_start(self, seen: ColdStartSeen) -> None:
+        """The first answer of a replica went out."""
+        self._cold.append(seen)
+        for phase, seconds in known_phases(seen.phases):
+            key = (seen.function, phase)
+            histogram = self._phases.get(key)
+            if histogram is None:
+                histogram = self._phases[key] = Histogram()
+            histogram.record(seconds)
+
+    def sample(
+        self, now: float, *, table: tuple[int, int], connections: int, oldest_waiting_s: Mapping[str, float]
+    ) -> GatewaySample:
+        """The next sample; every call counts one up. ``oldest_waiting_s`` by revision, absent: nobody waits."""
+        self._sequence += 1
+        for counters in self._revisions.values():
+            counters.advance(now)
+        return GatewaySample(
+            worker=self._worker,
+            incarnation=self._incarnation,
+            sequence=self._sequence,
+            uptime_s=now - self._started,
+            table_epoch=table[0],
+            table_number=table[1],
+            connections=connections,
+            demands=tuple(held.demand(oldest_waiting_s.get(name, 0.0)) for name, held in self._revisions.items()),
+            cold_starts=tuple(self._cold),
+        )
+
+    def expose(
+        self,
+        into: metrics.Exposition,
+        now: float,
+        *,
+        table: tuple[int, int],
+        connections: int,
+        oldest_waiting_s: Mapping[str, float],
+    ) -> None:
+        """Adds everything to one scrape."""
+        worker = (self._worker,)
+        into.add(metrics.GATEWAY_CONNECTIONS, worker, connections)
+        into.add(metrics.GATEWAY_TABLE_EPOCH, worker, table[0])
+        into.add(metrics.GATEWAY_TABLE_NUMBER, worker, table[1])
+        into.add(metrics.GATEWAY_UNMATCHED, worker, self.unmatched)
+        into.add(metrics.PROCESS_UPTIME, (f"gateway-{self._worker}",), now - self._started)
+        for name, held in self._revisions.items():
+            _expose_revision(into, held, oldest_waiting_s.get(name, 0.0))
+        for (function, phase), histogram in self._phases.items():
+            into.add_histogram(metrics.GATEWAY_COLD_START, (function, phase), histogram)
+
+    def __repr__(self) -> str:
+        return f"<Report {self._worker}: {len(self._revisions)} revisions, sample {self._sequence}>"
+
+
+def known_phases(phases: ColdStartPhases) -> Iterator[tuple[str, float]]:
+    """(name without unit, seconds) of the phases that were reached, in the order in which they happen."""
+    for field in fields(phases):
+        seconds = getattr(phases, field.name)
+        if seconds is not None:
+            yield field.name.removesuffix("_s"), seconds
+
+
+def _expose_revision(into: metrics.Exposition, held: RevisionCounters, oldest_waiting_s: float) -> None:
+    labels = (held.function, held.revision)
+    into.add(metrics.GATEWAY_ARRIVALS, labels, held.arrivals)
+    into.add(metrics.GATEWAY_ARRIVED_INFERENCES, labels, held.arrivals_inferences)
+    for ending, count in held.ended_by.items():
+        into.add(metrics.GATEWAY_ENDED, (*labels, ending.value), count)
+    into.add(metrics.GATEWAY_WITHIN_SLA, labels, held.within_sla)
+    into.add(metrics.GATEWAY_WAITING, labels, held.waiting)
+    into.add(metrics.GATEWAY_WAITING_INFERENCES, labels, held.waiting_inferences)
+    into.add(metrics.GATEWAY_OLDEST_WAITING, labels, oldest_waiting_s)
+    into.add_histogram(metrics.GATEWAY_LATENCY, labels, held.latency)
+    for group in held.groups.values():
+        group_labels = (*labels, group.group)
+        into.add(metrics.GATEWAY_GROUP_REQUESTS, group_labels, group.requests)
+        into.add(metrics.GATEWAY_GROUP_INFERENCES, group_labels, group.inferences)
+        into.add(metrics.GATEWAY_GROUP_FAILURES, group_labels, group.failures)
