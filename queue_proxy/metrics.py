@@ -1,0 +1,193 @@
+"""What one queue_proxy measures of the work in its model server: execution only, waiting is the gateway's.
+
+Always, whatever the model server speaks: requests, requests in flight, execution time, content length, inferences,
+batch sizes, time in the replica's own queue, and the average in flight over each finished second. Plain integers and
+two integrals, advanced at every change and read by samples and scrapes.
+"""
+
+from dataclasses import dataclass
+
+from tidegate import metrics
+from tidegate.histogram import Histogram
+from tidegate.records import ColdStartPhases, ReplicaSample
+from tidegate.replica import ReplicaState
+
+CLIENT_GONE = 499
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who is measured."""
+
+    function: str
+    revision: str
+    group: str
+    replica: str
+    incarnation: str
+
+    @property
+    def labels(self) -> tuple[str, str, str, str]:
+        return (self.function, self.revision, self.group, self.replica)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What is known elsewhere at the moment of a sample."""
+
+    state: ReplicaState
+    limit: int
+    queued: int
+    phases: ColdStartPhases
+
+
+class Measure:
+    """Counters of one replica. Times in seconds on one monotonic clock."""
+
+    __slots__ = (
+        "_advanced",
+        "_identity",
+        "_second_integral",
+        "_second_started",
+        "_sequence",
+        "_started",
+        "average_in_flight",
+        "batch",
+        "busy_s",
+        "by_class",
+        "cancelled",
+        "execution",
+        "failures",
+        "in_flight",
+        "in_flight_inference_s",
+        "in_flight_inferences",
+        "in_flight_request_s",
+        "inferences",
+        "queue",
+        "request_bytes",
+        "requests",
+    )
+
+    def __init__(self, identity: Identity, now: float) -> None:
+        self._identity = identity
+        self._started = self._advanced = self._second_started = now
+        self._second_integral = 0.0
+        self._sequence = 0
+        self.average_in_flight = 0.0
+        """Requests in flight over the last finished second."""
+        self.in_flight = self.in_flight_inferences = 0
+        self.in_flight_request_s = self.in_flight_inference_s = self.busy_s = 0.0
+        self.requests = self.inferences = self.failures = self.cancelled = 0
+        self.by_class = [0, 0, 0, 0, 0, 0]
+        """Ended requests by first digit of their status."""
+        self.execution = Histogram()
+        self.queue = Histogram()
+        self.request_bytes = Histogram()
+        self.batch = Histogram()
+
+    def began(self, now: float, *, inferences: int, queue_s: float, content_length: int | None) -> None:
+        """A request goes to the model server."""
+        self.advance(now)
+        self.in_flight += 1
+        self.in_flight_inferences += inferences
+        self.queue.record(queue_s)
+        self.batch.record_whole(inferences)
+        if content_length is not None:
+            self.request_bytes.record_whole(content_length)
+
+    def ended(self, now: float, *, inferences: int, execution_s: float, status: int, broke: bool) -> None:
+        """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
+        self.advance(now)
+        self.in_flight -= 1
+        self.in_flight_inferences -= inferences
+        self.inferences += inferences
+        self.execution.record(execution_s)
+        self.refused(status, broke=broke)
+
+    def refused(self, status: int, *, broke: bool = False) -> None:
+        """A request ended; by itself: one that never reached the model server."""
+        self.requests += 1
+        self.by_class[status // 100 if 100 <= status < 600 else 5] += 1
+        if status == CLIENT_GONE:
+            self.cancelled += 1
+        elif broke or status >= 500:
+            self.failures += 1
+
+    def advance(self, now: float) -> None:
+        """Brings the integrals up to ``now``; a step backwards counts as none."""
+        elapsed = now - self._advanced
+        if elapsed <= 0.0:
+            return
+        self._advanced = now
+        if self.in_flight:
+            self.in_flight_request_s += self.in_flight * elapsed
+            self.in_flight_inference_s += self.in_flight_inferences * elapsed
+            self.busy_s += elapsed
+
+    def second(self, now: float) -> None:
+        """Closes one second: its average in flight is the integral's growth over the time that really passed."""
+        self.advance(now)
+        elapsed = now - self._second_started
+        if elapsed > 0.0:
+            self.average_in_flight = (self.in_flight_request_s - self._second_integral) / elapsed
+        self._second_started, self._second_integral = now, self.in_flight_request_s
+
+    def sample(self, now: float, level: Level) -> ReplicaSample:
+        """The next sample; every call counts one up."""
+        self.advance(now)
+        self._sequence += 1
+        return ReplicaSample(
+            replica=self._identity.replica,
+            revision=self._identity.revision,
+            group=self._identity.group,
+            incarnation=self._identity.incarnation,
+            sequence=self._sequence,
+            uptime_s=now - self._started,
+            state=level.state,
+            limit=level.limit,
+            in_flight=self.in_flight,
+            in_flight_inferences=self.in_flight_inferences,
+            queued=level.queued,
+            requests=self.requests,
+            inferences=self.inferences,
+            failures=self.failures,
+            cancelled=self.cancelled,
+            busy_s=self.busy_s,
+            in_flight_request_s=self.in_flight_request_s,
+            in_flight_inference_s=self.in_flight_inference_s,
+            execution_s=self.execution.sum_micros / 1e6,
+            queue_s=self.queue.sum_micros / 1e6,
+            execution=self.execution.sparse(),
+            batch=self.batch.sparse(),
+            phases=level.phases,
+        )
+
+    def expose(self, into: metrics.Exposition, now: float, level: Level) -> None:
+        """Adds everything to one scrape."""
+        self.advance(now)
+        labels = self._identity.labels
+        for state in ReplicaState:
+            into.add(metrics.PROXY_STATE, (*labels, state.value), int(state is level.state))
+        into.add(metrics.PROXY_LIMIT, labels, level.limit)
+        for digit in range(1, 6):
+            into.add(metrics.PROXY_REQUESTS, (*labels, f"{digit}xx"), self.by_class[digit])
+        into.add(metrics.PROXY_CANCELLED, labels, self.cancelled)
+        into.add(metrics.PROXY_FAILURES, labels, self.failures)
+        into.add(metrics.PROXY_IN_FLIGHT, labels, self.in_flight)
+        into.add(metrics.PROXY_IN_FLIGHT_INFERENCES, labels, self.in_flight_inferences)
+        into.add(metrics.PROXY_AVERAGE_IN_FLIGHT, labels, self.average_in_flight)
+        into.add(metrics.PROXY_QUEUED, labels, level.queued)
+        into.add(metrics.PROXY_INFERENCES, labels, self.inferences)
+        into.add(metrics.PROXY_BUSY, labels, self.busy_s)
+        into.add(metrics.PROXY_IN_FLIGHT_SECONDS, labels, self.in_flight_request_s)
+        into.add_histogram(metrics.PROXY_EXECUTION, labels, self.execution)
+        into.add_histogram(metrics.PROXY_QUEUE, labels, self.queue)
+        into.add_histogram(metrics.PROXY_REQUEST_BYTES, labels, self.request_bytes)
+        into.add_histogram(metrics.PROXY_BATCH, labels, self.batch)
+        for name in level.phases.__dataclass_fields__:
+            seconds = getattr(level.phases, name)
+            if seconds is not None:
+                into.add(metrics.PROXY_COLD_START, (*labels, name.removesuffix("_s")), seconds)
+        into.add(metrics.PROCESS_UPTIME, (self._identity.replica,), now - self._started)
+
+    def __repr__(self) -> str:
+        return f"<Measure {self.in_flight} in flight, {self.requests} ended, {self.failures} failed>"

@@ -1,0 +1,185 @@
+"""What a queue_proxy is told by its environment, parsed once into a frozen record.
+
+Knative's names keep Knative's meaning, so that the two can stand side by side in one benchmark; ``TIDEGATE_`` names
+are our own and win where both say the same. ``main.py`` reads the environment; this module only understands it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.records import ColdStartPhases
+
+T = TypeVar("T")
+
+DEFAULT_LIMIT = 4
+"""Slots where the function says ``auto`` and the model server declares nothing."""
+KNATIVE_QUEUE_PER_SLOT = 10
+"""Knative's depth of the pod's own queue: ten times the limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """The whole configuration. Times in seconds."""
+
+    serving_port: int = 8012
+    listen_fd: int | None = None
+    """An inherited listening socket; wins over the port."""
+    upstream: str = "127.0.0.1:8080"
+    """``host:port`` or ``unix:/path`` of the model server."""
+    admin: str = "127.0.0.1:8022"
+    token_file: str | None = None
+    """File with the deployment's token; None: no control header is ever trusted."""
+    function: str = ""
+    revision: str = ""
+    group: str = ""
+    replica: str = ""
+    limit: int | None = 0
+    """Slots; 0: no limit; None: ``auto``, asked of the model server when it is ready."""
+    unit_inferences: bool = False
+    timeout_s: float = 300.0
+    readiness_path: str | None = None
+    """None: ready when the port accepts a connection."""
+    start_timeout_s: float = 120.0
+    warmup_file: str | None = None
+    warmup_path: str = "/"
+    batch_header: str = "tidegate-batch-size"
+    bytes_per_item: float | None = None
+    batch_overhead_bytes: float = 0.0
+    max_batch: int = 1024
+    epoch: int = 0
+    phases: ColdStartPhases = field(default_factory=ColdStartPhases)
+
+
+def read_settings(environment: Mapping[str, str]) -> ProxySettings:
+    """Parses the environment; raises InvalidInputError with every fault at once."""
+    reader = _Reader(environment)
+    user_port = reader.whole("USER_PORT", 8080, 1, 65535)
+    revision = reader.text("SERVING_REVISION", "")
+    replica = reader.text("TIDEGATE_REPLICA", "") or reader.text("SERVING_POD", "")
+    settings = ProxySettings(
+        serving_port=reader.whole("QUEUE_SERVING_PORT", 8012, 0, 65535),
+        listen_fd=reader.optional("TIDEGATE_LISTEN_FD", lambda text: _whole(text, 0, 1 << 20), "a file descriptor"),
+        upstream=reader.address("TIDEGATE_UPSTREAM", f"127.0.0.1:{user_port}"),
+        admin=reader.address("TIDEGATE_ADMIN", "127.0.0.1:8022"),
+        token_file=reader.text("TIDEGATE_TOKEN_FILE", "") or None,
+        function=reader.text("TIDEGATE_FUNCTION", "") or reader.text("SERVING_SERVICE", ""),
+        revision=revision,
+        group=reader.text("TIDEGATE_GROUP", ""),
+        replica=replica,
+        limit=_limit(reader),
+        unit_inferences=reader.choice("TIDEGATE_CONCURRENCY_UNIT", ("requests", "inferences")) == "inferences",
+        timeout_s=reader.real("REVISION_TIMEOUT_SECONDS", 300.0),
+        readiness_path=reader.text("TIDEGATE_READINESS_PATH", "") or None,
+        start_timeout_s=reader.real("TIDEGATE_START_TIMEOUT_SECONDS", 120.0),
+        warmup_file=reader.text("TIDEGATE_WARMUP_FILE", "") or None,
+        warmup_path=reader.text("TIDEGATE_WARMUP_PATH", "/"),
+        batch_header=reader.text("TIDEGATE_BATCH_HEADER", "tidegate-batch-size"),
+        bytes_per_item=reader.optional("TIDEGATE_BYTES_PER_ITEM", _positive, "a number above 0"),
+        batch_overhead_bytes=reader.real("TIDEGATE_BATCH_OVERHEAD_BYTES", 0.0),
+        max_batch=reader.whole("TIDEGATE_MAX_BATCH", 1024, 1, 1 << 30),
+        epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
+        phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")
+        or ColdStartPhases(),
+    )
+    if reader.faults:
+        raise InvalidInputError("environment of the queue_proxy", reader.faults)
+    return settings
+
+
+def read_phases(text: str) -> ColdStartPhases:
+    """``decide=0.0018,schedule=0.004`` as phases; raises ValueError for a name or number that is none."""
+    values: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, seconds = part.partition("=")
+        key = f"{name.strip()}_s"
+        if key not in ColdStartPhases.__dataclass_fields__:
+            raise ValueError(f"no phase is called {name.strip()!r}")
+        values[key] = _not_negative(seconds)
+    return ColdStartPhases(**values)
+
+
+def _limit(reader: "_Reader") -> int | None:
+    """``TIDEGATE_CONCURRENCY`` (a number or ``auto``), else Knative's ``CONTAINER_CONCURRENCY``."""
+    knative = reader.whole("CONTAINER_CONCURRENCY", 0, 0, 1_000_000)
+    text = reader.text("TIDEGATE_CONCURRENCY", "")
+    if not text:
+        return knative
+    if text == "auto":
+        return None
+    return reader.whole("TIDEGATE_CONCURRENCY", 0, 0, 1_000_000)
+
+
+class _Reader:
+    """Reads variables and collects the faults instead of stopping at the first."""
+
+    __slots__ = ("_environment", "faults")
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.faults: list[Fault] = []
+
+    def text(self, name: str, default: str) -> str:
+        return self._environment.get(name, default).strip()
+
+    def optional(self, name: str, parse: Callable[[str], T], allowed: str) -> T | None:
+        """None where the variable is unset or empty, or its value a fault (then recorded)."""
+        text = self.text(name, "")
+        if not text:
+            return None
+        try:
+            return parse(text)
+        except ValueError:
+            self.faults.append(Fault(name, repr(text), allowed))
+            return None
+
+    def whole(self, name: str, default: int, low: int, high: int) -> int:
+        value = self.optional(name, lambda text: _whole(text, low, high), f"a whole number from {low} to {high}")
+        return default if value is None else value
+
+    def real(self, name: str, default: float) -> float:
+        value = self.optional(name, _not_negative, "a number of at least 0")
+        return default if value is None else value
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """One of ``allowed``; the first is the default."""
+        text = self.text(name, allowed[0]) or allowed[0]
+        if text not in allowed:
+            self.faults.append(Fault(name, repr(text), " or ".join(allowed)))
+            return allowed[0]
+        return text
+
+    def address(self, name: str, default: str) -> str:
+        found = self.optional(name, _address, "host:port or unix:/path")
+        return default if found is None else found
+
+
+def _whole(text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not low <= int(text) <= high:
+        raise ValueError(text)
+    return int(text)
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _not_negative(text)
+    if value == 0.0:
+        raise ValueError(text)
+    return value
+
+
+def _address(text: str) -> str:
+    if text.startswith("unix:/"):
+        return text
+    host, _, port = text.rpartition(":")
+    if not host:
+        raise ValueError(text)
+    _whole(port, 1, 65535)
+    return text
