@@ -1,0 +1,78 @@
+"""Wants: how many requests one gateway worker would like to run at one replica, as a level.
+
+A want is told on the slot channel and, with every request, in the ``tidegate-want`` header. The two travel on
+different connections and may overtake each other, so each carries ``sequence``, which grows with every want that is
+told on one channel; the reader drops a want that is older than the last one it has seen.
+
+The text of a want is the same in both places: ``SEQUENCE AMOUNT CLASS TURN AGE_MS TAIL_MS UNITS RESERVES``, all
+decimal; ``SEQUENCE 0`` is short for nothing wanted.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+TEXT_LIMIT: Final = 120
+"""Bytes; eight numbers of at most 14 digits. A longer text is refused unread."""
+
+
+class WantError(ValueError):
+    """The text is not a want."""
+
+
+@dataclass(slots=True)
+class Want:
+    """A level with the key of its head. Mutable for speed, never changed after it was made."""
+
+    sequence: int
+    amount: int
+    """Requests that wait."""
+    priority: int = 0
+    """Priority class of the head; lower goes first."""
+    turn: int = 0
+    """Fair turn of the head's tenant; lower goes first."""
+    age_ms: int = 0
+    """How long the head has waited."""
+    tail_ms: int = 0
+    """How long the youngest has waited: the reader interpolates the keys between."""
+    units: int = 1
+    """Slots that the head needs, in the function's concurrency unit."""
+    reserves: bool = False
+    """The head fits nowhere at once and asks this replica, and no other, to hold back for it."""
+
+
+def want_class(amount: int) -> int:
+    """0 for 0, 1 for 1, 2 for 2-4, 3 for 5-16, 4 for 17-64, ...: a want is told anew when this changes."""
+    if amount <= 1:
+        return amount
+    return ((amount - 1).bit_length() + 1) // 2 + 1
+
+
+def encode_want(want: Want) -> bytes:
+    """The text of a want, without a line end."""
+    if want.amount == 0:
+        return b"%d 0" % want.sequence
+    return b"%d %d %d %d %d %d %d %d" % (
+        want.sequence,
+        want.amount,
+        want.priority,
+        want.turn,
+        want.age_ms,
+        want.tail_ms,
+        want.units,
+        want.reserves,
+    )
+
+
+def decode_want(text: bytes) -> Want:
+    """The want of a text; raises WantError for anything but two or eight decimal numbers."""
+    words = text.split(b" ")
+    # bytes.isdigit accepts ASCII digits only, unlike int().
+    if len(text) > TEXT_LIMIT or not text.replace(b" ", b"").isdigit() or b"" in words:
+        raise WantError(f"not a want: {text[:TEXT_LIMIT]!r}")
+    numbers = [int(word) for word in words]
+    if len(numbers) == 2 and numbers[1] == 0:
+        return Want(numbers[0], 0)
+    if len(numbers) != 8 or numbers[6] < 1 or numbers[7] > 1:
+        raise WantError(f"not a want: {text!r}")
+    sequence, amount, priority, turn, age_ms, tail_ms, units, reserves = numbers
+    return Want(sequence, amount, priority, turn, age_ms, tail_ms, units, reserves == 1)
