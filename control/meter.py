@@ -1,0 +1,145 @@
+"""What people want to see of a function's traffic: the last minute, from the gateways' cumulative counters.
+
+Each pull of each worker becomes a difference to that worker's previous one (a new incarnation starts from zero, a
+repeated sequence is dropped); the differences of the last minute are added up when somebody asks. What an adopted
+worker counted before it was first pulled belongs to no minute of ours and is left out.
+"""
+
+from collections import deque
+from dataclasses import dataclass, fields
+from typing import Final
+
+from control.views import TrafficView
+from tidegate.histogram import quantile
+from tidegate.records import GatewaySample, RevisionDemand, SparseHistogram
+
+WINDOW_S: Final = 60.0
+NEW_S: Final = 5.0
+"""A worker first pulled at a higher age was there before this process."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests of one function in one interval, by how they ended."""
+
+    requests: int = 0
+    inferences: int = 0
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    within_sla: int = 0
+
+    @classmethod
+    def of(cls, demand: RevisionDemand) -> "Counts":
+        return cls(
+            requests=demand.arrivals,
+            inferences=demand.arrivals_inferences,
+            answered=demand.answered,
+            failed=demand.failed,
+            refused=demand.refused,
+            expired=demand.expired,
+            cancelled=demand.cancelled,
+            within_sla=demand.within_sla,
+        )
+
+    def add(self, other: "Counts", sign: int = 1) -> None:
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+
+COUNTED: Final = tuple(field.name for field in fields(Counts))
+
+
+@dataclass(slots=True)
+class _Slice:
+    """One pull's differences of one function."""
+
+    at: float
+    counts: Counts
+    latency: dict[int, int]
+
+
+class TrafficMeter:
+    """Feed it every gateway sample; ask it about a function."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self.window_s = window_s
+        self._last: dict[str, GatewaySample] = {}
+        self._slices: dict[str, deque[_Slice]] = {}
+        self._totals: dict[str, Counts] = {}
+
+    def record(self, sample: GatewaySample, now: float) -> None:
+        """Takes in one pull of one worker."""
+        previous = self._last.get(sample.worker)
+        same_life = previous is not None and previous.incarnation == sample.incarnation
+        if previous is not None and same_life and sample.sequence <= previous.sequence:
+            return
+        self._last[sample.worker] = sample
+        before = {demand.revision: demand for demand in previous.demands} if previous is not None and same_life else {}
+        if previous is None and sample.uptime_s > NEW_S:
+            return
+        for demand in sample.demands:
+            self._add(demand, before.get(demand.revision), now)
+
+    def forget_worker(self, worker: str) -> None:
+        """The worker is gone: what waited in it waits no more."""
+        self._last.pop(worker, None)
+
+    def waiting(self, revision: str) -> int:
+        """Requests of a revision that wait now, over all workers."""
+        return sum(demand.waiting for demand in self._demands() if demand.revision == revision)
+
+    def total(self, function: str) -> Counts:
+        """Since the control process started to look."""
+        return self._totals.get(function, Counts())
+
+    def view(self, function: str, percentile: float, now: float) -> TrafficView:
+        """The last minute of ``function``; its tail latency at ``percentile`` (0..100)."""
+        slices = self._slices.get(function, deque())
+        while slices and slices[0].at <= now - self.window_s:
+            slices.popleft()
+        counts, latency = Counts(), dict[int, int]()
+        for each in slices:
+            counts.add(each.counts)
+            for index, count in each.latency.items():
+                latency[index] = latency.get(index, 0) + count
+        waiting = [demand for demand in self._demands() if demand.function == function]
+        recent = [each for each in slices if each.at > now - 5.0]
+        return TrafficView(
+            window_s=self.window_s,
+            **{name: getattr(counts, name) for name in COUNTED},
+            waiting=sum(demand.waiting for demand in waiting),
+            waiting_inferences=sum(demand.waiting_inferences for demand in waiting),
+            oldest_waiting_s=max((demand.oldest_waiting_s for demand in waiting), default=0.0),
+            requests_per_s=sum(each.counts.requests for each in recent) / 5.0,
+            inferences_per_s=sum(each.counts.inferences for each in recent) / 5.0,
+            p50_s=quantile(latency.items(), 0.5),
+            tail_s=quantile(latency.items(), percentile / 100.0),
+        )
+
+    def _demands(self) -> list[RevisionDemand]:
+        return [demand for sample in self._last.values() for demand in sample.demands]
+
+    def _add(self, demand: RevisionDemand, before: RevisionDemand | None, now: float) -> None:
+        counts = Counts.of(demand)
+        if before is not None:
+            counts.add(Counts.of(before), sign=-1)
+        slices = self._slices.setdefault(demand.function, deque())
+        while slices and slices[0].at <= now - self.window_s:
+            slices.popleft()
+        self._totals.setdefault(demand.function, Counts()).add(counts)
+        latency = difference(demand.latency, () if before is None else before.latency)
+        if counts != Counts() or latency:
+            slices.append(_Slice(now, counts, latency))
+
+    def __repr__(self) -> str:
+        return f"<TrafficMeter {len(self._last)} workers, {len(self._slices)} functions>"
+
+
+def difference(after: SparseHistogram, before: SparseHistogram) -> dict[int, int]:
+    """Observations that came between two cumulative histograms of one life."""
+    earlier = dict(before)
+    found = {index: count - earlier.get(index, 0) for index, count in after}
+    return {index: count for index, count in found.items() if count > 0}

@@ -1,0 +1,255 @@
+"""What the API tells: plain records, the same for the API's document, the SDK and the command line.
+
+Durations are seconds that have passed or will pass (``_s``); ``at`` is Unix time. Nothing here is needed to decide
+anything: a view is made from the round's state when somebody asks.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tidegate.records import ColdStartPhases
+
+
+class FunctionState(StrEnum):
+    """A function in one word."""
+
+    ASLEEP = "asleep"
+    """No replica, none wanted; the next request starts one."""
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    """Its replicas are on their way out; a request takes the last one back."""
+    FAILED = "failed"
+    """The last start failed and nothing is ready; requests get 503 until a start succeeds."""
+    DELETING = "deleting"
+
+
+class Role(StrEnum):
+    """What a revision is to its function."""
+
+    SERVING = "serving"
+    CANDIDATE = "candidate"
+    """Newer than the serving one; takes over when it is ready."""
+    RETIRED = "retired"
+    """Drains to zero."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonView:
+    code: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    id: str
+    accelerator: str
+    state: str
+    age_s: float
+    limit: int | None
+    in_flight: int | None
+    """None: no sample yet."""
+    reason: str | None
+    phases: ColdStartPhases
+    pids: tuple[int, ...]
+    emulated: bool
+    adopted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureView:
+    """Why a revision cannot be served now, and when it is tried again."""
+
+    reason: str
+    failures: int
+    next_try_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionView:
+    id: str
+    number: int
+    role: Role
+    percent: float
+    """Share of the function's requests."""
+    policy: str
+    desired: int | None
+    """What the last decision wants; None: hold, or no decision yet."""
+    ready: int
+    starting: int
+    leaving: int
+    waiting: int
+    reasons: tuple[ReasonView, ...]
+    unplaced: tuple[str, ...]
+    failure: FailureView | None
+    replicas: tuple[ReplicaView, ...]
+    created_at: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficView:
+    """What the gateways saw of a function over the last ``window_s`` seconds; ``waiting`` is the level now."""
+
+    window_s: float
+    requests: int = 0
+    inferences: int = 0
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    within_sla: int = 0
+    waiting: int = 0
+    waiting_inferences: int = 0
+    oldest_waiting_s: float = 0.0
+    requests_per_s: float = 0.0
+    inferences_per_s: float = 0.0
+    p50_s: float | None = None
+    tail_s: float | None = None
+    """Latency at the function's own percentile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionView:
+    name: str
+    state: FunctionState
+    revision: str
+    """The serving one."""
+    url: str | None
+    """By host name; ``path_url`` needs none."""
+    path_url: str | None
+    models: tuple[str, ...]
+    protocol: str
+    latency_s: float | None
+    percentile: float
+    target_ips: float | None
+    ready: int
+    desired: int | None
+    traffic: TrafficView
+    revisions: tuple[RevisionView, ...]
+    message: str | None = None
+    """Why it is in this state, for people: how a start failed, with the server's own last lines."""
+    last_log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayView:
+    worker: str
+    pid: int
+    state: str
+    restarts: int
+    table: str | None
+    """``epoch.number`` of the route table it works from."""
+    connections: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorView:
+    name: str
+    kind: str
+    count: int
+    in_use: int
+    memory_bytes: int
+    cores: int
+    price_per_hour: float
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentView:
+    """The whole of it."""
+
+    version: str
+    pid: int
+    epoch: int
+    since_s: float
+    state_directory: str
+    api: str
+    gateway: str
+    table: str
+    faults: tuple[str, ...]
+    """What does not work just now: a full disk, a gateway worker that keeps dying."""
+    gateways: tuple[GatewayView, ...]
+    accelerators: tuple[AcceleratorView, ...]
+    functions: tuple[FunctionView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployRequest:
+    """A manifest as text; ``base`` is the absolute folder that its relative paths start from."""
+
+    manifest: str
+    base: str
+    source: str = "manifest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedView:
+    name: str
+    revision: str
+    filled_in: dict[str, str] = field(default_factory=dict)
+    """What the manifest left open and what it was taken for."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployView:
+    functions: tuple[DeployedView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultView:
+    where: str
+    value: str
+    allowed: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorDetail:
+    code: str
+    message: str
+    faults: tuple[FaultView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorView:
+    error: ErrorDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStartView:
+    """One start of one replica."""
+
+    function: str
+    revision: str
+    replica: str
+    accelerator: str
+    at: float
+    from_zero: bool
+    """Nothing of its revision was ready when it was started."""
+    phases: ColdStartPhases
+    total_s: float
+    """Sum of the phases that were reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionView:
+    at: float
+    function: str
+    revision: str
+    policy: str
+    ready: int
+    desired: int | None
+    reasons: tuple[ReasonView, ...]
+    observed: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainView:
+    """The last decision of each revision, in words and in figures, and the ones before it that changed something."""
+
+    function: str
+    text: str
+    decisions: tuple[DecisionView, ...]

@@ -1,0 +1,91 @@
+"""The last minute of a function, from cumulative counters of several workers."""
+
+from control.meter import TrafficMeter
+from tidegate.histogram import Histogram
+from tidegate.records import GatewaySample, RevisionDemand
+
+
+def demand(
+    arrivals: int, *, latencies: tuple[float, ...] = (), waiting: int = 0, oldest: float = 0.0
+) -> RevisionDemand:
+    histogram = Histogram()
+    for seconds in latencies:
+        histogram.record(seconds)
+    return RevisionDemand(
+        function="echo",
+        revision="echo-00001",
+        arrivals=arrivals,
+        arrivals_inferences=arrivals * 2,
+        refused=0,
+        expired=0,
+        cancelled=0,
+        answered=arrivals,
+        failed=0,
+        within_sla=arrivals,
+        waiting=waiting,
+        waiting_inferences=waiting,
+        oldest_waiting_s=oldest,
+        waiting_request_s=0.0,
+        waiting_inference_s=0.0,
+        latency=histogram.sparse(),
+    )
+
+
+def sample(
+    sequence: int, *demands: RevisionDemand, worker: str = "g0", life: str = "a", uptime_s: float = 1.0
+) -> GatewaySample:
+    return GatewaySample(
+        worker=worker,
+        incarnation=life,
+        sequence=sequence,
+        uptime_s=uptime_s,
+        table_epoch=1,
+        table_number=1,
+        connections=0,
+        demands=demands,
+    )
+
+
+def test_differences_add_up_over_workers_and_leave_after_a_minute() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(1, demand(10)), 0.0)
+    meter.record(sample(2, demand(30)), 1.0)
+    meter.record(sample(1, demand(5), worker="g1"), 1.0)
+    view = meter.view("echo", 98.0, 2.0)
+    assert (view.requests, view.inferences, view.requests_per_s) == (35, 70, 7.0)
+    assert meter.view("echo", 98.0, 60.5).requests == 25, "the first pull is more than a minute old"
+    assert meter.view("echo", 98.0, 61.0).requests == 0
+    assert meter.total("echo").requests == 35
+
+
+def test_a_repeated_sample_counts_once_and_a_new_life_from_zero() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(1, demand(10)), 0.0)
+    meter.record(sample(1, demand(10)), 1.0)
+    meter.record(sample(1, demand(4), life="b"), 2.0)
+    assert meter.view("echo", 98.0, 2.0).requests == 14
+
+
+def test_history_of_an_adopted_worker_is_nobodys_minute() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(40, demand(1000), uptime_s=500.0), 0.0)
+    meter.record(sample(41, demand(1003), uptime_s=501.0), 1.0)
+    assert meter.view("echo", 98.0, 1.0).requests == 3
+
+
+def test_latency_is_of_the_window_and_waiting_is_the_level_now() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(1, demand(1, latencies=(5.0,))), 0.0)
+    meter.record(sample(2, demand(3, latencies=(5.0, 0.010, 0.020), waiting=2, oldest=0.5)), 50.0)
+    meter.record(sample(1, demand(0, waiting=1, oldest=0.9), worker="g1"), 50.0)
+    view = meter.view("echo", 98.0, 65.0)
+    assert view.tail_s is not None
+    assert 0.020 <= view.tail_s < 0.024
+    assert (view.waiting, view.oldest_waiting_s, meter.waiting("echo-00001")) == (3, 0.9, 3)
+    meter.forget_worker("g0")
+    assert meter.waiting("echo-00001") == 1
+
+
+def test_an_unknown_function_has_seen_nothing() -> None:
+    view = TrafficMeter().view("none", 98.0, 0.0)
+    assert (view.requests, view.p50_s, view.tail_s) == (0, None, None)
