@@ -1,0 +1,150 @@
+"""Which function a head names: host, path prefix, model, default; and what the front door answers by itself."""
+
+import pytest
+
+from gateway.match import CACHE_ENTRIES, Call, Matcher, Target
+from tidegate.records import FunctionRoute, RouteTable
+
+
+def route(name: str, *, models: tuple[str, ...] = (), protocol: str = "v2") -> FunctionRoute:
+    return FunctionRoute(
+        name=name,
+        models=models or (name,),
+        protocol=protocol,
+        timeout_s=300.0,
+        latency_s=None,
+        queue_requests=1000,
+        queue_bytes=1 << 28,
+        max_wait_s=300.0,
+        batch_header="tidegate-batch-size",
+        bytes_per_item=None,
+        overhead_bytes=0.0,
+        max_batch=1024,
+    )
+
+
+def matcher(*routes: FunctionRoute, default: str | None = None, domain: str = "localhost") -> Matcher:
+    return Matcher(RouteTable(epoch=1, number=1, workers=1, domain=domain, default=default, functions=routes))
+
+
+RESNET, BERT, WEB = route("resnet", models=("resnet50", "resnet")), route("bert"), route("web", protocol="http")
+ALL = matcher(RESNET, BERT, WEB)
+
+
+def look(target: str, *, host: str = "127.0.0.1", method: str = "POST", by: Matcher = ALL) -> Target:
+    return by.match(method.encode(), host.encode(), target.encode())
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "name", "strip"),
+    [
+        ("bert.localhost", "/anything", "bert", 0),
+        ("bert.localhost", "/v2/models/resnet50/infer", "bert", 0),
+        ("bert.localhost", "/functions/resnet/x", "bert", 0),
+        ("127.0.0.1", "/functions/resnet/v2/models/m/infer", "resnet", 17),
+        ("127.0.0.1", "/functions/resnet", "resnet", 17),
+        ("127.0.0.1", "/functions/resnet/", "resnet", 17),
+        ("127.0.0.1", "/v2/models/resnet50/infer", "resnet", 0),
+        ("127.0.0.1", "/v2/models/resnet50/versions/3/infer", "resnet", 0),
+        ("127.0.0.1", "/v2/models/re%73net/infer", "resnet", 0),
+        ("127.0.0.1", "/v1/models/bert:predict", "bert", 0),
+        ("other.example", "/v2/models/bert/infer", "bert", 0),
+    ],
+)
+def test_order_is_host_then_prefix_then_model(host: str, path: str, name: str, strip: int) -> None:
+    found = look(path, host=host)
+    assert found.route is not None
+    assert (found.route.name, found.strip, found.call) == (name, strip, Call.WORK)
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "named"),
+    [
+        ("nobody.localhost", "/v2/models/bert/infer", "nobody"),
+        ("127.0.0.1", "/functions/nobody/v2/models/bert/infer", "nobody"),
+        ("127.0.0.1", "/functions/", ""),
+    ],
+)
+def test_a_function_that_is_named_and_unknown_is_never_the_default(host: str, path: str, named: str) -> None:
+    found = look(path, host=host, by=matcher(BERT, default="bert"))
+    assert (found.route, found.named) == (None, named)
+    assert not found.is_found
+
+
+def test_default_takes_what_names_none_and_models_it_does_not_declare() -> None:
+    by = matcher(BERT, default="bert")
+    assert look("/predict", by=by).route is BERT
+    assert look("/v2/models/unheard/infer", by=by).route is BERT
+    assert look("/predict").route is None
+
+
+def test_a_default_that_left_the_table_is_none() -> None:
+    assert look("/predict", by=matcher(BERT, default="gone")).route is None
+
+
+def test_domain_is_configurable_and_compared_in_lower_case() -> None:
+    by = matcher(BERT, domain="Models.Example")
+    assert look("/", host="bert.models.example", by=by).route is BERT
+    assert look("/", host="bert.localhost", by=by).route is None
+
+
+@pytest.mark.parametrize(
+    ("path", "call"),
+    [
+        ("/v2", Call.SERVER_METADATA),
+        ("/v2/health/live", Call.SERVER_LIVE),
+        ("/v2/health/ready", Call.SERVER_READY),
+        ("/v2/models", Call.MODEL_LIST),
+    ],
+)
+def test_server_level_calls_without_a_function_are_the_front_doors_own(path: str, call: Call) -> None:
+    found = look(path, method="GET", by=matcher(BERT, default="bert"))
+    assert (found.route, found.call, found.v2) == (None, call, True)
+    assert found.is_found
+
+
+@pytest.mark.parametrize(
+    ("path", "call", "model"),
+    [
+        ("/v2/health/live", Call.FUNCTION_LIVE, ""),
+        ("/v2/health/ready", Call.FUNCTION_READY, ""),
+        ("/v2", Call.METADATA, ""),
+        ("/v2/models/resnet50/ready", Call.MODEL_READY, "resnet50"),
+        ("/v2/models/resnet50/versions/1/ready", Call.MODEL_READY, "resnet50"),
+        ("/v2/models/resnet50", Call.METADATA, "resnet50"),
+        ("/v2/models/resnet50/versions/1", Call.METADATA, "resnet50"),
+        ("/v2/models/resnet50/config", Call.WORK, ""),
+        ("/v1/models/resnet50", Call.METADATA, "resnet50"),
+    ],
+)
+def test_health_and_metadata_are_told_apart_from_work(path: str, call: Call, model: str) -> None:
+    by_host = look(path, method="GET", host="resnet.localhost")
+    by_prefix = look("/functions/resnet" + path, method="GET")
+    for found in (by_host, by_prefix):
+        assert (found.route, found.call, found.model) == (RESNET, call, model)
+    assert look(path, method="POST", host="resnet.localhost").call is Call.WORK
+
+
+def test_a_function_that_does_not_speak_v2_has_no_health_calls_of_ours() -> None:
+    assert look("/v2/health/ready", method="GET", host="web.localhost").call is Call.WORK
+
+
+def test_v2_clients_are_known_by_path_also_when_nothing_is_found() -> None:
+    assert look("/v2/models/nobody/infer").v2
+    assert not look("/v1/models/nobody:predict").v2
+
+
+def test_the_cache_is_bounded_and_never_holds_misses_or_long_paths() -> None:
+    by = matcher(BERT)
+    look("/v2/models/nobody/infer", by=by)
+    look("/v2/models/bert/" + "x" * 300, by=by)
+    assert "0 cached" in repr(by)
+    for number in range(CACHE_ENTRIES + 1):
+        look(f"/v2/models/bert/{number}", by=by)
+    assert repr(by) == "<Matcher 1 functions, 1 cached>"
+    assert look("/v2/models/bert/7", by=by) is look("/v2/models/bert/7", by=by)
+
+
+def test_names_that_are_no_utf8_or_badly_encoded_stand_for_themselves() -> None:
+    assert look("/v2/models/%zz/infer").named == "%zz"
+    assert look("/v2/models/%ff/infer").named == "\xff"
