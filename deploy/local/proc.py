@@ -1,0 +1,211 @@
+"""Facts about processes of this machine: are you the one that I started?
+
+A pid alone proves nothing, it is used again. Pid, start time in clock ticks since boot (field 22 of
+``/proc/PID/stat``) and the boot's id together name one process for ever. Signals go through a pidfd that was opened
+*before* the check, so that they cannot hit a successor.
+
+Where there is no ``/proc`` (macOS) ``ps`` and ``sysctl`` answer instead, in seconds instead of ticks.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+PROC = Path("/proc")
+_LISTENING = "0A"
+"""State of a listening socket in ``/proc/net/tcp``."""
+
+
+@cache
+def boot_id() -> str:
+    """Identity of this boot of the machine."""
+    path = PROC / "sys/kernel/random/boot_id"
+    if path.exists():
+        return path.read_text(encoding="ascii").strip()
+    return _ask("sysctl", "-n", "kern.boottime")
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None when there is none, or only its zombie."""
+    if not PROC.joinpath("self").exists():
+        return _start_time_by_ps(pid)
+    fields = _stat_fields(pid)
+    if fields is None or fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19])
+
+
+def birth(pid: int) -> int | None:
+    """As :func:`start_time`, for a child of this process that nobody has waited for: its zombie counts too."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields is not None else start_time(pid)
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Fields of ``/proc/PID/stat`` from the third (state) on. The second may hold blanks and brackets."""
+    try:
+        text = PROC.joinpath(str(pid), "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _start_time_by_ps(pid: int) -> int | None:
+    text = _ask("ps", "-o", "state=,lstart=", "-p", str(pid))
+    if not text or text.startswith("Z"):
+        return None
+    # The words of a start time, as a number: it is only ever compared with itself.
+    return int.from_bytes(text.split(maxsplit=1)[1].encode(), "big") % (1 << 62)
+
+
+def _ask(*command: str) -> str:
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+    return found.stdout.strip()
+
+
+def is_same(pid: int, started: int, boot: str) -> bool:
+    """True while the very process that was recorded lives."""
+    return boot == boot_id() and start_time(pid) == started
+
+
+class ProcessHandle:
+    """A process that is certain to be the one meant, for signals and for waiting; :meth:`open` or None."""
+
+    __slots__ = ("_fd", "pid", "started")
+
+    def __init__(self, pid: int, started: int, fd: int | None) -> None:
+        self.pid = pid
+        self.started = started
+        self._fd = fd
+
+    @classmethod
+    def open(cls, pid: int, started: int | None = None, boot: str | None = None) -> "ProcessHandle | None":
+        """A handle if the process lives; with ``started`` and ``boot`` only if it is that one."""
+        try:
+            fd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+        except ProcessLookupError:
+            return None
+        except OSError:
+            fd = None
+        found = start_time(pid)
+        same = found is not None and started in (None, found) and boot in (None, boot_id())
+        if not same or found is None:
+            if fd is not None:
+                os.close(fd)
+            return None
+        return cls(pid, found, fd)
+
+    @property
+    def fd(self) -> int | None:
+        """The pidfd: readable once the process has ended. None where the system has none."""
+        return self._fd
+
+    def send(self, number: signal.Signals) -> bool:
+        """Signals the process; False when it has ended."""
+        try:
+            if self._fd is not None and hasattr(signal, "pidfd_send_signal"):
+                signal.pidfd_send_signal(self._fd, number)
+            elif start_time(self.pid) == self.started:
+                os.kill(self.pid, number)
+            else:
+                return False
+        except ProcessLookupError:
+            return False
+        return True
+
+    def is_alive(self) -> bool:
+        return start_time(self.pid) == self.started
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __repr__(self) -> str:
+        return f"<ProcessHandle {self.pid}>"
+
+
+def pids() -> list[int]:
+    """All processes of the machine; empty where there is no ``/proc``."""
+    return [int(name) for name in os.listdir(PROC) if name.isdigit()] if PROC.is_dir() else []  # noqa: PTH208
+
+
+def carrying(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, str]]:
+    """Processes of this user that were started with ``variable`` in their environment (and what they started),
+    with its value, where ``accepts(value)``."""
+    prefix = f"{variable}=".encode()
+    found = []
+    for pid in pids():
+        try:
+            environment = PROC.joinpath(str(pid), "environ").read_bytes()
+        except OSError:
+            continue  # ended meanwhile, or not ours
+        if prefix not in environment:
+            continue
+        for entry in environment.split(b"\0"):
+            if entry.startswith(prefix) and accepts(value := os.fsdecode(entry[len(prefix) :])):
+                found.append((pid, value))
+                break
+    return found
+
+
+def set_affinity(pid: int, cores: Iterable[int]) -> bool:
+    """Binds every thread of the process to ``cores``; False where the system cannot, or the process has ended."""
+    if not hasattr(os, "sched_setaffinity"):
+        return False
+    wanted = set(cores)
+    tasks = PROC / str(pid) / "task"
+    seen: set[str] = set()
+    try:
+        os.sched_setaffinity(pid, wanted)
+        while new := set(os.listdir(tasks)) - seen:  # noqa: PTH208 - threads born meanwhile inherit or are seen next
+            for task in new:
+                _bind(int(task), wanted)
+            seen |= new
+    except OSError:
+        return False
+    return True
+
+
+def _bind(task: int, cores: set[int]) -> None:
+    try:
+        os.sched_setaffinity(task, cores)
+    except ProcessLookupError:
+        return  # the thread ended meanwhile
+
+
+def listening_ports(leader: int) -> tuple[int, ...]:
+    """TCP ports on which the processes of ``leader``'s session listen, for telling a developer of a wrong port."""
+    inodes = set()
+    for pid in pids():
+        fields = _stat_fields(pid)
+        if fields is None or int(fields[3]) != leader:
+            continue
+        inodes |= _socket_inodes(pid)
+    ports = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = PROC.joinpath("net", name).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == _LISTENING and fields[9] in inodes:
+                ports.add(int(fields[1].rsplit(":", 1)[1], 16))
+    return tuple(sorted(ports))
+
+
+def _socket_inodes(pid: int) -> set[str]:
+    folder = PROC / str(pid) / "fd"
+    found = set()
+    try:
+        for name in os.listdir(folder):  # noqa: PTH208
+            target = os.readlink(folder / name)  # noqa: PTH115
+            if target.startswith("socket:["):
+                found.add(target[8:-1])
+    except OSError:
+        return found  # ended meanwhile, or not ours
+    return found

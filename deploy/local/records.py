@@ -1,0 +1,117 @@
+"""One file per process: who was started, for whom, and how to know it again.
+
+``processes/<id>.json`` is written *before* its process is spawned and completed (pid, start time) after it, so that
+a control process killed between the two leaves a trace: the new process carries the path of its record in its
+environment (:data:`MARK`) and is found by it. A record goes when its process has ended. Files are replaced at once
+(rename); they are not flushed to the disk, because after a power cut the boot id makes all of them worthless.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from deploy.placement.ledger import Assignment
+from tidegate.codec import CodecError, decode, encode
+
+MARK: Final = "TIDEGATE_PROCESS"
+"""Environment variable of every child: absolute path of its record."""
+
+
+class ProcessKind(StrEnum):
+    GATEWAY = "gateway"
+    QUEUE_PROXY = "queue_proxy"
+    MODEL_SERVER = "model_server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDetails:
+    """What both records of a replica say about it, enough to adopt it."""
+
+    id: str
+    function: str
+    revision: str
+    assignment: Assignment
+    address: str
+    admin: str
+    upstream: str
+    created_at: float
+    """Unix seconds."""
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    id: str
+    """``<replica>.proxy``, ``<replica>.server`` or ``gateway-g0``; name of the file."""
+    kind: ProcessKind
+    boot_id: str
+    epoch: int
+    """Of the control process that started it."""
+    program: str
+    """First words of its command, for people."""
+    log: str
+    pid: int | None = None
+    """None: written before the spawn, not completed."""
+    start_time: int | None = None
+    """Clock ticks since boot."""
+    stopping: bool = False
+    """The stop is decided: it is ended, never adopted."""
+    replica: ReplicaDetails | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+    """Whatever else its owner needs to know it again (a gateway's admin socket)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that is not a record; ``path`` is what a child of it would carry as its mark."""
+
+    path: Path
+    why: str
+
+
+class RecordStore:
+    """The folder of records."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+
+    def path(self, record_id: str) -> Path:
+        return self.directory / f"{record_id}.json"
+
+    def write(self, record: ProcessRecord) -> None:
+        path = self.path(record.id)
+        temporary = path.with_name(f".{path.name}.new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(encode(record))
+        temporary.replace(path)
+
+    def complete(self, record: ProcessRecord, pid: int, start_time: int) -> ProcessRecord:
+        """Adds who the process is, now that it lives."""
+        completed = replace(record, pid=pid, start_time=start_time)
+        self.write(completed)
+        return completed
+
+    def delete(self, record_id: str) -> None:
+        self.path(record_id).unlink(missing_ok=True)
+
+    def read_all(self) -> tuple[list[ProcessRecord], list[Unreadable]]:
+        """All records, and what lies there and is none (half written, older, foreign)."""
+        records: list[ProcessRecord] = []
+        unreadable: list[Unreadable] = []
+        for path in sorted(self.directory.glob("*.json")):
+            try:
+                record = decode(path.read_bytes(), ProcessRecord)
+            except FileNotFoundError:
+                continue
+            except (CodecError, OSError) as error:
+                unreadable.append(Unreadable(path, str(error)))
+                continue
+            if record.id == path.stem:
+                records.append(record)
+            else:
+                unreadable.append(Unreadable(path, f"holds the record of {record.id}"))
+        return records, unreadable

@@ -1,0 +1,144 @@
+"""What an earlier control process left behind: found, sorted, adopted or ended.
+
+Two traces lead to a process: its record, and the mark that it and everything it started carry in their environment.
+A complete record whose process lives is *living*, to be adopted or ended by whoever knows its kind. A marked process
+whose record does not say so is a *stranger* (the control process died between spawn and record, or a model server
+died and left its workers) and is ended. Every other file is stale and goes.
+"""
+
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from deploy.local.proc import ProcessHandle, carrying, is_same
+from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, Unreadable
+
+DOWN_GRACE_S: Final = 30.0
+"""For work under way when everything is ended without a control process."""
+
+_ORDER = (ProcessKind.GATEWAY, ProcessKind.QUEUE_PROXY, ProcessKind.MODEL_SERVER)
+"""The front door first, so that nothing new arrives behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    living: tuple[ProcessRecord, ...] = ()
+    strangers: tuple[int, ...] = ()
+    """Pids."""
+    stale: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """One process that was ended."""
+
+    id: str
+    pid: int
+    killed: bool
+    """True: it did not obey SIGTERM."""
+
+
+def sort_traces(
+    records: Iterable[ProcessRecord],
+    unreadable: Iterable[Unreadable],
+    marked: Iterable[tuple[int, str]],
+    path_of: Callable[[str], Path],
+    is_alive: Callable[[ProcessRecord], bool],
+) -> Survey:
+    """Sorts what was found. ``marked``: (pid, path of the record that it carries)."""
+    living = tuple(record for record in records if is_alive(record))
+    good = {str(path_of(record.id)) for record in living}
+    stale = [path_of(record.id) for record in records if record not in living]
+    stale += [each.path for each in unreadable]
+    strangers = tuple(pid for pid, path in marked if path not in good)
+    return Survey(living=living, strangers=strangers, stale=tuple(stale))
+
+
+def survey(store: RecordStore) -> Survey:
+    """Looks at the records and at the machine."""
+    records, unreadable = store.read_all()
+    folder = f"{store.directory}/"
+    marked = carrying(MARK, lambda path: path.startswith(folder))
+    return sort_traces(records, unreadable, marked, store.path, _lives)
+
+
+def _lives(record: ProcessRecord) -> bool:
+    if record.pid is None or record.start_time is None:
+        return False
+    return is_same(record.pid, record.start_time, record.boot_id)
+
+
+def clear(found: Survey, grace_s: float) -> None:
+    """Ends strangers and deletes stale records. Blocks up to ``grace_s`` seconds and a little."""
+    handles = [handle for pid in found.strangers if (handle := ProcessHandle.open(pid)) is not None]
+    end_processes(handles, grace_s)
+    for path in found.stale:
+        path.unlink(missing_ok=True)
+
+
+def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, ...]:
+    """Ends everything that the records in ``processes`` stand for: for ``tidegate down`` when no control process lives.
+
+    Gateways first, then queue_proxies (they answer what they have), then model servers; SIGTERM, and SIGKILL to those
+    of a kind that still live after ``grace_s`` seconds. Only processes that match their record or carry its mark.
+    Blocks; the caller holds the lock of the state directory.
+    """
+    store = RecordStore(processes)
+    found = survey(store)
+    ended: list[Ended] = []
+    living = sorted(found.living, key=lambda record: _ORDER.index(record.kind))
+    for _, group in groupby(living, key=lambda record: record.kind):
+        ended += _end_records(list(group), grace_s)
+    for record in living:
+        store.delete(record.id)
+        _unlink_sockets(record)
+    clear(survey(store), min(grace_s, 5.0))
+    return tuple(ended)
+
+
+def _end_records(records: Sequence[ProcessRecord], grace_s: float) -> list[Ended]:
+    handles: dict[str, ProcessHandle] = {}
+    for record in records:
+        if record.pid is not None:
+            handle = ProcessHandle.open(record.pid, record.start_time, record.boot_id)
+            if handle is not None:
+                handles[record.id] = handle
+    stubborn = end_processes(handles.values(), grace_s)
+    return [Ended(id=name, pid=each.pid, killed=each.pid in stubborn) for name, each in handles.items()]
+
+
+def _unlink_sockets(record: ProcessRecord) -> None:
+    if record.replica is None:
+        return
+    for address in (record.replica.address, record.replica.admin, record.replica.upstream):
+        kind, _, path = address.partition(":")
+        if kind == "unix":
+            Path(path).unlink(missing_ok=True)
+
+
+def end_processes(handles: Iterable[ProcessHandle], grace_s: float) -> set[int]:
+    """SIGTERM, then SIGKILL after ``grace_s``; closes the handles; answers the pids that had to be killed. Blocks."""
+    alive = [handle for handle in handles if handle.send(signal.SIGTERM)]
+    _wait_for_end(alive, grace_s)
+    stubborn = {handle.pid for handle in alive if handle.send(signal.SIGKILL) and handle.is_alive()}
+    _wait_for_end(alive, 5.0)
+    for handle in alive:
+        handle.close()
+    return stubborn
+
+
+def _wait_for_end(handles: Sequence[ProcessHandle], limit_s: float) -> None:
+    end = time.monotonic() + limit_s
+    for handle in handles:
+        while handle.is_alive() and (left := end - time.monotonic()) > 0:
+            if handle.fd is None:
+                time.sleep(min(0.05, left))
+                continue
+            poll = select.poll()
+            poll.register(handle.fd, select.POLLIN)
+            poll.poll(left * 1000)
