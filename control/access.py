@@ -1,0 +1,71 @@
+"""Who may speak to the API: whoever holds the token, through a name of this machine, not from a foreign web page.
+
+The API listens on a local address, where every program and every page in a browser can reach it. The *Host* check
+ends DNS rebinding (a foreign name that resolves to 127.0.0.1), the *Origin* check ends requests that a foreign page
+sends, and the token ends everybody else. The API's document is readable without the token; it holds nothing private.
+"""
+
+import hmac
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Final
+
+from control.views import ErrorDetail, ErrorView
+from tidegate.codec import encode
+
+LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+OPEN_PATHS: Final = ("/healthz", "/openapi.json")
+"""Answered without a token."""
+
+Scope = Any
+"""ASGI's own shapes are dictionaries and callables."""
+
+
+class AccessGuard:
+    """ASGI middleware: refuses with 401 or 403 before anything else looks at the request."""
+
+    def __init__(self, app: Scope, *, token: str, names: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._names = frozenset((*LOCAL_NAMES, *(name.lower() for name in names)))
+
+    async def __call__(self, scope: Scope, receive: Scope, send: Scope) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
+            await _answer(send, *refusal)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str, str] | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host_name(host) not in self._names:
+            return HTTPStatus.FORBIDDEN, "wrong_host", f"the API answers to its own names only, not to {host[:80]!r}"
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
+            return HTTPStatus.FORBIDDEN, "wrong_origin", "requests from another site are refused"
+        if scope["path"] in OPEN_PATHS:
+            return None
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+            return None
+        return (
+            HTTPStatus.UNAUTHORIZED,
+            "wrong_token",
+            "send the token of the state directory (file `token`) as `Authorization: Bearer TOKEN`",
+        )
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.partition(":")[0]
+
+
+async def _answer(send: Scope, status: HTTPStatus, code: str, message: str) -> None:
+    body = encode(ErrorView(error=ErrorDetail(code=code, message=message)))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,67 @@
+"""What the API needs of the rest of the control process, and the faults it turns into answers."""
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from control.views import (
+    ColdStartView,
+    DecisionView,
+    DeploymentView,
+    DeployRequest,
+    DeployView,
+    ExplainView,
+    FunctionView,
+)
+from tidegate.errors import TidegateError
+
+
+class UnknownFunctionError(TidegateError):
+    """No function of that name is deployed; the message names those that are."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        listed = ", ".join(known) if known else "none"
+        super().__init__(f"no function {name!r} is deployed (deployed: {listed})")
+
+
+class LeavingError(TidegateError):
+    """The control process is shutting down and takes nothing new."""
+
+
+class Service(Protocol):
+    """A deployment as its API sees it."""
+
+    def view(self) -> DeploymentView: ...
+
+    def functions(self) -> tuple[FunctionView, ...]: ...
+
+    def function(self, name: str) -> FunctionView:
+        """Raises UnknownFunctionError."""
+        ...
+
+    def changes(self, name: str | None) -> AsyncGenerator[DeploymentView | FunctionView, None]:
+        """The view now and after every change, at most a few times a second; ends with the function or the process."""
+        ...
+
+    async def deploy(self, request: DeployRequest) -> DeployView:
+        """Raises InvalidInputError with all faults, BackendError when it cannot run here, StoreError."""
+        ...
+
+    async def delete(self, name: str) -> None: ...
+
+    def explain(self, name: str, last: int) -> ExplainView: ...
+
+    def decisions(self, name: str, last: int) -> tuple[DecisionView, ...]: ...
+
+    def cold_starts(self, name: str) -> tuple[ColdStartView, ...]: ...
+
+    def logs(
+        self, name: str, *, tail: int, follow: bool, replica: str | None, source: str
+    ) -> AsyncGenerator[bytes, None]:
+        """Lines as NDJSON: ``{"replica": ..., "source": "server", "line": ...}``."""
+        ...
+
+    async def metrics(self) -> bytes: ...
+
+    def shut_down(self) -> None:
+        """Begins an orderly end and returns."""
+        ...
