@@ -7,6 +7,8 @@ the event loop, must be quick and must not raise. Order of calls for one exchang
     start ──> finished                                                         (answered with respond or fail)
     start ──> abandoned ──> finished                                           (client went away)
 
+``body_started`` may come once after ``start``, when head and body arrive apart.
+
 ``finished`` comes exactly once, whatever happened. All times are seconds of ``time.monotonic``.
 """
 
@@ -29,6 +31,13 @@ class ProxyApp(Protocol):
 
         Now or later exactly one of ``ex.forward``, ``ex.respond``, ``ex.fail``, ``ex.upgrade``. Until then the
         request waits; up to 256 KB of its body are buffered, then reading pauses.
+        """
+
+    def body_started(self, ex: "Exchange") -> None:
+        """The first bytes of the body came after ``start``, and the request is neither forwarded nor answered yet.
+
+        Many clients send head and body apart; what tells a request's size (V2's shape) is in the body. Called at
+        most once. Not called when ``start`` already saw body bytes.
         """
 
     def abandoned(self, ex: "Exchange") -> None:
