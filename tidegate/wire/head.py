@@ -1,65 +1,537 @@
-"""Request and response heads: one strict bytes regex per head (RFC 9110, RFC 9112)."""
+"""Request and response heads: one strict bytes regex per head, then one look at the few fields that matter.
+
+The header block is not taken apart: it is validated as a whole, its lower-case copy is searched once for the names
+that decide about framing, routing and forwarding, and what may pass is forwarded as one slice. Peer data never
+raises; it returns :class:`Bad`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX, KEPT_FROM_CLIENTS, TIMEOUT_MS
+from tidegate.wire import grammar
 
 
-class RequestHead:
+@final
+class Bad:
+    """Bytes that are refused: the status to answer with (502 for a response) and why."""
+
+    __slots__ = ("status", "why")
+
+    def __init__(self, status: int, why: str) -> None:
+        self.status = status
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"<Bad {self.status}: {self.why}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRules:
+    """What a head may be, and which of its fields pass."""
+
+    head_bytes: int = 16 * 1024
+    headers: int = 100
+    target_bytes: int = 8 * 1024
+    front_door: bool = True
+    """Peers are strangers: ``tidegate-`` fields outside KEPT_FROM_CLIENTS are removed and invisible."""
+    trusted: bool = False
+    """The peer's forwarding fields are kept."""
+    upgrades: frozenset[bytes] = frozenset({b"websocket"})
+
+    @property
+    def forwarded_internal(self) -> frozenset[bytes]:
+        """The ``tidegate-`` fields that go to the upstream."""
+        return KEPT_FROM_CLIENTS if self.front_door else _MODEL_MAY_SEE
+
+
+_MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE})
+_REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
+_FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+_ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
+_NEVER_LISTED = _FORWARDING | {
+    b"host",
+    b"content-length",
+    b"transfer-encoding",
+    b"authorization",
+    b"via",
+    b"traceparent",
+}
+"""Fields that survive although a peer lists them in Connection."""
+
+_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
+    rb"\n(host|content-length|transfer-encoding|connection|expect|upgrade|traceparent|keep-alive|proxy-connection|te"
+    rb"|http2-settings|forwarded|x-forwarded-(?:for|proto|host)|tidegate-[^:]*+):[\t ]*+([^\r]*+)"
+).findall
+_response_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
+    rb"\n(content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|tidegate-[^:]*+)"
+    rb":[\t ]*+([^\r]*+)"
+).findall
+
+_request = grammar.REQUEST.match
+_response = grammar.RESPONSE.match
+_traceparent = grammar.TRACEPARENT.fullmatch
+
+
+class _Fields:
+    """A validated header block: look-up and removal. Every line is preceded and followed by CRLF."""
+
+    __slots__ = ("_block", "_lower", "_original")
+
+    _block: bytes
+    """What is forwarded."""
+    _original: bytes
+    _lower: bytes
+
+    @property
+    def fields(self) -> bytes:
+        """Header lines to pass on, each ``name: value CRLF``; hop-by-hop and stripped fields are gone."""
+        return self._block[2:]
+
+    def get(self, name: bytes) -> bytes | None:
+        """Value of the first field ``name`` (given in lower case) without surrounding white space, or None.
+
+        Sees the head as received, also fields that are not passed on.
+        """
+        at = self._lower.find(b"\n%b:" % name)
+        if at < 0:
+            return None
+        at += len(name) + 2
+        return self._original[at : self._original.index(b"\r", at)].strip(b" \t")
+
+    def drop(self, *names: bytes) -> None:
+        """Removes fields (names in lower case) from what is passed on."""
+        self._block = _without(self._block, self._block.lower(), names)
+
+
+@final
+class RequestHead(_Fields):
     """A parsed request head."""
 
     __slots__ = (
+        "_hidden",
+        "authority",
         "chunked",
         "content_length",
         "expect_continue",
-        "fields",
         "host",
         "keep_alive",
         "method",
-        "path",
+        "names_host",
         "target",
+        "traced",
         "upgrade",
         "version_minor",
     )
 
     method: bytes
     target: bytes
-    """As received, origin-form (absolute-form is reduced to it)."""
-    path: bytes
-    """The target before ``?``."""
+    """Origin-form (absolute-form is reduced to it) or ``*``; otherwise as received, never decoded."""
+    _hidden: bool
+    """Internal names are invisible."""
+    authority: bytes
+    """Host with port, lower case; b"" for HTTP/1.0 without Host."""
     host: bytes
-    """Lower case, without port; b"" for HTTP/1.0 without Host."""
+    """Host without port, lower case."""
     version_minor: int
-    fields: bytes
-    """Header lines to forward, each ``name: value CRLF``; hop-by-hop and stripped fields are gone."""
     content_length: int | None
     chunked: bool
     keep_alive: bool
+    """Whether the client wants the connection to stay open."""
     expect_continue: bool
     upgrade: bytes | None
-    """Lower-case protocol token of an acceptable Upgrade request."""
+    """The protocol token of an acceptable Upgrade request."""
+    traced: bool
+    """A valid ``traceparent`` is among the fields."""
+    names_host: bool
+    """A trusted peer's ``x-forwarded-host`` is among the fields."""
+
+    @property
+    def path(self) -> bytes:
+        """The target before ``?``."""
+        return self.target.partition(b"?")[0]
 
     def get(self, name: bytes) -> bytes | None:
-        """Value of the first field ``name`` (lower case), as received, without surrounding white space."""
-        raise RuntimeError("not built yet")
+        """As for every head; at a front door internal names are invisible."""
+        if self._hidden and name.startswith(INTERNAL_PREFIX) and name not in KEPT_FROM_CLIENTS:
+            return None
+        return _Fields.get(self, name)
 
-    def drop(self, *names: bytes) -> None:
-        """Removes fields (lower-case names) from what is forwarded."""
-        raise RuntimeError("not built yet")
+    def __repr__(self) -> str:
+        return f"<RequestHead {self.method!r} {self.target!r} at {self.host!r}>"
 
 
-class ResponseHead:
-    __slots__ = ("chunked", "content_length", "fields", "reason", "status")
+@final
+class ResponseHead(_Fields):
+    """A parsed response head."""
+
+    __slots__ = ("chunked", "content_length", "keep_alive", "reason", "status", "upgrade")
 
     status: int
     reason: bytes
-    fields: bytes
     content_length: int | None
     chunked: bool
+    keep_alive: bool
+    """Whether the upstream keeps the connection open."""
+    upgrade: bytes | None
 
-    def get(self, name: bytes) -> bytes | None:
-        """Value of the first field ``name`` (lower case); also sees ``tidegate-`` fields, which are never passed on."""
-        raise RuntimeError("not built yet")
+    def __repr__(self) -> str:
+        return f"<ResponseHead {self.status}>"
 
-    def drop(self, *names: bytes) -> None:
-        """Removes fields (lower-case names) from what is passed on."""
-        raise RuntimeError("not built yet")
+
+def _without(block: bytes, lower: bytes, names: tuple[bytes, ...] | set[bytes]) -> bytes:
+    """``block`` without the fields ``names``; ``lower`` is its lower-case copy."""
+    spans = []
+    for name in names:
+        key = b"\n%b:" % name
+        at = lower.find(key)
+        while at >= 0:
+            end = lower.index(b"\n", at + 1)
+            spans.append((at, end))
+            at = lower.find(key, end)
+    if not spans:
+        return block
+    spans.sort()
+    pieces, position = [], 0
+    for at, end in spans:
+        pieces.append(block[position:at])
+        position = end
+    pieces.append(block[position:])
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=4096)
+def _host_of(authority: bytes) -> bytes | None:
+    """Host without port of a lower-case Host value; None when it is not ``uri-host [":" port]``."""
+    match = grammar.HOST.fullmatch(authority)
+    return match[1] if match is not None else None
+
+
+def _length(value: bytes) -> int | None:
+    """Content-Length: 1-18 ASCII digits; None otherwise."""
+    value = value.strip(b" \t")
+    return int(value) if value.isdigit() and len(value) <= 18 else None
+
+
+def parse_request(data: bytes, at: int, rules: HeadRules) -> tuple[RequestHead, int] | Bad | None:
+    """The head that begins at ``data[at]`` and the position after it; None: no whole head matches there.
+
+    None says nothing about whether one may still come: see :func:`check_partial`.
+    """
+    match = _request(data, at)
+    if match is None:
+        return None
+    method, target, minor, block = match.groups()
+    end = match.end()
+    if end - at > rules.head_bytes or block.count(b"\n") > rules.headers + 1:
+        return Bad(414 if len(target) > rules.target_bytes else 431, "head too large")
+    if len(target) > rules.target_bytes:
+        return Bad(414, "target too long")
+    head = RequestHead()
+    head.method = method
+    head.target = target
+    if minor == b"0":
+        head.version_minor = 0
+        head.keep_alive = False
+    else:
+        head.version_minor = 1
+        head.keep_alive = True
+        if b"\nConnection: keep-alive\r" in block:
+            block = block.replace(b"\nConnection: keep-alive\r\n", b"\n")
+    head._hidden = rules.front_door
+    head._block = head._original = block
+    head._lower = lower = block.lower()
+    head.content_length = None
+    head.chunked = head.expect_continue = head.traced = head.names_host = False
+    head.upgrade = None
+    found = _specials(lower)
+    values = dict(found)
+    bad = _examine(head, found, values, rules)
+    return bad if bad is not None else (head, end)
+
+
+def _examine(
+    head: RequestHead, found: list[tuple[bytes, bytes]], values: dict[bytes, bytes], rules: HeadRules
+) -> Bad | None:
+    """Fills in what the special fields say."""
+    plain = 1
+    if (value := values.get(b"content-length")) is not None:
+        plain += 1
+        head.content_length = length = _length(value)
+        if length is None:
+            return Bad(400, "invalid Content-Length")
+    if (value := values.get(b"traceparent")) is not None and _traceparent(value) and value in head._original:
+        plain += 1
+        head.traced = True
+    authority = values.get(b"host")
+    if (
+        authority is None
+        or head.target[0] != 0x2F
+        or head.method in _REFUSED_METHODS
+        or (host := _host_of(authority)) is None
+    ):
+        bad = _unusual_target(head, values, authority)
+        if bad is not None:
+            return bad
+    else:
+        head.authority = authority
+        head.host = host
+    if plain != len(found):
+        return _examine_rest(head, found, values, rules)
+    return None
+
+
+def _unusual_target(head: RequestHead, values: dict[bytes, bytes], authority: bytes | None) -> Bad | None:
+    """Absolute-form, ``*``, no Host, refused methods, Host with trailing white space, invalid Host."""
+    if head.method in _REFUSED_METHODS:
+        return Bad(405, "method not allowed")
+    if authority is None and head.version_minor:
+        return Bad(400, "Host missing")
+    authority = b"" if authority is None else authority.strip(b" \t")
+    host = _host_of(authority) if authority or head.version_minor else b""
+    if host is None:
+        return Bad(400, "invalid Host")
+    head.authority, head.host = authority, host
+    if head.target[0] == 0x2F:
+        return None
+    if head.target == b"*":
+        return None if head.method == b"OPTIONS" else Bad(400, "asterisk-form without OPTIONS")
+    scheme, separator, rest = head.target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        return Bad(400, "target is neither a path nor an http URI")
+    cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+    authority = rest[:cut].lower()
+    host = _host_of(authority)
+    if host is None:
+        return Bad(400, "invalid authority")
+    target = rest[cut:]
+    head.target = target if target.startswith(b"/") else b"/" + target
+    head.authority, head.host = authority, host
+    without = _without(head._block, head._block.lower(), (b"host",))
+    head._block = b"\r\nhost: %b%b" % (authority, without)
+    return None
+
+
+def _tokens(found: list[tuple[bytes, bytes]]) -> set[bytes]:
+    """The options that all Connection fields list; what is no token is ignored."""
+    tokens = {token.strip(b" \t") for name, value in found if name == b"connection" for token in value.split(b",")}
+    return {token for token in tokens if grammar.TOKEN.fullmatch(token)}
+
+
+def _examine_rest(
+    head: RequestHead, found: list[tuple[bytes, bytes]], values: dict[bytes, bytes], rules: HeadRules
+) -> Bad | None:
+    """The fields that not every request has: framing by chunks, connection options, forwarding, internal names."""
+    if len(values) != len(found):
+        names = [name for name, _ in found]
+        for name in _ONCE:
+            if names.count(name) > 1:
+                return Bad(400, f"more than one {name.decode()} field")
+    strip = set()
+    tokens: set[bytes] = set()
+    if b"connection" in values:
+        tokens = _tokens(found)
+        strip.add(b"connection")
+        strip.update(tokens - _NEVER_LISTED)
+        head.keep_alive = b"close" not in tokens and (head.version_minor > 0 or b"keep-alive" in tokens)
+    allowed = rules.forwarded_internal
+    for name in values:
+        if name in _NEVER_STRIPPED:
+            continue
+        if name in _FORWARDING:
+            if not rules.trusted:
+                strip.add(name)
+            elif name == b"x-forwarded-host":
+                head.names_host = True
+        elif name == b"traceparent":
+            if not head.traced:
+                strip.add(name)
+        elif name not in allowed:
+            strip.add(name)
+    bad = _framing(head, values)
+    if bad is not None:
+        return bad
+    if b"upgrade" in values:
+        _consider_upgrade(head, values[b"upgrade"].strip(b" \t"), tokens, rules)
+    if strip:
+        block = head._block
+        head._block = _without(block, head._lower if block is head._original else block.lower(), strip)
+    return None
+
+
+_NEVER_STRIPPED = frozenset({b"host", b"content-length"})
+
+
+def _framing(head: RequestHead, values: dict[bytes, bytes]) -> Bad | None:
+    """Transfer-Encoding and Expect; both fields are stripped and written anew where they apply."""
+    coding = values.get(b"transfer-encoding")
+    if coding is not None:
+        if coding.strip(b" \t") != b"chunked":
+            return Bad(501 if _foreign_coding(coding) else 400, "transfer coding other than chunked")
+        if head.content_length is not None:
+            return Bad(400, "Content-Length beside Transfer-Encoding")
+        if head.version_minor == 0:
+            return Bad(400, "Transfer-Encoding in HTTP/1.0")
+        head.chunked = True
+    expectation = values.get(b"expect")
+    if expectation is not None and head.version_minor:
+        if expectation.strip(b" \t") != b"100-continue":
+            return Bad(417, "unknown expectation")
+        head.expect_continue = head.chunked or bool(head.content_length)
+    return None
+
+
+def _foreign_coding(coding: bytes) -> bool:
+    """Whether the field is a well-formed list that ends in ``chunked`` after a coding that we do not implement."""
+    codings = [item.strip(b" \t") for item in coding.split(b",")]
+    return (
+        len(codings) > 1
+        and codings[-1] == b"chunked"
+        and b"chunked" not in codings[:-1]
+        and all(grammar.TOKEN.fullmatch(item) for item in codings)
+    )
+
+
+def _consider_upgrade(head: RequestHead, protocol: bytes, tokens: set[bytes], rules: HeadRules) -> None:
+    """Accepts GET with ``Connection: upgrade`` and one allowed protocol; anything else is a plain request."""
+    if (
+        head.method == b"GET"
+        and head.version_minor
+        and b"upgrade" in tokens
+        and protocol in rules.upgrades
+        and not head.chunked
+        and not head.content_length
+    ):
+        head.upgrade = protocol
+
+
+def parse_response(data: bytes, at: int, head_bytes: int = 64 * 1024) -> tuple[ResponseHead, int] | Bad | None:
+    """As :func:`parse_request`, for what an upstream sends. Every fault is a 502."""
+    match = _response(data, at)
+    if match is None:
+        return None
+    minor, status, reason, block = match.groups()
+    end = match.end()
+    if end - at > head_bytes:
+        return Bad(502, "response head too large")
+    if minor == b"1" and b"\nConnection: keep-alive\r" in block:
+        block = block.replace(b"\nConnection: keep-alive\r\n", b"\n")
+    head = ResponseHead()
+    head.status = int(status)
+    head.reason = reason or b""
+    head.keep_alive = minor == b"1"
+    head.content_length = None
+    head.chunked = False
+    head.upgrade = None
+    head._block = head._original = block
+    head._lower = lower = block.lower()
+    found = _response_specials(lower)
+    if len(found) == 1 and found[0][0] == b"content-length":
+        head.content_length = length = _length(found[0][1])
+        if length is None:
+            return Bad(502, "invalid Content-Length")
+    elif found:
+        bad = _examine_response(head, found)
+        if bad is not None:
+            return bad
+    return head, end
+
+
+def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]]) -> Bad | None:
+    values = dict(found)
+    names = [name for name, _ in found]
+    strip = set(values) - {b"content-length"}
+    if (value := values.get(b"content-length")) is not None:
+        head.content_length = length = _length(value)
+        if length is None or names.count(b"content-length") > 1:
+            return Bad(502, "invalid Content-Length")
+    if (value := values.get(b"transfer-encoding")) is not None:
+        if value.strip(b" \t") != b"chunked" or names.count(b"transfer-encoding") > 1:
+            return Bad(502, "transfer coding other than chunked")
+        if head.content_length is not None:
+            return Bad(502, "Content-Length beside Transfer-Encoding")
+        head.chunked = True
+    if b"connection" in values:
+        tokens = _tokens(found)
+        head.keep_alive = b"close" not in tokens and (head.keep_alive or b"keep-alive" in tokens)
+        strip.update(tokens - _NEVER_LISTED)
+        if b"upgrade" in tokens:
+            head.upgrade = values.get(b"upgrade", b"").strip(b" \t") or None
+    head._block = _without(head._block, head._lower, strip)
+    return None
+
+
+def check_partial(data: bytes, at: int, line: int, rules: HeadRules) -> Bad | int:
+    """Whether ``data[at:]``, not yet a whole head, may still become one.
+
+    ``line`` is where the first unchecked line begins (``at`` at first). Returns where the first unfinished line
+    begins, for the next call, or the refusal: garbage must not hang until the head timeout.
+    """
+    while (end := data.find(b"\r\n", line)) >= 0:
+        end += 2
+        if line == at:
+            bad = _check_request_line(data[line:end], rules)
+            if bad is not None:
+                return bad
+        elif end - line == 2 or not grammar.FIELD_LINE.fullmatch(data, line, end):
+            # An empty line here would have ended a head that matches.
+            return Bad(400, "malformed field")
+        line = end
+    size = len(data) - at
+    if line == at:
+        if size > rules.target_bytes + 64:
+            return Bad(414, "target too long")
+        if not grammar.REQUEST_START.fullmatch(data, line):
+            return Bad(400, "not an HTTP request")
+    elif not grammar.FIELD_START.fullmatch(data, line):
+        return Bad(400, "malformed field")
+    if size > rules.head_bytes:
+        return Bad(431, "head too large")
+    return line
+
+
+def _check_request_line(line: bytes, rules: HeadRules) -> Bad | None:
+    match = grammar.REQUEST_LINE.fullmatch(line)
+    if match is None:
+        return Bad(400, "malformed request line")
+    if len(match[2]) > rules.target_bytes:
+        return Bad(414, "target too long")
+    if match[3] != b"1":
+        return Bad(505, "HTTP version not supported")
+    return None
+
+
+def check_partial_response(data: bytes, head_bytes: int = 64 * 1024) -> Bad | None:
+    """Whether ``data`` may still become a response head."""
+    if len(data) > head_bytes:
+        return Bad(502, "response head too large")
+    line, newline, rest = data.partition(b"\r\n")
+    if not newline:
+        return None if grammar.STATUS_START.fullmatch(data) else Bad(502, "not an HTTP response")
+    if b"\r\n\r\n" in data or rest.startswith(b"\r\n") or not grammar.RESPONSE.match(line + b"\r\n\r\n"):
+        return Bad(502, "malformed response head")
+    return None
+
+
+_SAMPLES = (
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\nAccept: */*\r\n\r\n", True),
+    (b"POST /v2/models/m/infer?x=%20 HTTP/1.1\r\nhost: a.example:80\r\ncontent-length: 3\r\n\r\nabc", True),
+    (b"GET / HTTP/1.0\r\n\r\n", True),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX A: b\r\n\r\n", False),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\nX-B: c\r\n\r\n", False),
+    (b"GET / HTTP/1.1\r\nHost: a\r\n X-A: b\r\n\r\n", False),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\x00\r\n\r\n", False),
+    (b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", False),
+    (b"GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", False),
+)
+_FIELD_SAMPLES = (
+    b"\r\nHost: a\r\nX-A: b\r\nAccept: */*\r\n",
+    b"\r\nhost: a.example:80\r\ncontent-length: 3\r\n",
+    b"\r\n",
+)
 
 
 def self_test() -> None:
@@ -67,3 +539,13 @@ def self_test() -> None:
 
     Raises RuntimeError naming the sample that failed.
     """
+    for sample, accepted in _SAMPLES:
+        if (_request(sample) is not None) is not accepted:
+            raise RuntimeError(f"the regular expressions of this Python misjudge {sample!r}")
+    for (sample, _), block in zip(_SAMPLES, _FIELD_SAMPLES, strict=False):
+        match = _request(sample)
+        if match is None or match[4] != block:
+            raise RuntimeError(f"the regular expressions of this Python return wrong groups for {sample!r}")
+    response = _response(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\nok")
+    if response is None or response.groups() != (b"1", b"200", b"OK", b"\r\nContent-Length: 2\r\nX: y\r\n"):
+        raise RuntimeError("the regular expressions of this Python return wrong groups for a response")

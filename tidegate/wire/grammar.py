@@ -1,0 +1,36 @@
+"""The byte grammar of HTTP/1.1 (RFC 9110, RFC 9112) as strict regular expressions.
+
+Quantifiers on character classes are possessive, so that failing input stays linear; quantifiers on groups are
+plain ``*``, because possessive groups match wrongly before CPython 3.11.5 (cpython issues 106052 and 100061).
+"""
+
+import re
+
+TCHAR = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+VALUE = rb"[\t -~\x80-\xff]"
+TARGET = rb"[!\"$-~]"
+"""Visible ASCII without ``#``: a fragment is no part of a request target."""
+
+FIELDS = rb"(\r\n(?:" + TCHAR + rb"++:" + VALUE + rb"*+\r\n)*)"
+"""The CRLF before the first field, and every field with its own."""
+
+REQUEST = re.compile(rb"(" + TCHAR + rb"{1,32}) (" + TARGET + rb"++) HTTP/1\.([0-9])" + FIELDS + rb"\r\n")
+"""Groups: method, target, minor version, fields with the CRLF before the first and after each of them."""
+RESPONSE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: (" + VALUE + rb"*+))?" + FIELDS + rb"\r\n")
+"""Groups: minor version, status, reason (may be None), fields as in REQUEST."""
+
+FIELD_LINE = re.compile(TCHAR + rb"++:" + VALUE + rb"*+\r\n")
+FIELD_START = re.compile(rb"(?:" + TCHAR + rb"++(?::" + VALUE + rb"*+\r?)?|\r)?")
+"""What an unfinished field line may look like (also the beginning of the empty line: ``\\r``)."""
+REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"{1,32}) (" + TARGET + rb"++) HTTP/([0-9])\.([0-9])\r\n")
+REQUEST_START = re.compile(TCHAR + rb"{0,32}(?: (?:" + TARGET + rb"*+(?: (?:[HTP/]{0,5}(?:[0-9]\.?[0-9]?)?\r?)?)?)?)?")
+STATUS_START = re.compile(rb"[HTP/]{0,5}(?:[0-9]\.?[0-9]?(?: [0-9]{0,3}(?: " + VALUE + rb"*+)?)?\r?)?")
+
+HOST = re.compile(rb"(\[[0-9a-f:.]{2,45}\]|[0-9a-z\-._~!$&'()*+,;=%]{1,255})(?::[0-9]{0,5})?")
+"""Lower-case host (group 1) and optional port."""
+_TRACE = rb"-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+TRACEPARENT = re.compile(rb"00" + _TRACE + rb"|(?!00|ff)[0-9a-f]{2}" + _TRACE + rb"(?:-[!-~]*+)?")
+"""W3C trace context: version 00 exactly, later versions may carry more."""
+TOKEN = re.compile(TCHAR + rb"{1,128}")
+CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[\t ]*+;[\t -~\x80-\xff]*+)?\r\n")
+CHUNK_SIZE_START = re.compile(rb"[0-9A-Fa-f]{0,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)?\r?")

@@ -1,0 +1,172 @@
+"""The client's half of an HTTP/1.1 connection: requests in, bytes out; bytes in, events out.
+
+States::
+
+    IDLE ──request──> HEAD ──final head──> LENGTH | CHUNKED | UNTIL_EOF ──last byte──> IDLE
+                       │ 1xx: stays         │
+                       └──── fault or surplus bytes ────> DEAD
+"""
+
+from tidegate.wire.chunked import ChunkDecoder
+from tidegate.wire.events import Data
+from tidegate.wire.head import Bad, ResponseHead, check_partial_response, parse_response
+
+IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
+
+Event = ResponseHead | Data | Bad
+
+
+class H1Client:
+    """One connection to an upstream."""
+
+    __slots__ = (
+        "_buffer",
+        "_decoder",
+        "_left",
+        "_method",
+        "body",
+        "complete",
+        "reusable",
+        "state",
+        "touched",
+        "trailers",
+    )
+
+    def __init__(self) -> None:
+        self.state = IDLE
+        self._buffer = b""
+        self._method = b""
+        self._left = 0
+        self._decoder: ChunkDecoder | None = None
+        self.body = b""
+        """What of the body came with the head."""
+        self.trailers = b""
+        """Trailer lines of the present answer that may pass."""
+        self.complete = False
+        """Whether the present answer has ended."""
+        self.reusable = True
+        """Whether another request may follow, once ``complete``."""
+        self.touched = False
+        """Whether a byte of an answer to the present request has come."""
+
+    def request(self, method: bytes) -> None:
+        """A request of ``method`` is being sent; only in IDLE."""
+        if self.state != IDLE:
+            raise RuntimeError(f"a request in state {self!r}")
+        self._method = method
+        self.state = HEAD
+        self.trailers = b""
+        self.complete = self.touched = False
+
+    def receive(self, data: bytes) -> Event | None:
+        """What ``data`` means; None: nothing yet. After a 1xx head call :meth:`next`."""
+        state = self.state
+        if state == HEAD:
+            self.touched = True
+            if self._buffer:
+                data = self._buffer + data
+                self._buffer = b""
+            return self._head(data)
+        if state == LENGTH:
+            left = self._left - len(data)
+            if left > 0:
+                self._left = left
+                return Data(data, False)
+            self._end(surplus=left < 0)
+            return Data(data[:left] if left else data, True)
+        if state == CHUNKED:
+            return self._chunked(data)
+        if state == UNTIL_EOF:
+            return Data(data, False)
+        self.state = DEAD
+        self.reusable = False
+        return Bad(502, "bytes without a request")
+
+    def next(self) -> Event | None:
+        """What follows an interim answer."""
+        data, self._buffer = self._buffer, b""
+        return self._head(data) if data else None
+
+    def eof(self) -> Event | None:
+        """The upstream has ended the connection. ``Data(done)`` ends a body until EOF; Bad: it broke off."""
+        state, self.state = self.state, DEAD
+        self.reusable = False
+        if state == UNTIL_EOF:
+            self.complete = True
+            return Data(b"", True)
+        return None if state in (IDLE, DEAD) else Bad(502, "the upstream closed the connection")
+
+    def leftover(self) -> bytes:
+        """Bytes that followed a 101: they belong to the next protocol."""
+        data, self._buffer = self._buffer, b""
+        return data
+
+    def _head(self, data: bytes) -> Event | None:
+        result = parse_response(data, 0)
+        if result is None:
+            bad = check_partial_response(data)
+            if bad is not None:
+                return self._dead(bad)
+            self._buffer = data
+            return None
+        if type(result) is Bad:
+            return self._dead(result)
+        head, end = result
+        status = head.status
+        if status < 200:
+            self._buffer = data[end:]
+            return head
+        if not head.keep_alive:
+            self.reusable = False
+        if status == 204 or status == 304 or self._method == b"HEAD":
+            self.body = b""
+            self._end(surplus=end != len(data))
+        elif head.chunked:
+            self.state = CHUNKED
+            self._decoder = ChunkDecoder()
+            event = self._chunked(data[end:])
+            if type(event) is Bad:
+                return event
+            self.body = event.data
+        elif (length := head.content_length) is not None:
+            left = end + length - len(data)
+            if left > 0:
+                self.body = data[end:]
+                self.state = LENGTH
+                self._left = left
+            else:
+                self.body = data[end : end + length]
+                self._end(surplus=left < 0)
+        else:
+            self.body = data[end:]
+            self.state = UNTIL_EOF
+            self.reusable = False
+        return head
+
+    def _chunked(self, data: bytes) -> Data | Bad:
+        decoder = self._decoder
+        if decoder is None:
+            raise RuntimeError("no decoder in state CHUNKED")
+        payload = decoder.feed(data)
+        if type(payload) is Bad:
+            return self._dead(Bad(502, payload.why))
+        if not decoder.done:
+            return Data(payload, False)
+        self._decoder = None
+        self.trailers = decoder.trailers
+        self._end(surplus=bool(decoder.rest))
+        return Data(payload, True, decoder.trailers)
+
+    def _end(self, *, surplus: bool) -> None:
+        self.complete = True
+        self.state = IDLE
+        if surplus:
+            self._dead(Bad(502, "bytes after the end of the answer"))
+
+    def _dead(self, bad: Bad) -> Bad:
+        self.state = DEAD
+        self.reusable = False
+        return bad
+
+    def __repr__(self) -> str:
+        return f"<H1Client {('IDLE', 'HEAD', 'LENGTH', 'CHUNKED', 'UNTIL_EOF', 'DEAD')[self.state]}>"
