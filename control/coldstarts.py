@@ -5,12 +5,13 @@ it answered anybody is recorded with the phases that it reached.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
 
+from control.faults import Faults
 from control.state import write_atomically
 from control.views import ColdStartView
 from tidegate.codec import encode
@@ -41,13 +42,11 @@ BUCKETS_S: Final = (
 )
 PHASES: Final = ("decide", "schedule", "pull", "load", "warm", "first_response")
 
-Fault = Callable[[str], None]
-
 
 class ColdStarts:
     """The journal. ``faults`` is told when the file cannot be written; everything else goes on."""
 
-    def __init__(self, path: Path, registry: CollectorRegistry, faults: Fault) -> None:
+    def __init__(self, path: Path, registry: CollectorRegistry, faults: Faults) -> None:
         self._path = path
         self._faults = faults
         self._open: dict[str, ColdStartView] = {}
@@ -106,7 +105,9 @@ class ColdStarts:
         try:
             self._append(encode(view) + b"\n")
         except OSError as error:
-            self._faults(f"{self._path}: {error.strerror}")
+            self._faults.set("cold-start journal", f"{self._path}: {error.strerror}")
+        else:
+            self._faults.clear("cold-start journal")
 
     def _append(self, line: bytes) -> None:
         if self._lines == 0 and self._path.exists():

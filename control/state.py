@@ -194,15 +194,19 @@ def own_directory(path: Path) -> None:
         path.chmod(0o700)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces the file at once, mode 0600: a reader sees the old content or the new, also after a power cut."""
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replaces the file at once, mode 0600: a reader sees the old content or the new.
+
+    ``durable``: also after a power cut, for the price of waiting for the disk.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

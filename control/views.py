@@ -182,6 +182,8 @@ class DeployRequest:
     manifest: str
     base: str
     source: str = "manifest"
+    flags: dict[str, str] = field(default_factory=dict)
+    """Annotations from outside the text, without prefix (``latency``): they win over what the text says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

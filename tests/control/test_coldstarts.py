@@ -8,23 +8,24 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from control import coldstarts
 from control.coldstarts import ColdStarts
+from control.faults import Faults
 from tidegate.records import ColdStartPhases, ColdStartSeen
 
 
 @pytest.fixture
-def faults() -> list[str]:
-    return []
+def faults() -> Faults:
+    return Faults()
 
 
-def journal(path: Path, faults: list[str], registry: CollectorRegistry | None = None) -> ColdStarts:
-    return ColdStarts(path, registry or CollectorRegistry(), faults.append)
+def journal(path: Path, faults: Faults, registry: CollectorRegistry | None = None) -> ColdStarts:
+    return ColdStarts(path, registry or CollectorRegistry(), faults)
 
 
 def start(starts: ColdStarts, replica: str, at: float = 100.0) -> None:
     starts.started(function="echo", revision="echo-00001", replica=replica, accelerator="cpu", at=at, from_zero=True)
 
 
-def test_phases_come_from_backend_and_gateway(tmp_path: Path, faults: list[str]) -> None:
+def test_phases_come_from_backend_and_gateway(tmp_path: Path, faults: Faults) -> None:
     registry = CollectorRegistry()
     starts = journal(tmp_path / "c.jsonl", faults, registry)
     start(starts, "r1")
@@ -45,7 +46,7 @@ def test_phases_come_from_backend_and_gateway(tmp_path: Path, faults: list[str])
     assert 'phase="warm"' not in text
 
 
-def test_a_replica_that_never_answered_is_recorded_as_far_as_it_came(tmp_path: Path, faults: list[str]) -> None:
+def test_a_replica_that_never_answered_is_recorded_as_far_as_it_came(tmp_path: Path, faults: Faults) -> None:
     starts = journal(tmp_path / "c.jsonl", faults)
     start(starts, "r1")
     starts.progressed("r1", ColdStartPhases(decide_s=0.001))
@@ -55,7 +56,7 @@ def test_a_replica_that_never_answered_is_recorded_as_far_as_it_came(tmp_path: P
     assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 1
 
 
-def test_the_file_is_bounded(tmp_path: Path, faults: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_bounded(tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coldstarts, "LINES", 10)
     starts = journal(tmp_path / "c.jsonl", faults)
     for number in range(34):
@@ -66,9 +67,9 @@ def test_the_file_is_bounded(tmp_path: Path, faults: list[str], monkeypatch: pyt
     assert json.loads(lines[-1])["replica"] == "r33"
 
 
-def test_a_file_that_cannot_be_written_is_a_fault_and_nothing_else(tmp_path: Path, faults: list[str]) -> None:
+def test_a_file_that_cannot_be_written_is_a_fault_and_nothing_else(tmp_path: Path, faults: Faults) -> None:
     starts = journal(tmp_path / "missing" / "c.jsonl", faults)
     start(starts, "r1")
     starts.gone("r1")
     assert len(starts.of("echo")) == 1
-    assert "No such file" in faults[0]
+    assert "No such file" in faults.texts()[0]

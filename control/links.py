@@ -1,0 +1,116 @@
+"""The control process's side of the admin endpoints: every link is opened from here, over unix sockets.
+
+A process that is away raises :class:`LinkError` with its name; callers hold what they know and try again.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx
+
+from tidegate.codec import CodecError, decode, encode
+from tidegate.errors import TidegateError
+from tidegate.records import Activation, GatewaySample, ReplicaSample, RouteTable
+
+T = TypeVar("T")
+
+CALL_S = 2.0
+"""A worker on this machine that does not answer within this time is away."""
+
+
+class LinkError(TidegateError):
+    """The other process did not answer, or not as agreed."""
+
+
+class Link:
+    """Calls to one process. ``address``: ``unix:/path`` or ``host:port``; ``name`` is for messages."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        path = address.removeprefix("unix:")
+        is_unix = path != address
+        self._client = httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=path if is_unix else None),
+            base_url="http://localhost" if is_unix else f"http://{address}",
+            timeout=CALL_S,
+            trust_env=False,
+        )
+
+    async def get(self, path: str) -> bytes:
+        return await self._call("GET", path)
+
+    async def read(self, path: str, kind: type[T]) -> T:
+        """GET of a record."""
+        try:
+            return decode(await self._call("GET", path), kind)
+        except CodecError as error:
+            raise LinkError(f"{self.name}: {path} is not as agreed: {error}") from error
+
+    async def put(self, path: str, body: bytes) -> bytes:
+        return await self._call("PUT", path, body)
+
+    async def post(self, path: str, body: bytes = b"") -> bytes:
+        return await self._call("POST", path, body)
+
+    @asynccontextmanager
+    async def lines(self, path: str) -> AsyncGenerator[AsyncGenerator[str, None], None]:
+        """An endless stream of lines; raises LinkError when it cannot be opened or breaks."""
+        try:
+            limit = httpx.Timeout(CALL_S, read=None)
+            async with self._client.stream("GET", path, timeout=limit) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise LinkError(f"{self.name}: {path} answered {response.status_code}")
+                yield _lines(response)
+        except (httpx.HTTPError, OSError) as error:
+            raise LinkError(f"{self.name}: {path}: {_words(error)}") from error
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        try:
+            response = await self._client.request(method, path, content=body)
+        except (httpx.HTTPError, OSError) as error:
+            raise LinkError(f"{self.name}: {path}: {_words(error)}") from error
+        if not response.is_success:
+            raise LinkError(f"{self.name}: {path} answered {response.status_code}: {response.text[:200]}")
+        return response.content
+
+    def __repr__(self) -> str:
+        return f"<Link {self.name}>"
+
+
+class GatewayLink(Link):
+    """A gateway worker's admin endpoint."""
+
+    async def sample(self) -> GatewaySample:
+        return await self.read("/sample", GatewaySample)
+
+    async def apply(self, table: RouteTable) -> tuple[int, int]:
+        """Hands over a route table; returns the version that the worker works from afterwards."""
+        answer: dict[str, Any] = decode(await self.put("/table", encode(table)), dict)
+        return int(answer.get("epoch", 0)), int(answer.get("number", 0))
+
+    async def activations(self) -> AsyncGenerator[Activation, None]:
+        """Each time that a request waits for a revision without a ready replica; endless."""
+        async with self.lines("/activations") as lines:
+            async for line in lines:
+                if line.strip():
+                    yield decode(line, Activation)
+
+
+class ReplicaLink(Link):
+    """A queue_proxy's admin endpoint."""
+
+    async def sample(self) -> ReplicaSample:
+        return await self.read("/sample", ReplicaSample)
+
+
+async def _lines(response: httpx.Response) -> AsyncGenerator[str, None]:
+    async for line in response.aiter_lines():
+        yield line
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

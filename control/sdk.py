@@ -1,0 +1,262 @@
+"""A small Python client of a running deployment.
+
+::
+
+    from control.sdk import Tidegate
+
+    with Tidegate.local() as tidegate:
+        tidegate.deploy_file("examples/echo/function.yaml", wait=True)
+        print(tidegate.invoke("echo", {"inputs": [...]}))
+        print(tidegate.explain("echo").text)
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from control.state import StateDirectory, default_directory
+from control.views import (
+    ColdStartView,
+    DecisionView,
+    DeploymentView,
+    DeployRequest,
+    DeployView,
+    ErrorDetail,
+    ErrorView,
+    ExplainView,
+    FunctionState,
+    FunctionView,
+)
+from tidegate.codec import CodecError, decode, encode
+from tidegate.errors import TidegateError
+
+T = TypeVar("T")
+
+CALL_S = 30.0
+
+
+class ApiError(TidegateError):
+    """The control process refused; ``detail`` holds its code and, for a manifest, every fault."""
+
+    def __init__(self, status: int, detail: ErrorDetail) -> None:
+        self.status = status
+        self.detail = detail
+        super().__init__(detail.message)
+
+
+class NotRunningError(TidegateError):
+    """No control process answers; the message says where it was looked for."""
+
+
+class StartFailedError(TidegateError):
+    """A revision that was waited for did not become ready; the message has the server's own last lines."""
+
+
+class InvokeError(TidegateError):
+    """The function answered with an error status."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self.body = body
+        super().__init__(f"status {status}: {body.decode(errors='replace')[:2000]}")
+
+
+class Tidegate:
+    """Speaks to one deployment. ``url``: of the control API; ``gateway``: of the front door, asked for when needed."""
+
+    def __init__(self, url: str, token: str, *, gateway: str | None = None) -> None:
+        self.url = url
+        self._gateway = gateway
+        self._client = httpx.Client(
+            base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=CALL_S, trust_env=False
+        )
+
+    @classmethod
+    def local(cls, directory: Path | str | None = None, *, environ: Mapping[str, str] | None = None) -> "Tidegate":
+        """The deployment whose state is in ``directory`` (default: the user's). Raises NotRunningError."""
+        root = Path(directory) if directory is not None else default_directory(environ or {})
+        state = StateDirectory(root)
+        holder, token = state.holder(), state.read_token()
+        if holder is None or token is None:
+            raise NotRunningError(f"no control process runs on {state.root}; start one with `tidegate up`")
+        if holder.api is None:
+            raise NotRunningError(f"the control process {holder.pid} on {state.root} is starting or leaving")
+        return cls(holder.api, token, gateway=holder.gateway)
+
+    @property
+    def gateway(self) -> str:
+        """URL of the front door."""
+        if self._gateway is None:
+            self._gateway = self.status().gateway
+        return self._gateway
+
+    def status(self) -> DeploymentView:
+        return self._read("GET", "/api/v1/status", DeploymentView)
+
+    def list(self) -> tuple[FunctionView, ...]:
+        return self._read("GET", "/api/v1/functions", tuple[FunctionView, ...])
+
+    def function(self, name: str) -> FunctionView:
+        return self._read("GET", f"/api/v1/functions/{name}", FunctionView)
+
+    def watch(self, name: str) -> Iterator[FunctionView]:
+        """The function's status now and after every change."""
+        return self._stream(f"/api/v1/functions/{name}/watch", {}, FunctionView)
+
+    def watch_all(self) -> Iterator[DeploymentView]:
+        return self._stream("/api/v1/watch", {}, DeploymentView)
+
+    def deploy(
+        self,
+        manifest: str,
+        *,
+        base: Path | str,
+        source: str = "manifest",
+        annotations: Mapping[str, str] | None = None,
+        wait: bool = False,
+    ) -> DeployView:
+        """Deploys a manifest's functions. ``base``: folder of its relative paths; ``annotations`` win over the text.
+
+        ``wait``: returns when each is ready; raises StartFailedError when one cannot start.
+        """
+        request = DeployRequest(
+            manifest=manifest, base=str(Path(base).absolute()), source=source, flags=dict(annotations or {})
+        )
+        deployed = self._read("POST", "/api/v1/functions", DeployView, encode(request))
+        if wait:
+            for function in deployed.functions:
+                self.wait_ready(function.name, function.revision)
+        return deployed
+
+    def deploy_file(
+        self, path: Path | str, *, annotations: Mapping[str, str] | None = None, wait: bool = False
+    ) -> DeployView:
+        """Deploys a manifest in a file."""
+        file = Path(path)
+        return self.deploy(
+            file.read_text(encoding="utf-8"),
+            base=file.absolute().parent,
+            source=str(path),
+            annotations=annotations,
+            wait=wait,
+        )
+
+    def wait_ready(self, name: str, revision: str) -> FunctionView:
+        """Waits until ``revision`` serves and has been ready; raises StartFailedError when its start failed."""
+        for view in self.watch(name):
+            found = next((each for each in view.revisions if each.id == revision), None)
+            if found is None:
+                raise StartFailedError(f"{revision} was replaced or deleted meanwhile")
+            if found.failure is not None and found.ready == 0:
+                raise StartFailedError(f"{revision}: {found.failure.reason}")
+            sleeping = view.state is FunctionState.ASLEEP and not found.starting
+            if view.revision == revision and (found.ready or sleeping):
+                return view
+        raise NotRunningError("the control process ended meanwhile")
+
+    def delete(self, name: str) -> None:
+        self._call("DELETE", f"/api/v1/functions/{name}")
+
+    def explain(self, name: str, *, last: int = 5) -> ExplainView:
+        return self._read("GET", f"/api/v1/functions/{name}/explain?last={last}", ExplainView)
+
+    def decisions(self, name: str, *, last: int = 100) -> tuple[DecisionView, ...]:
+        return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[DecisionView, ...])
+
+    def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
+        return self._read("GET", f"/api/v1/functions/{name}/cold-starts", tuple[ColdStartView, ...])
+
+    def logs(
+        self, name: str, *, tail: int = 100, follow: bool = False, replica: str | None = None, source: str = "server"
+    ) -> Iterator[dict[str, str]]:
+        """Lines that the function's processes wrote: ``replica``, ``source``, ``line``."""
+        query = {"tail": str(tail), "follow": str(follow).lower(), "source": source}
+        if replica is not None:
+            query["replica"] = replica
+        return self._stream(f"/api/v1/functions/{name}/logs", query, dict[str, str])
+
+    def metrics(self) -> str:
+        return self._call("GET", "/metrics").decode()
+
+    def shut_down(self) -> None:
+        """Begins the deployment's orderly end and returns."""
+        self._call("POST", "/api/v1/shutdown")
+
+    def invoke(
+        self,
+        name: str,
+        data: Any,
+        *,
+        path: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 310.0,
+    ) -> Any:
+        """Sends one request and returns the answer: parsed where it is JSON, else bytes. Raises InvokeError.
+
+        ``data``: bytes as they are, anything else as JSON. ``path``: on the model server; default: the V2 inference
+        route of the function's first model.
+        """
+        body = data if isinstance(data, bytes) else json.dumps(data).encode()
+        target = path if path is not None else f"/v2/models/{self.function(name).models[0]}/infer"
+        sent = {"content-type": "application/json"} | dict(headers or {})
+        with _translated(self.gateway), httpx.Client(timeout=timeout_s, trust_env=False) as client:
+            response = client.post(f"{self.gateway}/functions/{name}{target}", content=body, headers=sent)
+        if not response.is_success:
+            raise InvokeError(response.status_code, response.content)
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return response.json() if is_json else response.content
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> "Tidegate":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def _read(self, method: str, path: str, kind: type[T], body: bytes | None = None) -> T:
+        return decode(self._call(method, path, body), kind)
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"content-type": "application/json"} if body is not None else {}
+        with _translated(self.url):
+            response = self._client.request(method, path, content=body, headers=headers)
+        if not response.is_success:
+            raise ApiError(response.status_code, _detail(response))
+        return response.content
+
+    def _stream(self, path: str, query: Mapping[str, str], kind: type[T]) -> Iterator[T]:
+        limit = httpx.Timeout(CALL_S, read=None)
+        with (
+            _translated(self.url),
+            self._client.stream("GET", path, params=dict(query), timeout=limit) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise ApiError(response.status_code, _detail(response))
+            for line in response.iter_lines():
+                yield decode(line, kind)
+
+    def __repr__(self) -> str:
+        return f"<Tidegate {self.url}>"
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise NotRunningError(f"{url} does not answer: {error or type(error).__name__}") from error
+
+
+def _detail(response: httpx.Response) -> ErrorDetail:
+    try:
+        return decode(response.content, ErrorView).error
+    except CodecError:
+        return ErrorDetail(code="unreadable", message=f"status {response.status_code}: {response.text[:500]}")
