@@ -9,20 +9,23 @@ one of five ways, so ``arrivals = answered + failed + refused + expired + cancel
 - ``expired``: its deadline passed before the first byte of an answer;
 - ``cancelled``: the client went away.
 
-Waiting is counted here as an integral over time: together with the queue_proxies' in-flight integrals it is the
-concurrency that the KPA policy averages.
+Waiting is counted by the room itself and only copied from there.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import StrEnum
 
+from activator.room import RoomCounts
 from tidegate import metrics
 from tidegate.histogram import Histogram
 from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
 
 KEPT_COLD_STARTS = 64
+
+Waiting = Callable[[str], RoomCounts | None]
+"""What the room knows of a revision's waiting requests."""
 
 
 class Ending(StrEnum):
@@ -57,43 +60,26 @@ class RevisionCounters:
         "groups",
         "latency",
         "revision",
-        "waiting",
-        "waiting_inference_s",
-        "waiting_inferences",
-        "waiting_request_s",
-        "waiting_since",
         "within_sla",
     )
 
-    def __init__(self, function: str, revision: str, now: float) -> None:
+    def __init__(self, function: str, revision: str) -> None:
         self.function = function
         self.revision = revision
         self.arrivals = self.arrivals_inferences = 0
         self.ended_by: dict[Ending, int] = dict.fromkeys(Ending, 0)
         self.within_sla = 0
-        self.waiting = self.waiting_inferences = 0
-        self.waiting_request_s = self.waiting_inference_s = 0.0
-        self.waiting_since = now
         self.latency = Histogram()
         self.groups: dict[str, GroupCounters] = {}
+
+    @property
+    def open(self) -> int:
+        """Requests that arrived and have not ended."""
+        return self.arrivals - sum(self.ended_by.values())
 
     def arrived(self, inferences: int) -> None:
         self.arrivals += 1
         self.arrivals_inferences += inferences
-
-    def wait_changed(self, now: float, requests: int, inferences: int) -> None:
-        """``requests`` and ``inferences`` more (or less, if negative) wait from ``now`` on."""
-        self.advance(now)
-        self.waiting += requests
-        self.waiting_inferences += inferences
-
-    def advance(self, now: float) -> None:
-        """Brings the integrals up to ``now``; a step backwards counts as none."""
-        elapsed = now - self.waiting_since
-        if elapsed > 0.0:
-            self.waiting_request_s += self.waiting * elapsed
-            self.waiting_inference_s += self.waiting_inferences * elapsed
-            self.waiting_since = now
 
     def ended(self, ending: Ending, group: str | None, inferences: int, latency_s: float, within_sla: bool) -> None:
         """One request ended; ``group`` None when it reached no replica."""
@@ -114,8 +100,8 @@ class RevisionCounters:
         else:
             counters.failures += 1
 
-    def demand(self, oldest_waiting_s: float) -> RevisionDemand:
-        """The present values as they cross the process border."""
+    def demand(self, waiting: RoomCounts | None) -> RevisionDemand:
+        """The present values as they cross the process border; ``waiting`` None: nobody waits."""
         ended = self.ended_by
         return RevisionDemand(
             function=self.function,
@@ -128,11 +114,11 @@ class RevisionCounters:
             answered=ended[Ending.ANSWERED],
             failed=ended[Ending.FAILED],
             within_sla=self.within_sla,
-            waiting=self.waiting,
-            waiting_inferences=self.waiting_inferences,
-            oldest_waiting_s=oldest_waiting_s,
-            waiting_request_s=self.waiting_request_s,
-            waiting_inference_s=self.waiting_inference_s,
+            waiting=waiting.waiting if waiting else 0,
+            waiting_inferences=waiting.waiting_inferences if waiting else 0,
+            oldest_waiting_s=waiting.oldest_waiting_s if waiting else 0.0,
+            waiting_request_s=waiting.waiting_request_s if waiting else 0.0,
+            waiting_inference_s=waiting.waiting_inference_s if waiting else 0.0,
             latency=self.latency.sparse(),
             groups=tuple(
                 GroupTraffic(
@@ -150,7 +136,7 @@ class RevisionCounters:
 class Report:
     """All counters of one worker."""
 
-    __slots__ = ("_cold", "_incarnation", "_phases", "_revisions", "_sequence", "_started", "_worker", "unmatched")
+    __slots__ = ("_cold", "_incarnation", "_revisions", "_sequence", "_started", "_worker", "unmatched")
 
     def __init__(self, worker: str, incarnation: str, now: float) -> None:
         self._worker = worker
@@ -159,38 +145,27 @@ class Report:
         self._sequence = 0
         self._revisions: dict[str, RevisionCounters] = {}
         self._cold: deque[ColdStartSeen] = deque(maxlen=KEPT_COLD_STARTS)
-        self._phases: dict[tuple[str, str], Histogram] = {}
         self.unmatched = 0
 
-    def revision(self, function: str, revision: str, now: float) -> RevisionCounters:
+    def revision(self, function: str, revision: str) -> RevisionCounters:
         """The counters of a revision, made at its first request."""
         counters = self._revisions.get(revision)
         if counters is None:
-            counters = self._revisions[revision] = RevisionCounters(function, revision, now)
+            counters = self._revisions[revision] = RevisionCounters(function, revision)
         return counters
 
     def forget_except(self, revisions: frozenset[str]) -> None:
-        """Drops the counters of revisions that left the route table and have nothing waiting."""
-        for name in [name for name, held in self._revisions.items() if name not in revisions and not held.waiting]:
+        """Drops the counters of revisions that left the route table and have no request here any more."""
+        for name in [name for name, held in self._revisions.items() if name not in revisions and not held.open]:
             del self._revisions[name]
 
     def cold_start(self, seen: ColdStartSeen) -> None:
         """The first answer of a replica went out."""
         self._cold.append(seen)
-        for phase, seconds in known_phases(seen.phases):
-            key = (seen.function, phase)
-            histogram = self._phases.get(key)
-            if histogram is None:
-                histogram = self._phases[key] = Histogram()
-            histogram.record(seconds)
 
-    def sample(
-        self, now: float, *, table: tuple[int, int], connections: int, oldest_waiting_s: Mapping[str, float]
-    ) -> GatewaySample:
-        """The next sample; every call counts one up. ``oldest_waiting_s`` by revision, absent: nobody waits."""
+    def sample(self, now: float, *, table: tuple[int, int], connections: int, waiting: Waiting) -> GatewaySample:
+        """The next sample; every call counts one up."""
         self._sequence += 1
-        for counters in self._revisions.values():
-            counters.advance(now)
         return GatewaySample(
             worker=self._worker,
             incarnation=self._incarnation,
@@ -199,18 +174,12 @@ class Report:
             table_epoch=table[0],
             table_number=table[1],
             connections=connections,
-            demands=tuple(held.demand(oldest_waiting_s.get(name, 0.0)) for name, held in self._revisions.items()),
+            demands=tuple(held.demand(waiting(name)) for name, held in self._revisions.items()),
             cold_starts=tuple(self._cold),
         )
 
     def expose(
-        self,
-        into: metrics.Exposition,
-        now: float,
-        *,
-        table: tuple[int, int],
-        connections: int,
-        oldest_waiting_s: Mapping[str, float],
+        self, into: metrics.Exposition, now: float, *, table: tuple[int, int], connections: int, waiting: Waiting
     ) -> None:
         """Adds everything to one scrape."""
         worker = (self._worker,)
@@ -220,9 +189,7 @@ class Report:
         into.add(metrics.GATEWAY_UNMATCHED, worker, self.unmatched)
         into.add(metrics.PROCESS_UPTIME, (f"gateway-{self._worker}",), now - self._started)
         for name, held in self._revisions.items():
-            _expose_revision(into, held, oldest_waiting_s.get(name, 0.0))
-        for (function, phase), histogram in self._phases.items():
-            into.add_histogram(metrics.GATEWAY_COLD_START, (function, phase), histogram)
+            _expose_revision(into, held, waiting(name))
 
     def __repr__(self) -> str:
         return f"<Report {self._worker}: {len(self._revisions)} revisions, sample {self._sequence}>"
@@ -236,16 +203,16 @@ def known_phases(phases: ColdStartPhases) -> Iterator[tuple[str, float]]:
             yield field.name.removesuffix("_s"), seconds
 
 
-def _expose_revision(into: metrics.Exposition, held: RevisionCounters, oldest_waiting_s: float) -> None:
+def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: RoomCounts | None) -> None:
     labels = (held.function, held.revision)
     into.add(metrics.GATEWAY_ARRIVALS, labels, held.arrivals)
     into.add(metrics.GATEWAY_ARRIVED_INFERENCES, labels, held.arrivals_inferences)
     for ending, count in held.ended_by.items():
         into.add(metrics.GATEWAY_ENDED, (*labels, ending.value), count)
     into.add(metrics.GATEWAY_WITHIN_SLA, labels, held.within_sla)
-    into.add(metrics.GATEWAY_WAITING, labels, held.waiting)
-    into.add(metrics.GATEWAY_WAITING_INFERENCES, labels, held.waiting_inferences)
-    into.add(metrics.GATEWAY_OLDEST_WAITING, labels, oldest_waiting_s)
+    into.add(metrics.GATEWAY_WAITING, labels, waiting.waiting if waiting else 0)
+    into.add(metrics.GATEWAY_WAITING_INFERENCES, labels, waiting.waiting_inferences if waiting else 0)
+    into.add(metrics.GATEWAY_OLDEST_WAITING, labels, waiting.oldest_waiting_s if waiting else 0.0)
     into.add_histogram(metrics.GATEWAY_LATENCY, labels, held.latency)
     for group in held.groups.values():
         group_labels = (*labels, group.group)

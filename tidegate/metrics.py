@@ -120,13 +120,6 @@ GATEWAY_GROUP_INFERENCES = Metric(
 GATEWAY_GROUP_FAILURES = Metric(
     "tidegate_gateway_group_failures_total", _C, "Requests that one group answered with 5xx or broke.", _GROUP
 )
-GATEWAY_COLD_START = Metric(
-    "tidegate_gateway_cold_start_seconds",
-    _H,
-    "Cold starts whose first answer passed through this worker, by phase.",
-    ("function", "phase"),
-    DURATION,
-)
 
 # --- queue_proxy --------------------------------------------------------------------------------------------------
 

@@ -1,17 +1,33 @@
 """Counting of one worker: every request ends one way; waiting is an integral; samples count up."""
 
+from dataclasses import fields
+
 import pytest
 
-from gateway.report import KEPT_COLD_STARTS, Ending, Report
+from activator.room import RoomCounts
+from gateway.report import KEPT_COLD_STARTS, Ending, Report, known_phases
 from tidegate import codec
 from tidegate.histogram import quantile
 from tidegate.metrics import Exposition
 from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample
 
 
+def counts(**known: float) -> RoomCounts:
+    zero = dict.fromkeys((field.name for field in fields(RoomCounts)), 0)
+    return RoomCounts(**(zero | known))  # type: ignore[arg-type]  # whole numbers where whole numbers belong
+
+
+def nobody(_: str) -> RoomCounts | None:
+    return None
+
+
+def revisions(report: Report) -> list[str]:
+    return [demand.revision for demand in report.sample(1.0, table=(0, 0), connections=0, waiting=nobody).demands]
+
+
 def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
     report = Report("g0", "inc", now=100.0)
-    held = report.revision("resnet", "resnet-00001", 100.0)
+    held = report.revision("resnet", "resnet-00001")
     for inferences in (1, 2, 4, 8, 16, 32):
         held.arrived(inferences)
     held.ended(Ending.ANSWERED, "t4", 1, 0.050, True)
@@ -19,38 +35,35 @@ def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
     held.ended(Ending.FAILED, "t4", 4, 0.010, False)
     held.ended(Ending.REFUSED, None, 8, 0.0, False)
     held.ended(Ending.EXPIRED, "t4", 16, 1.0, False)
-    sample = report.sample(101.0, table=(3, 7), connections=5, oldest_waiting_s={"resnet-00001": 0.25})
+    sample = report.sample(
+        101.0,
+        table=(3, 7),
+        connections=5,
+        waiting=lambda _: counts(waiting=3, waiting_inferences=9, oldest_waiting_s=0.25),
+    )
     assert (sample.sequence, sample.uptime_s, sample.table_epoch, sample.table_number) == (1, 1.0, 3, 7)
     (demand,) = sample.demands
     assert (demand.arrivals, demand.arrivals_inferences) == (6, 63)
     assert (demand.answered, demand.failed, demand.refused, demand.expired, demand.cancelled) == (2, 1, 1, 1, 0)
-    assert (demand.within_sla, demand.oldest_waiting_s) == (1, 0.25)
+    assert demand.within_sla == 1
+    assert (demand.waiting, demand.waiting_inferences, demand.oldest_waiting_s) == (3, 9, 0.25)
+    assert held.open == 1
     assert quantile(demand.latency, 1.0) == pytest.approx(0.5, rel=1 / 8)
     by_group = {group.group: (group.requests, group.inferences, group.failures) for group in demand.groups}
     assert by_group == {"t4": (2, 5, 1), "v100": (1, 2, 0)}, "an expired request is not the group's work"
     assert codec.decode(codec.encode(sample), GatewaySample) == sample
 
 
-def test_waiting_is_integrated_in_requests_and_inferences() -> None:
+def test_revisions_that_left_the_table_are_forgotten_once_their_requests_ended() -> None:
     report = Report("g0", "inc", now=0.0)
-    held = report.revision("f", "f-00001", 0.0)
-    held.wait_changed(1.0, 1, 8)
-    held.wait_changed(2.0, 1, 2)
-    held.wait_changed(4.0, -2, -10)
-    held.wait_changed(3.0, 0, 0)
-    (demand,) = report.sample(9.0, table=(0, 0), connections=0, oldest_waiting_s={}).demands
-    assert (demand.waiting_request_s, demand.waiting_inference_s) == (1.0 + 2 * 2.0, 8.0 + 10 * 2.0)
-    assert (demand.waiting, demand.waiting_inferences) == (0, 0)
-
-
-def test_revisions_that_left_the_table_are_forgotten_unless_someone_waits() -> None:
-    report = Report("g0", "inc", now=0.0)
-    report.revision("f", "f-00001", 0.0)
-    report.revision("f", "f-00002", 0.0).wait_changed(0.0, 1, 1)
+    report.revision("f", "f-00001")
+    held = report.revision("f", "f-00002")
+    held.arrived(1)
     report.forget_except(frozenset())
-    assert [d.revision for d in report.sample(1.0, table=(0, 0), connections=0, oldest_waiting_s={}).demands] == [
-        "f-00002"
-    ]
+    assert revisions(report) == ["f-00002"]
+    held.ended(Ending.CANCELLED, None, 1, 0.0, False)
+    report.forget_except(frozenset())
+    assert revisions(report) == []
 
 
 def test_cold_starts_are_kept_newest_last_and_bounded() -> None:
@@ -58,23 +71,20 @@ def test_cold_starts_are_kept_newest_last_and_bounded() -> None:
     for number in range(KEPT_COLD_STARTS + 1):
         phases = ColdStartPhases(load_s=float(number), first_response_s=0.01)
         report.cold_start(ColdStartSeen(function="f", revision="f-00001", replica=f"r{number}", phases=phases))
-    sample = report.sample(1.0, table=(0, 0), connections=0, oldest_waiting_s={})
+    sample = report.sample(1.0, table=(0, 0), connections=0, waiting=nobody)
     assert len(sample.cold_starts) == KEPT_COLD_STARTS
     assert sample.cold_starts[-1].replica == f"r{KEPT_COLD_STARTS}"
-    text = Exposition()
-    report.expose(text, 1.0, table=(0, 0), connections=0, oldest_waiting_s={})
-    assert b'tidegate_gateway_cold_start_seconds_count{function="f",phase="load"} 65' in text.render()
-    assert b'phase="warm"' not in text.render()
+    assert list(known_phases(sample.cold_starts[-1].phases)) == [("load", 64.0), ("first_response", 0.01)]
 
 
 def test_the_scrape_shows_every_ending() -> None:
     report = Report("g0", "inc", now=0.0)
-    held = report.revision("f", "f-00001", 0.0)
+    held = report.revision("f", "f-00001")
     held.arrived(2)
     held.ended(Ending.CANCELLED, None, 2, 0.0, False)
     held.ended(Ending.ANSWERED, "cpu", 2, 0.1, True)
     text = Exposition()
-    report.expose(text, 5.0, table=(1, 2), connections=3, oldest_waiting_s={})
+    report.expose(text, 5.0, table=(1, 2), connections=3, waiting=nobody)
     lines = text.render().decode().splitlines()
     assert 'tidegate_gateway_connections{worker="g0"} 3' in lines
     assert 'tidegate_gateway_ended_requests_total{function="f",revision="f-00001",outcome="cancelled"} 1' in lines

@@ -1,4 +1,4 @@
-"""The life of a replica under orders: ready, drain, taken back, stop; old epochs are refused."""
+"""What listeners of a replica are told, and which orders are heard."""
 
 import json
 
@@ -12,90 +12,71 @@ from tidegate.replica import ReplicaState
 def ready(*, epoch: int = 1) -> Life:
     life = Life(limit=None, phases=ColdStartPhases(decide_s=0.002), epoch=epoch)
     life.model_ready(limit=4, load_s=1.5, warm_s=None)
+    life.entered(ReplicaState.READY)
     return life
 
 
 def test_a_start_is_told_with_phases_and_limit() -> None:
     life = Life(limit=None, phases=ColdStartPhases(decide_s=0.002), epoch=1)
-    assert not life.is_accepting
     assert json.loads(json.dumps(life.event()))["state"] == "starting"
     life.model_ready(limit=4, load_s=1.5, warm_s=0.1)
+    life.entered(ReplicaState.READY)
     event = life.event()
-    assert (event["state"], event["limit"]) == ("ready", 4)
+    assert (event["state"], event["limit"], event["message"]) == ("ready", 4, "")
     assert event["phases"] == {
         "decide_s": 0.002,
         "schedule_s": None,
-        "pull_s": None,
+        "pull_s": 0.0,
         "load_s": 1.5,
         "warm_s": 0.1,
         "first_response_s": None,
     }
-    assert life.is_accepting
 
 
-def test_a_drain_ends_when_the_work_ends_and_can_be_taken_back_before_and_after() -> None:
+def test_every_change_is_counted_so_that_a_listener_knows_when_to_look() -> None:
     life = ready()
-    life.order_drain(1, is_idle=False)
-    assert life.state is ReplicaState.DRAINING
-    assert life.is_accepting, "credits that are out still run"
-    life.order_revive(1)
-    assert life.state is ReplicaState.READY
-    life.order_drain(1, is_idle=False)
-    life.work_ended()
-    assert life.state is ReplicaState.DRAINED
-    life.order_revive(1)
-    assert life.state is ReplicaState.READY
-
-
-def test_an_idle_replica_is_drained_at_once_and_a_second_order_changes_nothing() -> None:
-    life = ready()
-    life.order_drain(1, is_idle=True)
-    changes = life.changes
-    life.order_drain(1, is_idle=True)
-    assert (life.state, life.changes) == (ReplicaState.DRAINED, changes)
+    before = life.changes
+    life.drain_ordered(1)
+    life.entered(ReplicaState.DRAINING)
+    life.entered(ReplicaState.DRAINED)
+    life.limit_ordered(1, 9)
+    assert (life.changes, life.limit) == (before + 3, 9)
 
 
 def test_an_older_control_process_is_refused() -> None:
     life = ready(epoch=5)
     with pytest.raises(StaleEpochError, match="4 is older than 5"):
-        life.order_drain(4, is_idle=True)
-    life.order_drain(7, is_idle=True)
+        life.drain_ordered(4)
+    life.drain_ordered(7)
+    for order in (life.drain_ordered, life.revive_ordered):
+        with pytest.raises(StaleEpochError):
+            order(6)
     with pytest.raises(StaleEpochError):
-        life.order_revive(6)
-    assert life.state is ReplicaState.DRAINED
+        life.limit_ordered(6, 1)
 
 
 def test_stopping_is_not_taken_back() -> None:
     life = ready()
-    life.stop(is_idle=True)
-    with pytest.raises(NotNowError):
-        life.order_revive(1)
+    life.is_stopping = True
+    with pytest.raises(NotNowError, match="stopping"):
+        life.revive_ordered(1)
 
 
-def test_drained_before_it_was_ready_it_stays_drained_when_the_model_comes() -> None:
+def test_what_never_was_ready_cannot_be_revived() -> None:
     life = Life(limit=2, phases=ColdStartPhases(), epoch=0)
-    life.order_drain(0, is_idle=True)
-    with pytest.raises(NotNowError):
-        life.order_revive(0)
+    life.entered(ReplicaState.DRAINED)
+    with pytest.raises(NotNowError, match="drained"):
+        life.revive_ordered(0)
     life.model_ready(limit=2, load_s=1.0, warm_s=None)
-    assert life.state is ReplicaState.DRAINED
-    life.order_revive(0)
-    assert life.state is ReplicaState.READY
+    life.revive_ordered(0)
 
 
-def test_a_failure_is_news_once_and_says_why() -> None:
+def test_a_failure_is_news_once_says_why_and_stands() -> None:
     life = ready()
     assert life.model_failed("the model server refuses connections")
     assert not life.model_failed("again")
+    life.entered(ReplicaState.DRAINED)
+    assert life.event()["state"] == "failed"
     assert life.event()["message"] == "the model server refuses connections"
-    with pytest.raises(NotNowError):
-        life.order_revive(1)
-    life.stop(is_idle=True)
-    assert life.state is ReplicaState.FAILED
-
-
-def test_a_new_limit_is_a_change() -> None:
-    life = ready()
-    before = life.changes
-    life.order_limit(1, 9)
-    assert (life.limit, life.changes) == (9, before + 1)
+    with pytest.raises(NotNowError, match="failed"):
+        life.revive_ordered(1)
