@@ -1,0 +1,86 @@
+"""Counters of the model server under the names that Triton gives them, so that its dashboards read ours.
+
+Durations are microseconds, cumulative. As in Triton, each request of a batch counts the whole duration of the
+batch's parts, so that duration / success is what one request saw.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidegate.metrics import CONTENT_TYPE, Exposition, Metric, MetricKind
+from tidegate.runtime.protocol import VERSION
+
+__all__ = ["CONTENT_TYPE", "Counters", "Reason"]
+
+
+class Reason(StrEnum):
+    """Why a request failed, in Triton's words."""
+
+    REJECTED = "REJECTED"
+    """The server did not take it: still loading, or stopping."""
+    CANCELED = "CANCELED"
+    """Its client went away."""
+    BACKEND = "BACKEND"
+    """The model failed."""
+    OTHER = "OTHER"
+    """The request was at fault."""
+
+
+_LABELS = ("model", "version")
+_C, _G = MetricKind.COUNTER, MetricKind.GAUGE
+_SUCCESS = Metric("nv_inference_request_success", _C, "Requests answered with a result.", _LABELS)
+_FAILURE = Metric("nv_inference_request_failure", _C, "Requests that failed, by reason.", (*_LABELS, "reason"))
+_COUNT = Metric("nv_inference_count", _C, "Inferences performed; a batch of n counts n.", _LABELS)
+_EXEC = Metric("nv_inference_exec_count", _C, "Runs of the model; a batch counts one.", _LABELS)
+_PENDING = Metric("nv_inference_pending_request_count", _G, "Requests that wait for a run of the model.", _LABELS)
+_REQUEST = Metric("nv_inference_request_duration_us", _C, "Time from request to answer.", _LABELS)
+_QUEUE = Metric("nv_inference_queue_duration_us", _C, "Time that requests waited for a run.", _LABELS)
+_INPUT = Metric("nv_inference_compute_input_duration_us", _C, "Time to prepare inputs.", _LABELS)
+_INFER = Metric("nv_inference_compute_infer_duration_us", _C, "Time that the model ran.", _LABELS)
+_OUTPUT = Metric("nv_inference_compute_output_duration_us", _C, "Time to take outputs apart.", _LABELS)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What one model did so far; durations in seconds."""
+
+    success: int = 0
+    rejected: int = 0
+    canceled: int = 0
+    backend: int = 0
+    other: int = 0
+    inferences: int = 0
+    executions: int = 0
+    request_s: float = 0.0
+    queue_s: float = 0.0
+    input_s: float = 0.0
+    infer_s: float = 0.0
+    output_s: float = 0.0
+
+    def fail(self, reason: Reason) -> None:
+        """Counts one failed request."""
+        match reason:
+            case Reason.REJECTED:
+                self.rejected += 1
+            case Reason.CANCELED:
+                self.canceled += 1
+            case Reason.BACKEND:
+                self.backend += 1
+            case Reason.OTHER:
+                self.other += 1
+
+    def render(self, model: str, pending: int) -> bytes:
+        """Prometheus text; ``pending`` requests wait at this moment."""
+        text = Exposition()
+        labels = (model, VERSION)
+        text.add(_SUCCESS, labels, self.success)
+        failures = (self.rejected, self.canceled, self.backend, self.other)
+        for reason, count in zip(Reason, failures, strict=True):
+            text.add(_FAILURE, (*labels, reason.value), count)
+        text.add(_COUNT, labels, self.inferences)
+        text.add(_EXEC, labels, self.executions)
+        text.add(_PENDING, labels, pending)
+        durations = (self.request_s, self.queue_s, self.input_s, self.infer_s, self.output_s)
+        for metric, seconds in zip((_REQUEST, _QUEUE, _INPUT, _INFER, _OUTPUT), durations, strict=True):
+            text.add(metric, labels, round(seconds * 1e6))
+        return text.render()

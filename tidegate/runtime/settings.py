@@ -1,0 +1,122 @@
+"""What a model server is told by its environment, as one table. Pure: ``main`` passes the environment in."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.runtime.emulated import Profile
+
+MODEL = "TIDEGATE_RUNTIME_MODEL"
+HANDLER = "TIDEGATE_RUNTIME_HANDLER"
+EMULATED = "TIDEGATE_RUNTIME_EMULATED"
+NAME = "TIDEGATE_RUNTIME_NAME"
+LISTEN = "TIDEGATE_RUNTIME_LISTEN"
+THREADS = "TIDEGATE_RUNTIME_THREADS"
+MAX_BATCH = "TIDEGATE_RUNTIME_MAX_BATCH"
+BATCH_DELAY = "TIDEGATE_RUNTIME_BATCH_DELAY"
+BODY_BYTES = "TIDEGATE_RUNTIME_BODY_BYTES"
+PROVIDERS = "TIDEGATE_RUNTIME_PROVIDERS"
+
+KINDS = (MODEL, HANDLER, EMULATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One model and how to serve it. Exactly one of ``model``, ``handler``, ``emulated`` is set."""
+
+    model: str | None = None
+    """Path of an ONNX file."""
+    handler: tuple[str, str] | None = None
+    """Path of a Python file and the name of a class in it."""
+    emulated: Profile | None = None
+    names: tuple[str, ...]
+    listen: str = "127.0.0.1:8080"
+    """``host:port`` or ``unix:/path``."""
+    threads: int | None = None
+    """Threads for one inference; None: the runtime's own choice, all cores."""
+    max_batch: int = 1
+    batch_delay_s: float = 0.0
+    body_bytes: int = 256 << 20
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+
+
+def parse(environment: Mapping[str, str]) -> Settings:
+    """The settings in ``environment``; an empty value counts as absent. Raises InvalidInputError with every fault."""
+    given = {key: value for key, value in environment.items() if value}
+    faults: list[Fault] = []
+
+    def read(key: str, convert: Callable[[str], Any], allowed: str, default: Any) -> Any:
+        if key not in given:
+            return default
+        try:
+            return convert(given[key])
+        except (ValueError, TypeError):
+            faults.append(Fault(key, repr(given[key]), allowed))
+            return default
+
+    kinds = [key for key in KINDS if key in given]
+    if len(kinds) != 1:
+        faults.append(Fault("the model", ", ".join(kinds) or "nothing", f"exactly one of {', '.join(KINDS)}"))
+    handler = read(HANDLER, _handler, "/path/file.py:Class", None)
+    emulated = read(EMULATED, _profile, '{"base_s": .., "per_item_s": .., "jitter": 0..1}, in seconds', None)
+    settings = Settings(
+        model=given.get(MODEL),
+        handler=handler,
+        emulated=emulated,
+        names=read(NAME, _names, "model names, separated by commas", ("model",)),
+        listen=read(LISTEN, _address, "host:port or unix:/path", "127.0.0.1:8080"),
+        threads=read(THREADS, lambda text: _whole(text, 1, 1024), "a whole number, 1..1024", None),
+        max_batch=read(MAX_BATCH, lambda text: _whole(text, 1, 65536), "a whole number, 1..65536", 1),
+        batch_delay_s=read(BATCH_DELAY, _seconds, "seconds, 0..60", 0.0),
+        body_bytes=read(BODY_BYTES, lambda text: _whole(text, 1024, 1 << 40), "bytes, from 1024", 256 << 20),
+        providers=read(PROVIDERS, _names, "ONNX Runtime providers, separated by commas", ("CPUExecutionProvider",)),
+    )
+    if faults:
+        raise InvalidInputError("environment of the model server", faults)
+    return settings
+
+
+def _handler(text: str) -> tuple[str, str]:
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise ValueError(text)
+    return path, name
+
+
+def _profile(text: str) -> Profile:
+    fields = json.loads(text)
+    if not isinstance(fields, dict) or not all(type(value) in (int, float) for value in fields.values()):
+        raise ValueError(text)
+    return Profile(**fields)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError(text)
+    return names
+
+
+def _address(text: str) -> str:
+    if text.startswith("unix:/"):
+        return text
+    host, colon, port = text.rpartition(":")
+    if not host or not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(text)
+    return text
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
+        raise ValueError(text)
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or not 0 <= value <= 60:
+        raise ValueError(text)
+    return value
