@@ -75,6 +75,7 @@ class Exchange:
         "body_complete",
         "bytes_in",
         "bytes_out",
+        "complete",
         "context",
         "deadline",
         "ended",
@@ -101,6 +102,8 @@ class Exchange:
     status: int
     """Final status; 0 before, 499 when the client went away."""
     body_complete: bool
+    complete: bool
+    """At the end: the whole answer was handed to the client's transport; False: client gone or answer cut off."""
     bytes_in: int
     """Body bytes received from the client."""
     bytes_out: int
