@@ -52,7 +52,8 @@ class Server:
 
     ``model``: absolute path of an ONNX file; ``handler``: ``/absolute/file.py:Class``; ``command``: argv with
     ``{port}`` placeholders; ``image``: container image (Kubernetes only). The value of the kind that is not
-    ``command`` is ``target``; ``argv`` is empty except for ``command``.
+    ``command`` is ``target``; ``argv`` is empty except for ``command`` (and for an image whose manifest overrides the
+    image's own command).
     """
 
     kind: ServerKind
@@ -67,6 +68,8 @@ class Sla:
     latency_s: float | None = None
     percentile: float = 98.0
     target_ips: float | None = None
+    drop_after: float | None = None
+    """A request that waited this many times ``latency_s`` is dropped; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,104 @@
+"""From a file and flags to a manifest: what `tidegate deploy model.onnx --latency 200ms` deploys.
+
+The result is the text of an ordinary manifest, which goes through the same parser as one that a person wrote
+(:mod:`tidegate.manifest`); what a flag means and allows is said by the table of annotations alone.
+"""
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidegate.annotations import PREFIX
+from tidegate.document import dump
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.manifest import API_VERSION, KIND
+from tidegate.spec import HANDLER
+from tidegate.table import accepts
+
+NAME_LENGTH: Final = 50
+"""Of a derived name: leaves room for what revisions and replicas append within a DNS label."""
+MODEL_SUFFIXES: Final = (".onnx", ".ort")
+
+
+def from_file(
+    path: str,
+    *,
+    name: str | None = None,
+    flags: Mapping[str, str] | None = None,
+    accelerators: Sequence[str] = (),
+    size_bytes: int | None = None,
+) -> str | None:
+    """The manifest of ``model.onnx`` or ``file.py:Class``; None when ``path`` is neither (so it is a manifest)."""
+    if path.endswith(MODEL_SUFFIXES):
+        return from_model(path, name=name, flags=flags, accelerators=accelerators, size_bytes=size_bytes)
+    if ".py:" in path:
+        return from_handler(path, name=name, flags=flags, accelerators=accelerators)
+    if path.endswith(".py"):
+        raise InvalidInputError(path, [Fault("file", repr(path), "FILE.py:CLASS, with load() and predict(inputs)")])
+    return None
+
+
+def from_model(
+    path: str,
+    *,
+    name: str | None = None,
+    flags: Mapping[str, str] | None = None,
+    accelerators: Sequence[str] = (),
+    size_bytes: int | None = None,
+) -> str:
+    """The manifest of an ONNX file. ``flags``: annotations without prefix; ``size_bytes``: of the file, if known."""
+    return _manifest({"model": path}, name or name_of(path), flags or {}, accelerators, size_bytes)
+
+
+def from_handler(
+    target: str,
+    *,
+    name: str | None = None,
+    flags: Mapping[str, str] | None = None,
+    accelerators: Sequence[str] = (),
+) -> str:
+    """The manifest of a Python class, given as ``file.py:Class``."""
+    if not accepts(HANDLER, target):
+        raise InvalidInputError(target, [Fault("file", repr(target), HANDLER.allowed)])
+    file = target.rpartition(":")[0]
+    return _manifest({"handler": target}, name or name_of(file), flags or {}, accelerators, None)
+
+
+def name_of(path: str) -> str:
+    """A function's name from a file's: ``models/ResNet_50 v2.onnx`` -> ``resnet-50-v2``."""
+    stem = posixpath.splitext(posixpath.basename(path))[0].lower()
+    label = re.sub(r"[^a-z0-9]+", "-", stem)[:NAME_LENGTH].strip("-")
+    return label or "model"
+
+
+def _manifest(
+    server: dict[str, str], name: str, flags: Mapping[str, str], accelerators: Sequence[str], size_bytes: int | None
+) -> str:
+    annotations = {f"{PREFIX}{key}": value for key, value in {**_filled_in(name, flags, size_bytes), **flags}.items()}
+    metadata: dict[str, object] = {"name": name}
+    if annotations:
+        metadata["annotations"] = annotations
+    spec: dict[str, object] = {"server": server}
+    if accelerators:
+        spec["accelerators"] = list(accelerators)
+    return dump({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
+
+
+GPU_FLAGS: Final = frozenset({"gpu-model", "gpu-mem-limit", "mps-on", "gpu-core-percentage", "gpu-count"})
+CONTEXT_BYTES: Final = 500 * 10**6
+
+
+def _filled_in(name: str, flags: Mapping[str, str], size_bytes: int | None) -> dict[str, str]:
+    """What SMIF requires of a function that asks for a GPU and a file can answer itself.
+
+    Our choice for the memory: twice the file (weights, and as much again for activations) and 0.5 GB for the
+    GPU context, in tenths of a GB.
+    """
+    if not GPU_FLAGS.intersection(flags):
+        return {}
+    filled = {"dnn-model": name}
+    if size_bytes is not None:
+        tenths = -(-(2 * size_bytes + CONTEXT_BYTES) // 10**8)
+        filled["gpu-mem-limit"] = f"{tenths // 10}.{tenths % 10}"
+    return filled

@@ -1,0 +1,328 @@
+"""A function while its manifest is read: values with the places they came from, and the checks across them.
+
+Both readers, of Tidegate's own manifests and of Knative's, fill a :class:`Draft`; what is checked across keys (bounds
+of scale, what a GPU needs, the policy and its parameters) is checked here once.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tidegate.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
+from tidegate.document import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
+from tidegate.files import Disk, Files, Found, absolute
+from tidegate.function import Function, Server
+from tidegate.table import NAME, Row, Text, assemble, by_spelling
+from tidegate.units import UnreadableError, go_int
+
+NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
+PARAMETER_NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}", "a parameter's name")
+KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
+
+
+class ParameterRule(Protocol):
+    """What a policy says about one of its parameters."""
+
+    @property
+    def allowed(self) -> str: ...
+
+    @property
+    def is_valid(self) -> Callable[[str], bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A :class:`ParameterRule` as a value."""
+
+    allowed: str
+    is_valid: Callable[[str], bool]
+
+
+Policies = Collection[str] | Mapping[str, Mapping[str, ParameterRule]]
+"""The policies that exist: their names, or each with the rules of its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a reader knows besides the text."""
+
+    base: str
+    """Folder that relative paths start from; absolute."""
+    policies: Policies
+    accelerators: Mapping[str, str] | None = None
+    """Name to kind (``cpu``, ``nvidia``, ``emulated``) of every accelerator there is; None: names are not checked."""
+    images: bool = False
+    """Whether container images can run here (Kubernetes)."""
+    files: Files = field(default_factory=Disk)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Annotations given on the command line, without prefix: they win over what the text says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was written, and how."""
+
+    where: str
+    text: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A warning: something that was understood but has no effect here."""
+
+    where: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = self.where if self.line is None else f"line {self.line}: {self.where}"
+        return f"{place}: {self.message}"
+
+
+class Draft:
+    """The values found so far. A value that cannot be read is a fault and counts as absent."""
+
+    def __init__(self, terms: Terms, faults: Faults, notes: list[Note]) -> None:
+        self.terms = terms
+        self.faults = faults
+        self.notes = notes
+        self.values: dict[str, object] = {}
+        self.origins: dict[str, Origin] = {}
+        self.parameters: dict[str, Origin] = {}
+        self._unread: set[str] = set()
+        """Fields whose value is a fault: checks that would only repeat it are left out."""
+        self._forced: set[str] = set()
+        self._take_flags()
+
+    # --- filling --------------------------------------------------------------------------------------------------
+
+    def put(self, lands: str, value: object, origin: Origin) -> None:
+        """Sets a field; a second value from the text is a fault, one under a flag's is dropped."""
+        if lands in self._forced:
+            return
+        first = self.origins.get(lands)
+        if first is not None:
+            self.fault(origin, f"once; it is given by {first.where} as well")
+            return
+        self.values[lands] = value
+        self.origins[lands] = origin
+
+    def read(self, row: Row, text: str, origin: Origin) -> None:
+        """Reads the value of a row of a table."""
+        try:
+            value = row.kind.read(text)
+        except UnreadableError:
+            self.fault(origin, row.kind.allowed)
+            self._unread.add(row.lands)
+            return
+        self.put(row.lands, value, origin)
+
+    def scalar(self, row: Row, node: Node | None, where: str) -> None:
+        """Reads a row's value from the text of a node; nothing where the node is absent."""
+        if node is None:
+            return
+        if isinstance(node, Scalar):
+            self.read(row, node.text, Origin(where, node.text, node.line))
+        else:
+            self.faults.add(where, node, row.kind.allowed)
+
+    def path(self, lands: str, text: str, origin: Origin, wanted: Found) -> str | None:
+        """Sets a field to an absolute path at which ``wanted`` lies; None and a fault otherwise."""
+        place = self.place(text, origin, wanted)
+        if place is not None:
+            self.put(lands, place, origin)
+        return place
+
+    def place(self, text: str, origin: Origin, wanted: Found) -> str | None:
+        """The absolute path of ``text``, if ``wanted`` lies there."""
+        if not text or not text.isprintable():
+            self.fault(origin, f"the path of {wanted.value}")
+            return None
+        place = absolute(self.terms.base, text)
+        found = self.terms.files.look(place)
+        if found is wanted:
+            return place
+        self.fault(origin, f"the path of {wanted.value}; {place} is {found.value}")
+        return None
+
+    def fault(self, origin: Origin, allowed: str) -> None:
+        self.faults.say(origin.where, shown(origin.text), allowed, origin.line)
+
+    def has_nul(self, where: str, node: Scalar) -> bool:
+        """Whether the text could not be handed to a process; a fault if so."""
+        if "\0" in node.text:
+            self.faults.add(where, node, "text without a NUL character")
+        return "\0" in node.text
+
+    def note(self, where: str, message: str, line: int | None = None) -> None:
+        self.notes.append(Note(where, message, line))
+
+    def annotations(self, node: MapNode, where: str) -> None:
+        """Reads everything under ``tidegate.dev/``; a Knative annotation is a fault here, other prefixes are notes."""
+        spelt: dict[str, str] = {}
+        for pair in node.pairs:
+            if pair.key.startswith(PREFIX):
+                self.annotation(pair, f"{where}.{shown_key(pair.key)}", spelt)
+            elif pair.key.startswith(KNATIVE_PREFIX):
+                told = f"a {PREFIX} annotation; Knative's belong in a Service manifest"
+                self.faults.say(where, shown(pair.key), told, pair.line)
+            elif "/" in pair.key:
+                self.note(f"{where}.{shown_key(pair.key)}", "not Tidegate's; it has no effect here", pair.line)
+            else:
+                told = f"annotations under {PREFIX}{nearest(PREFIX + pair.key, [PREFIX + key for key in ANNOTATION])}"
+                self.faults.say(where, f"the unknown annotation {shown(pair.key)}", told, pair.line)
+
+    def annotation(self, pair: Pair, where: str, spelt: dict[str, str]) -> None:
+        """One annotation under ``tidegate.dev/``; ``spelt``: keys read so far, by the spelling used."""
+        if not isinstance(pair.value, Scalar) or pair.value.is_null:
+            self.faults.add(where, pair.value, "one value", pair.line)
+            return
+        key = pair.key.removeprefix(PREFIX)
+        origin = Origin(where, pair.value.text, pair.value.line)
+        row = ANNOTATION.get(key)
+        canonical = row.key if row is not None else key
+        if canonical in spelt:
+            self.faults.say(where, "the same annotation again", f"once; it is given as {spelt[canonical]}", pair.line)
+            return
+        spelt[canonical] = key
+        self._one(key, row, origin)
+
+    def _one(self, key: str, row: Row | None, origin: Origin) -> None:
+        if row is not None:
+            self.read(row, origin.text, origin)
+        elif key.startswith(PARAMETER_PREFIX):
+            self.parameters.setdefault(key.removeprefix(PARAMETER_PREFIX), origin)
+        else:
+            known = [row.key for row in ANNOTATIONS]
+            told = f"{', '.join(known)}, {PARAMETER_PREFIX}NAME{nearest(key, ANNOTATION.keys())}"
+            self.faults.say(origin.where, f"an unknown annotation {shown(key)}", told, origin.line)
+
+    def _take_flags(self) -> None:
+        for key, text in self.terms.flags.items():
+            self._one(key, ANNOTATION.get(key), Origin(f"--{key}", text))
+        self._forced = set(self.origins)
+
+    # --- checks across keys ---------------------------------------------------------------------------------------
+
+    def _has(self, lands: str) -> bool:
+        """Whether the field says something, readable or not."""
+        return self.values.get(lands) is not None or lands in self._unread
+
+    def given(self, lands: str) -> bool:
+        return lands in self.origins
+
+    def finish(self, name: str, server: Server) -> Function:
+        """Checks across keys and fills in what depends on others. The result counts only if no fault was found."""
+        self._check_scale()
+        self._check_gpu()
+        self._check_sla()
+        self._choose_policy()
+        self._check_parameters()
+        self.values.setdefault("models", (name,))
+        return assemble(Function(name=name, server=server), self.values)
+
+    def _check_scale(self) -> None:
+        low, high = self._whole("scaling.min_scale", 0), self._whole("scaling.max_scale", 0)
+        if high and low > high:
+            self.fault(self.origins["scaling.min_scale"], f"at most max-scale, which is {high}")
+        initial = self.origins.get("scaling.initial_scale")
+        if initial is None:
+            self.values["scaling.initial_scale"] = max(1, low)
+        elif not low <= self._whole("scaling.initial_scale", 1) <= (high or float("inf")):
+            self.fault(initial, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
+
+    def _whole(self, lands: str, default: int) -> int:
+        value = self.values.get(lands, default)
+        assert isinstance(value, int)
+        return value
+
+    def _check_gpu(self) -> None:
+        if self._whole("gpu.core_percentage", 100) < 100 and not self.values.get("gpu.mps"):
+            self.fault(self.origins["gpu.core_percentage"], "100, unless mps-on is true")
+        gpu, repository = self._asks_for_gpu(), self._first_of("dnn.quantization")
+        self._require("dnn.name", "dnn-model", gpu or repository)
+        self._require("gpu.memory_gb", "gpu-mem-limit", gpu)
+
+    def _require(self, lands: str, key: str, cause: Origin | None) -> None:
+        if cause is not None and not self._has(lands):
+            self.faults.say(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
+
+    def _asks_for_gpu(self) -> Origin | None:
+        """What makes SMIF's required annotations required: a GPU that is named, or described."""
+        kinds = self.terms.accelerators or {}
+        named = self.values.get("accelerators", ())
+        if isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
+            return self.origins["accelerators"]
+        return self._first_of("gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count")
+
+    def _first_of(self, *places: str) -> Origin | None:
+        """Origin of the first of these fields that was written and says something."""
+        return next((self.origins[lands] for lands in places if lands in self.origins and self.values[lands]), None)
+
+    def _check_sla(self) -> None:
+        if self.values.get("sla.drop_after") is not None and not self._has("sla.latency_s"):
+            self.fault(self.origins["sla.drop_after"], f"none, unless {PREFIX}latency is given")
+        overhead = self.origins.get("batch_rule.overhead_bytes")
+        if overhead is not None and not self._has("batch_rule.bytes_per_item"):
+            self.fault(overhead, f"nothing, unless {PREFIX}bytes-per-item is given")
+
+    def _choose_policy(self) -> None:
+        policies = self.terms.policies
+        has_latency = self._has("sla.latency_s")
+        origin = self.origins.get("scaling.policy")
+        if origin is None:
+            self.values["scaling.policy"] = "smif" if has_latency and "smif" in policies else "kpa"
+            return
+        policy = self.values["scaling.policy"]
+        assert isinstance(policy, str)
+        if policy not in policies:
+            self.fault(origin, (", ".join(sorted(policies)) or "none") + nearest(policy, policies))
+        elif policy == "smif" and not has_latency:
+            self.fault(origin, f"another policy, unless {PREFIX}latency is given")
+
+    def _check_parameters(self) -> None:
+        policy = str(self.values["scaling.policy"])
+        if policy not in self.terms.policies or "scaling.policy" in self._unread:
+            return
+        spellings = by_spelling(PARAMETERS.get(policy, ()))
+        rules = self._rules(policy)
+        read: dict[str, str] = {}
+        for spelt, origin in self.parameters.items():
+            name = spellings[spelt].key if spelt in spellings else spelt
+            if name in read:
+                self.fault(origin, f"once; {name} is given in two spellings")
+            elif rules is None:
+                read[name] = origin.text
+            elif name not in rules:
+                told = f"{', '.join(sorted(rules)) or 'none'}{nearest(name, rules)}"
+                self.faults.say(origin.where, f"a parameter that {policy} does not have", told, origin.line)
+            elif not _holds(rules[name], origin.text):
+                self.fault(origin, rules[name].allowed)
+            else:
+                read[name] = origin.text
+        self.values["scaling.parameters"] = read
+        self._check_activation(read)
+
+    def _rules(self, policy: str) -> Mapping[str, ParameterRule] | None:
+        """Rules of the policy's parameters; None: it is known by name only, and its registry row checks them."""
+        if isinstance(self.terms.policies, Mapping):
+            return self.terms.policies.get(policy, {})
+        if policy in PARAMETERS:
+            return {row.key: Rule(row.kind.allowed, row.accepts) for row in PARAMETERS[policy]}
+        return None
+
+    def _check_activation(self, read: Mapping[str, str]) -> None:
+        if "activation-scale" not in read:
+            return
+        origin = next(self.parameters[key] for key in ("activation-scale", "activationScale") if key in self.parameters)
+        low, high = self._whole("scaling.min_scale", 0), self._whole("scaling.max_scale", 0)
+        if not low <= go_int(origin.text) <= (high or float("inf")):
+            self.fault(origin, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
+
+
+def _holds(rule: ParameterRule, text: str) -> bool:
+    try:
+        return rule.is_valid(text)
+    except ValueError:
+        return False

@@ -1,0 +1,355 @@
+"""Settings of a deployment: ``tidegate.toml`` and the flags of ``tidegate up``, one table for both.
+
+A key ``head-bytes`` of section ``[limits]`` is the flag ``--limits-head-bytes``; a flag wins over the file. Nothing is
+read here from the disk or the environment: the command line does that and hands over texts.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from tidegate.document import Faults, nearest, shown
+from tidegate.files import absolute
+from tidegate.table import Address, Choice, Duration, Listen, Networks, Number, Row, Size, Text, Whole, WordOr, assemble
+from tidegate.units import UnreadableError, plain
+
+MAX_BYTES: Final = 256 * 1024
+"""Size of a settings file."""
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
+    workers: int | None = None
+    """None: ``auto``, one less than the machine's cores, at least one."""
+    domain: str = "localhost"
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    directory: str | None = None
+    """None: ``auto``, ``tidegate`` in the user's state folder (``$XDG_STATE_HOME``, else ``~/.local/state``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorSettings:
+    file: str | None = None
+    """None: what is found on the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """Limits of one connection and one request at the front door and in the queue_proxies."""
+
+    head_bytes: int = 16 * 1024
+    headers: int = 100
+    target_bytes: int = 8 * 1024
+    body_bytes: int = 2**30
+    head_timeout_s: float = 10.0
+    idle_timeout_s: float = 75.0
+    body_idle_timeout_s: float = 30.0
+    stream_idle_timeout_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    url: str = "embedded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+    access_sampling: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    control: ControlSettings = field(default_factory=ControlSettings)
+    state: StateSettings = field(default_factory=StateSettings)
+    accelerators: AcceleratorSettings = field(default_factory=AcceleratorSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+_PATH: Final = Text(r"[^\x00-\x1f\x7f]{1,4096}", "a path")
+_DOMAIN: Final = Text(r"[a-z0-9](?:[a-z0-9.-]{0,188}[a-z0-9])?", "a domain in lower case, at most 190 characters")
+_STORE: Final = Text(r"embedded|rediss?://[!-~]{1,500}", "embedded, redis://HOST:PORT/N or rediss://...")
+_IDLE: Final = Duration(0.1, 86_400)
+PATHS: Final = frozenset({"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file"})
+
+SETTINGS: Final[tuple[Row, ...]] = (
+    Row(
+        key="gateway.listen",
+        kind=Listen(),
+        lands="gateway.listen",
+        default="127.0.0.1:8080",
+        sentence="Where the front door listens.",
+    ),
+    Row(
+        key="gateway.workers",
+        kind=WordOr("auto", Whole(1, 256, "processes")),
+        lands="gateway.workers",
+        default="auto",
+        sentence="Gateway workers; auto: one less than the cores, at least one.",
+    ),
+    Row(
+        key="gateway.domain",
+        kind=_DOMAIN,
+        lands="gateway.domain",
+        default="localhost",
+        sentence="A function answers to NAME.DOMAIN.",
+    ),
+    Row(
+        key="gateway.tls-cert",
+        kind=WordOr("none", _PATH),
+        lands="gateway.tls_cert",
+        default="none",
+        sentence="File with the certificate chain (PEM).",
+    ),
+    Row(
+        key="gateway.tls-key",
+        kind=WordOr("none", _PATH),
+        lands="gateway.tls_key",
+        default="none",
+        sentence="File with the private key (PEM); together with tls-cert.",
+    ),
+    Row(
+        key="gateway.trusted-proxies",
+        kind=Networks(),
+        lands="gateway.trusted_proxies",
+        default="",
+        sentence="Peers whose forwarding headers are kept.",
+    ),
+    Row(
+        key="control.listen",
+        kind=Listen(),
+        lands="control.listen",
+        default="127.0.0.1:8081",
+        sentence="Where the control API and its console listen.",
+    ),
+    Row(
+        key="state.directory",
+        kind=WordOr("auto", _PATH),
+        lands="state.directory",
+        default="auto",
+        sentence="The state directory; auto: tidegate in the user's state folder.",
+    ),
+    Row(
+        key="accelerators.file",
+        kind=WordOr("none", _PATH),
+        lands="accelerators.file",
+        default="none",
+        sentence="File that declares the accelerators; none: what is found on the machine.",
+    ),
+    Row(
+        key="limits.head-bytes",
+        kind=Size(1024, 2**20),
+        lands="limits.head_bytes",
+        default="16Ki",
+        sentence="Bytes of a request's head; more is 431.",
+    ),
+    Row(
+        key="limits.headers",
+        kind=Whole(8, 10_000, "fields"),
+        lands="limits.headers",
+        default="100",
+        sentence="Header fields of a request; more is 431.",
+    ),
+    Row(
+        key="limits.target-bytes",
+        kind=Size(256, 2**20),
+        lands="limits.target_bytes",
+        default="8Ki",
+        sentence="Bytes of a request's target; more is 414.",
+    ),
+    Row(
+        key="limits.body-bytes",
+        kind=Size(1024, 2**50),
+        lands="limits.body_bytes",
+        default="1Gi",
+        sentence="Bytes of a request's body; more is 413.",
+    ),
+    Row(
+        key="limits.head-timeout",
+        kind=_IDLE,
+        lands="limits.head_timeout_s",
+        default="10s",
+        sentence="Time for a whole head from its first byte; later is 408.",
+    ),
+    Row(
+        key="limits.idle-timeout",
+        kind=_IDLE,
+        lands="limits.idle_timeout_s",
+        default="75s",
+        sentence="Time that a connection without a request stays open.",
+    ),
+    Row(
+        key="limits.body-idle-timeout",
+        kind=_IDLE,
+        lands="limits.body_idle_timeout_s",
+        default="30s",
+        sentence="Time without a byte of a request's body; later is 408.",
+    ),
+    Row(
+        key="limits.stream-idle-timeout",
+        kind=_IDLE,
+        lands="limits.stream_idle_timeout_s",
+        default="5m",
+        sentence="Time without a byte of an answer under way, after which it is cut.",
+    ),
+    Row(
+        key="store.url",
+        kind=_STORE,
+        lands="store.url",
+        default="embedded",
+        sentence="Where shared state is kept.",
+    ),
+    Row(
+        key="log.level",
+        kind=Choice(LogLevel),
+        lands="log.level",
+        default="info",
+        sentence="Least level that is logged.",
+    ),
+    Row(key="log.format", kind=Choice(LogFormat), lands="log.format", default="text", sentence="Form of a log line."),
+    Row(
+        key="log.access-sampling",
+        kind=Number(0, 1),
+        lands="log.access_sampling",
+        default="0",
+        sentence="Share of requests that get a line in the access log.",
+    ),
+)
+_ROWS: Final = {row.key: row for row in SETTINGS}
+_SECTIONS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SETTINGS))
+_FLAGS: Final = {row.flag.removeprefix("--"): row for row in SETTINGS}
+
+
+def read(
+    text: str, *, source: str, base: str, flags: Mapping[str, str] | None = None, cwd: str | None = None
+) -> Settings:
+    """Settings from the text of a TOML file (empty: the defaults) and flags without their dashes.
+
+    Paths in the file start from ``base``, those in flags from ``cwd`` (default: ``base``). Raises InvalidInputError
+    with every fault.
+    """
+    faults = Faults(source)
+    values: dict[str, object] = {}
+    lines = _Lines(text)
+    for section, content in _load(text, faults).items():
+        if section not in _SECTIONS:
+            told = f"{', '.join(_SECTIONS)}{nearest(section, _SECTIONS)}"
+            faults.say(f"[{section}]", "an unknown section", told, lines.of(section))
+        elif not isinstance(content, dict):
+            faults.say(section, "a value", f"a section [{section}]", lines.of(section))
+        else:
+            for key, value in content.items():
+                _one(f"{section}.{key}", value, base, values, faults, lines)
+    for flag, given in (flags or {}).items():
+        row = _FLAGS.get(flag)
+        if row is None:
+            faults.say(f"--{flag}", "an unknown flag", f"{', '.join(_FLAGS)}{nearest(flag, _FLAGS)}")
+        else:
+            _take(row, given, f"--{flag}", cwd or base, values, faults)
+    if (values.get("gateway.tls_cert") is None) != (values.get("gateway.tls_key") is None):
+        faults.say("gateway.tls-cert, gateway.tls-key", "one of them", "both or none")
+    faults.raise_any()
+    return assemble(Settings(), values)
+
+
+def _load(text: str, faults: Faults) -> dict[str, object]:
+    if len(text) > MAX_BYTES:
+        faults.say("document", f"{len(text)} characters", f"at most {MAX_BYTES}")
+        return {}
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r" \(at line ([0-9]+), column [0-9]+\)$", str(error))
+        message = str(error) if found is None else str(error)[: found.start()]
+        faults.say("document", message, "TOML", None if found is None else int(found[1]))
+    except (ValueError, RecursionError) as error:
+        # Numbers of thousands of digits and brackets nested a thousand deep are no TOMLDecodeError.
+        faults.say("document", type(error).__name__, "TOML of ordinary numbers and depth")
+    return {}
+
+
+def _one(key: str, value: object, base: str, values: dict[str, object], faults: Faults, lines: "_Lines") -> None:
+    row = _ROWS.get(key)
+    if row is None:
+        section = key.partition(".")[0]
+        known = [name.partition(".")[2] for name in _ROWS if name.startswith(f"{section}.")]
+        told = f"{', '.join(known)}{nearest(key.partition('.')[2], known)}"
+        faults.say(key, "an unknown key", told, lines.of(key))
+        return
+    text = _as_text(value)
+    if text is None:
+        faults.say(key, f"a {type(value).__name__}", row.kind.allowed, lines.of(key))
+        return
+    _take(row, text, key, base, values, faults, lines.of(key))
+
+
+def _take(
+    row: Row, text: str, where: str, base: str, values: dict[str, object], faults: Faults, line: int | None = None
+) -> None:
+    try:
+        value = row.kind.read(text)
+    except UnreadableError:
+        faults.say(where, shown(text), row.kind.allowed, line)
+        return
+    values[row.lands] = absolute(base, value) if row.lands in PATHS and value is not None else value
+
+
+def _as_text(value: object) -> str | None:
+    """A TOML value as the text that the table reads; None: of a type that no setting has."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | str):
+        return str(value)
+    if isinstance(value, float):
+        return plain(value) if abs(value) < 1e15 else None
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return None
+
+
+class _Lines:
+    """Where keys stand, for files written in the usual way (a header per section, a key per line)."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[str, int] = {}
+        section = ""
+        for number, line in enumerate(text[:MAX_BYTES].split("\n"), start=1):
+            if header := re.match(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]", line):
+                section = header[1]
+                self._lines.setdefault(section, number)
+            elif key := re.match(r"\s*([A-Za-z0-9_.-]+)\s*=", line):
+                self._lines.setdefault(f"{section}.{key[1]}".lstrip("."), number)
+
+    def of(self, key: str) -> int | None:
+        return self._lines.get(key)
