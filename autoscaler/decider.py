@@ -1,0 +1,194 @@
+"""One decision per revision and tick: policy, limits, accelerators, reasons.
+
+The decider keeps what must survive between ticks (the policy's windows, what was last wanted, whether the initial scale
+was reached) and nothing else; observations come from the collector, ``now`` is an argument. Activations come between
+ticks and are idempotent: however many gateway workers push, one of them gives the decision, the others a hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler import policies
+from autoscaler.groups import spread
+from autoscaler.limits import Standing, bounded, capped
+from autoscaler.observation import Observation
+from autoscaler.policy import Policy, Wish
+from autoscaler.reasons import figure, reason
+from tidegate.errors import TidegateError
+from tidegate.function import Revision
+from tidegate.records import Activation, Decision, GroupDecision, Reason
+
+ACTIVATION_SEEN_WITHIN_S = 10.0
+"""Time for a decided activation to show up as a replica; afterwards another request may ask again."""
+
+
+class UnknownRevisionError(TidegateError):
+    """The decider was asked about a revision that was never applied, or was forgotten."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one revision."""
+
+    revision: Revision
+    policy: Policy
+    is_initial: bool
+    wanted: int = 0
+    """Replicas of the last decision that was no hold."""
+    up_since: float | None = None
+    """When it was last seen to get a ready replica; None: it has none."""
+    activating_until: float | None = None
+    last: Decision | None = field(default=None, repr=False)
+
+
+class Decider:
+    """Decisions for any number of revisions; one call, one revision."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self) -> None:
+        self._states: dict[str, _State] = {}
+
+    def apply(self, revision: Revision, now: float, *, fresh: bool = True, ready: int = 0) -> None:
+        """Makes a revision known. Applying it again changes nothing.
+
+        ``fresh``: it was just deployed and gets its initial scale; False: it comes back after a restart of the control
+        process. ``ready``: its ready replicas. Raises InvalidInputError for an unknown policy.
+        """
+        known = self._states.get(revision.id)
+        if known is not None and known.revision == revision:
+            return
+        self._states[revision.id] = _State(
+            revision=revision,
+            policy=policies.build(revision.function, now, ready),
+            is_initial=fresh and revision.function.scaling.initial_scale > 0,
+            wanted=ready,
+        )
+
+    def forget(self, revision_id: str) -> None:
+        """Drops a revision; one that is not known is no fault."""
+        self._states.pop(revision_id, None)
+
+    @property
+    def revisions(self) -> tuple[Revision, ...]:
+        return tuple(state.revision for state in self._states.values())
+
+    def tick(self, now: float, observation: Observation) -> Decision:
+        """The decision for the observed revision. Raises UnknownRevisionError."""
+        state = self._state(observation.revision)
+        scaling = state.revision.function.scaling
+        standing = self._standing(state, now, observation)
+        wish = self._ask(state, observation, now)
+        desired, limits = bounded(wish.desired, observation, scaling, standing)
+        groups = None if desired is None else self._groups(desired, wish, observation)
+        return self._decide(state, now, observation, desired, groups, wish.reasons + limits, wish.observed)
+
+    def activate(self, activation: Activation, now: float, observation: Observation) -> Decision:
+        """A request waits and no replica is ready: one start, however often it is pushed.
+
+        Raises UnknownRevisionError.
+        """
+        state = self._state(activation.revision)
+        waiting = f"{activation.waiting} waiting, the oldest for {figure(activation.oldest_waiting_s * 1e3)} ms"
+        if observation.ready > 0:
+            return self._hold(state, now, observation, reason("already_ready", waiting))
+        if observation.starting > 0 or (state.wanted > 0 and self._is_activating(state, now)):
+            return self._hold(state, now, observation, reason("already_starting", waiting))
+        scaling = state.revision.function.scaling
+        reasons = [reason("activation", waiting)]
+        wanted = max(1, scaling.min_scale, state.policy.activation_scale)
+        desired = capped(wanted, observation, scaling, reasons)
+        state.activating_until = now + ACTIVATION_SEEN_WITHIN_S
+        observed = {"waiting": float(activation.waiting)}
+        groups = spread(desired, observation.groups)
+        return self._decide(state, now, observation, desired, groups, tuple(reasons), observed)
+
+    def last(self, revision_id: str) -> Decision | None:
+        """The last decision of a revision, holds included."""
+        state = self._states.get(revision_id)
+        return None if state is None else state.last
+
+    def _state(self, revision_id: str) -> _State:
+        state = self._states.get(revision_id)
+        if state is None:
+            known = ", ".join(sorted(self._states)) or "none"
+            raise UnknownRevisionError(f"revision {revision_id} was never applied; known: {known}")
+        return state
+
+    def _is_activating(self, state: _State, now: float) -> bool:
+        return state.activating_until is not None and now < state.activating_until
+
+    def _standing(self, state: _State, now: float, observation: Observation) -> Standing:
+        scaling = state.revision.function.scaling
+        if observation.existing > 0:
+            state.activating_until = None
+        if observation.ready == 0:
+            state.up_since = None
+        elif state.up_since is None:
+            state.up_since = now
+        goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, observation.ceiling]
+        if state.is_initial and observation.ready >= max(1, min(goal for goal in goals if goal is not None)):
+            state.is_initial = False
+        idle_s = observation.idle_s if state.up_since is None else min(observation.idle_s, now - state.up_since)
+        return Standing(idle_s=idle_s, is_initial=state.is_initial, is_activating=self._is_activating(state, now))
+
+    def _ask(self, state: _State, observation: Observation, now: float) -> Wish:
+        try:
+            return state.policy.decide(observation, now)
+        except (ArithmeticError, ValueError, LookupError) as error:
+            # One function's figures must not stop the decisions of all others; the reason is in its decision log.
+            return Wish(desired=None, reasons=(reason("policy_failed", f"{type(error).__name__}: {error}"),))
+
+    def _groups(self, desired: int, wish: Wish, observation: Observation) -> tuple[GroupDecision, ...]:
+        if wish.groups is None:
+            return spread(desired, observation.groups)
+        if sum(group.replicas for group in wish.groups) == desired:
+            return wish.groups
+        return spread(desired, observation.groups, {group.accelerator: group.replicas for group in wish.groups})
+
+    def _hold(self, state: _State, now: float, observation: Observation, why: Reason) -> Decision:
+        return self._decide(state, now, observation, None, None, (why,), {})
+
+    def _decide(
+        self,
+        state: _State,
+        now: float,
+        observation: Observation,
+        desired: int | None,
+        groups: tuple[GroupDecision, ...] | None,
+        reasons: tuple[Reason, ...],
+        observed: Mapping[str, float],
+    ) -> Decision:
+        if desired is not None:
+            state.wanted = desired
+        state.last = Decision(
+            function=state.revision.function.name,
+            revision=state.revision.id,
+            at=now,
+            policy=state.revision.function.scaling.policy,
+            ready=observation.ready,
+            desired=desired,
+            groups=groups,
+            reasons=reasons,
+            observed=figures(observation) | dict(observed),
+        )
+        return state.last
+
+    def __repr__(self) -> str:
+        return f"<Decider {len(self._states)} revisions>"
+
+
+def figures(observation: Observation) -> dict[str, float]:
+    """The figures of an observation that every decision record carries."""
+    values = {
+        "concurrency": observation.concurrency,
+        "lambda_ips": observation.lambda_ips,
+        "waiting": float(observation.waiting),
+        "starting": float(observation.starting),
+        "idle_s": observation.idle_s,
+    }
+    if observation.latency_s is not None:
+        values["latency_s"] = observation.latency_s
+    if observation.age_s is not None:
+        values["age_s"] = observation.age_s
+    return values

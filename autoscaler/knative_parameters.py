@@ -1,0 +1,296 @@
+"""From Knative's words to the numbers of a decision: annotations, cluster settings, derived targets.
+
+Names are Knative's, without the ``autoscaling.knative.dev/`` prefix. As there, a value that does not parse counts as
+absent here; Tidegate's own manifests are checked before (:data:`TABLE`), so this only happens to Knative documents.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from autoscaler.policy import Parameter
+from tidegate import units
+from tidegate.function import Function
+
+TARGET_MIN = 0.01
+RPS_UTILIZATION = 0.7
+"""Share of the target that requests per second aim at; the cluster's percentage does not apply to them."""
+
+_ALIASES = MappingProxyType(
+    {
+        "target-utilization-percentage": "targetUtilizationPercentage",
+        "target-burst-capacity": "targetBurstCapacity",
+        "min-scale": "minScale",
+        "max-scale": "maxScale",
+        "initial-scale": "initialScale",
+        "scale-down-delay": "scaleDownDelay",
+        "panic-window-percentage": "panicWindowPercentage",
+        "panic-threshold-percentage": "panicThresholdPercentage",
+        "scale-to-zero-pod-retention-period": "scaleToZeroPodRetentionPeriod",
+        "metric-aggregation-algorithm": "metricAggregationAlgorithm",
+    }
+)
+
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+
+
+def number(text: str) -> float | None:
+    """A finite decimal number, or None."""
+    try:
+        return units.go_float(text)
+    except units.UnreadableError:
+        return None
+
+
+def integer(text: str) -> int | None:
+    try:
+        return units.go_int(text)
+    except units.UnreadableError:
+        return None
+
+
+def duration_s(text: str) -> float | None:
+    """Seconds of a duration in Go's syntax (``1m5s``, ``1500ms``, ``0``), or None; a bare ``60`` is not one."""
+    try:
+        return units.go_duration_ns(text) / 1e9
+    except units.UnreadableError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnativeConfig:
+    """The cluster settings (``config-autoscaler``) with Knative's defaults."""
+
+    target_utilization: float = 0.7
+    concurrency_target: float = 100.0
+    rps_target: float = 200.0
+    target_burst_capacity: float = 211.0
+    stable_window_s: float = 60.0
+    panic_window_percentage: float = 10.0
+    panic_threshold_percentage: float = 200.0
+    max_scale_up_rate: float = 1000.0
+    max_scale_down_rate: float = 2.0
+    retention_s: float = 0.0
+    scale_down_delay_s: float = 0.0
+    initial_scale: int = 1
+    allow_zero_initial_scale: bool = False
+    min_scale: int = 0
+    max_scale: int = 0
+    activator_capacity: float = 100.0
+
+
+class _Texts:
+    """Text values by kebab-case name; the camelCase alias is read when that one is absent."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str | None:
+        found = self._values.get(name)
+        return self._values.get(_ALIASES.get(name, name)) if found is None else found
+
+    def number(self, name: str, default: float) -> float:
+        text = self.text(name)
+        value = None if text is None else number(text)
+        return default if value is None else value
+
+    def integer(self, name: str, default: int) -> int:
+        text = self.text(name)
+        value = None if text is None else integer(text)
+        return default if value is None else value
+
+    def duration_s(self, name: str, default: float) -> float:
+        text = self.text(name)
+        value = None if text is None else duration_s(text)
+        return default if value is None else value
+
+
+def config(data: Mapping[str, str]) -> KnativeConfig:
+    """Cluster settings from the map's text; keys that Knative does not know are ignored, as there."""
+    read, default = _Texts(data), KnativeConfig()
+    percentage = read.number("container-concurrency-target-percentage", 100.0 * default.target_utilization)
+    return KnativeConfig(
+        # A value up to 1 is a fraction: "1" is 100 %, "1.5" is 1.5 %.
+        target_utilization=percentage if percentage <= 1.0 else percentage / 100.0,
+        concurrency_target=read.number("container-concurrency-target-default", default.concurrency_target),
+        rps_target=read.number("requests-per-second-target-default", default.rps_target),
+        target_burst_capacity=read.number("target-burst-capacity", default.target_burst_capacity),
+        stable_window_s=read.duration_s("stable-window", default.stable_window_s),
+        panic_window_percentage=read.number("panic-window-percentage", default.panic_window_percentage),
+        panic_threshold_percentage=read.number("panic-threshold-percentage", default.panic_threshold_percentage),
+        max_scale_up_rate=read.number("max-scale-up-rate", default.max_scale_up_rate),
+        max_scale_down_rate=read.number("max-scale-down-rate", default.max_scale_down_rate),
+        retention_s=read.duration_s("scale-to-zero-pod-retention-period", default.retention_s),
+        scale_down_delay_s=read.duration_s("scale-down-delay", default.scale_down_delay_s),
+        initial_scale=read.integer("initial-scale", default.initial_scale),
+        allow_zero_initial_scale=read.text("allow-zero-initial-scale") in _TRUE,
+        min_scale=read.integer("min-scale", default.min_scale),
+        max_scale=read.integer("max-scale", default.max_scale),
+        activator_capacity=read.number("activator-capacity", default.activator_capacity),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KpaParameters:
+    """What one decision needs. Times in seconds, rates as factors per decision, targets per replica."""
+
+    metric: str = "concurrency"
+    """``concurrency`` or ``rps``."""
+    target_value: float
+    """Aimed at per replica, utilisation applied."""
+    total_value: float
+    """What one replica can take at most."""
+    target_burst_capacity: float = 211.0
+    """-1: unlimited; then an empty window means zero load instead of no data."""
+    activation_scale: int = 0
+    max_scale_up_rate: float = 1000.0
+    max_scale_down_rate: float = 2.0
+    reachable: bool = True
+    """Whether routes lead to the revision; without, it may shrink freely and min-scale does not hold."""
+    panic_threshold: float = 2.0
+    stable_window_s: float = 60.0
+    panic_window_s: float = 6.0
+    scale_down_delay_s: float = 0.0
+    is_weighted: bool = False
+
+    @property
+    def has_scrape_target(self) -> bool:
+        return self.target_burst_capacity != -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """Decision parameters plus the bounds that Knative applies outside the decision."""
+
+    parameters: KpaParameters
+    min_scale: int
+    max_scale: int
+    initial_scale: int
+    retention_s: float
+
+
+def derive(
+    annotations: Mapping[str, str], settings: KnativeConfig, container_concurrency: float, *, reachable: bool = True
+) -> Derived:
+    """Decision parameters of a revision. ``annotations``: Knative's names without prefix."""
+    read = _Texts(annotations)
+    metric = read.text("metric") or "concurrency"
+    if metric == "rps":
+        total, utilization = settings.rps_target, RPS_UTILIZATION
+    else:
+        total = container_concurrency or settings.concurrency_target
+        utilization = settings.target_utilization
+    target = read.number("target", total)
+    total = min(target, container_concurrency) if metric != "rps" and container_concurrency else target
+    percentage = read.number("target-utilization-percentage", math.nan)
+    utilization = utilization if math.isnan(percentage) else percentage / 100.0
+    stable_s = read.duration_s("window", settings.stable_window_s)
+    panic_percentage = read.number("panic-window-percentage", settings.panic_window_percentage)
+    aggregation = read.text("metric-aggregation-algorithm")
+    initial = read.integer("initial-scale", settings.initial_scale)
+    if initial == 0 and not settings.allow_zero_initial_scale:
+        initial = settings.initial_scale
+    parameters = KpaParameters(
+        metric=metric,
+        target_value=max(TARGET_MIN, total * utilization),
+        total_value=total,
+        target_burst_capacity=read.number("target-burst-capacity", settings.target_burst_capacity),
+        activation_scale=read.integer("activation-scale", 0),
+        max_scale_up_rate=settings.max_scale_up_rate,
+        max_scale_down_rate=settings.max_scale_down_rate,
+        reachable=reachable,
+        panic_threshold=read.number("panic-threshold-percentage", settings.panic_threshold_percentage) / 100.0,
+        stable_window_s=stable_s,
+        # Half a second rounds up, and there is always one: 15 s at 10 % -> 2 s, 6 s -> 1 s.
+        panic_window_s=float(max(1, math.floor(stable_s * panic_percentage / 100.0 + 0.5))),
+        scale_down_delay_s=read.duration_s("scale-down-delay", settings.scale_down_delay_s),
+        is_weighted=aggregation in ("weighted-exponential", "weightedExponential"),
+    )
+    return Derived(
+        parameters=parameters,
+        min_scale=read.integer("min-scale", settings.min_scale) if reachable else 0,
+        max_scale=read.integer("max-scale", settings.max_scale),
+        initial_scale=initial,
+        retention_s=read.duration_s("scale-to-zero-pod-retention-period", settings.retention_s),
+    )
+
+
+def of_function(function: Function, concurrency: int) -> KpaParameters:
+    """Parameters of a function whose replicas have ``concurrency`` slots (0: no limit).
+
+    The keys of :data:`TABLE` that are cluster settings in Knative may be given per function here.
+    """
+    values = function.scaling.parameters
+    return derive(values, config(values), concurrency).parameters
+
+
+def _number_in(low: float, high: float, sentence: str) -> Parameter:
+    def is_valid(text: str) -> bool:
+        value = number(text)
+        return value is not None and low <= value <= high
+
+    allowed = f"a number >= {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
+    return Parameter(sentence, allowed, is_valid)
+
+
+def _seconds_in(low: float, high: float, sentence: str) -> Parameter:
+    def is_valid(text: str) -> bool:
+        value = duration_s(text)
+        return value is not None and low <= value <= high and value == math.floor(value)
+
+    return Parameter(
+        sentence, f"a duration of whole seconds from {low:g}s to {high:g}s, such as 90s or 1m30s", is_valid
+    )
+
+
+def _one_of(words: tuple[str, ...], sentence: str) -> Parameter:
+    return Parameter(sentence, "one of " + ", ".join(words), lambda text: text in words)
+
+
+def _burst(text: str) -> bool:
+    value = number(text)
+    return value is not None and (value == -1 or value >= 0)
+
+
+def _activation(text: str) -> bool:
+    value = integer(text)
+    return value is not None and 2 <= value <= 2**31 - 1
+
+
+def _rate(text: str) -> bool:
+    value = number(text)
+    return value is not None and value > 1.0
+
+
+TABLE: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "metric": _one_of(("concurrency", "rps"), "What is averaged: requests waiting and in flight, or arrivals."),
+        "target": _number_in(TARGET_MIN, math.inf, "What one replica shall carry; default: its concurrency limit."),
+        "target-utilization-percentage": _number_in(1, 100, "Share of the target that is aimed at; default 70."),
+        "container-concurrency-target-percentage": _number_in(
+            0.01, 100, "The same for concurrency only; up to 1 it is a fraction."
+        ),
+        "container-concurrency-target-default": _number_in(
+            TARGET_MIN, math.inf, "Target of replicas without a limit; default 100."
+        ),
+        "requests-per-second-target-default": _number_in(TARGET_MIN, math.inf, "Target of metric rps; default 200."),
+        "target-burst-capacity": Parameter(
+            "Burst in requests that shall always fit; only reported here.", "-1 or a number >= 0", _burst
+        ),
+        "window": _seconds_in(6, 3600, "The stable window; default 60s."),
+        "panic-window-percentage": _number_in(1, 100, "The panic window as a share of the stable one; default 10."),
+        "panic-threshold-percentage": _number_in(110, 1000, "Panic from this ratio of wanted to ready; default 200."),
+        "activation-scale": Parameter(
+            "Replicas that a revision gets when it wakes.", "a whole number >= 2", _activation
+        ),
+        "scale-down-delay": _seconds_in(0, 3600, "Shrinking follows the largest size of this time; default 0s."),
+        "metric-aggregation-algorithm": _one_of(
+            ("linear", "weighted-exponential", "weightedExponential"), "How a window is averaged; default linear."
+        ),
+        "max-scale-up-rate": Parameter("Growth of one decision, as a factor; default 1000.", "a number > 1", _rate),
+        "max-scale-down-rate": Parameter("Shrinking of one decision, as a factor; default 2.", "a number > 1", _rate),
+    }
+)

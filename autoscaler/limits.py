@@ -1,0 +1,111 @@
+"""Between a policy's wish and a decision: bounds, the way to zero and back, and what the accelerators can take.
+
+Order: missing data, then zero, then minimum (and initial scale), maximum, capacity. Every limit that bites leaves a
+reason. The rules for zero, ours and not Knative's (whose gateway has to be switched over first):
+
+- a revision goes to zero only when it has been idle for its ``scale-to-zero-after`` (no arrival, nothing waiting,
+  nothing running), measured from the moment it was last ready, and only on complete data; then it goes whatever
+  average the policy still remembers;
+- more than one replica goes to one first;
+- a replica that starts is let to its end, somebody asked for it;
+- a revision at zero stays there until a request waits for it.
+"""
+
+from dataclasses import dataclass
+
+from autoscaler.observation import Observation
+from autoscaler.reasons import figure, reason
+from tidegate.function import Scaling
+from tidegate.records import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a decider remembers of a revision that the limits need."""
+
+    idle_s: float
+    """Since the last sign of work or since it became ready, whichever is later."""
+    is_initial: bool = False
+    """The initial scale has not been reached yet."""
+    is_activating: bool = False
+    """An activation was decided and its replica has not been seen yet."""
+
+
+def bounded(
+    wish: int | None, observation: Observation, scaling: Scaling, standing: Standing
+) -> tuple[int | None, tuple[Reason, ...]]:
+    """The number of replicas to have, or None to hold, with the reasons of every limit that bit."""
+    reasons: list[Reason] = []
+    floor = scaling.min_scale
+    if standing.is_initial:
+        floor = max(floor, scaling.initial_scale)
+    desired = _never_shrink_blindly(wish, observation, reasons)
+    if floor == 0:
+        desired = _zero_protocol(desired, observation, scaling, standing, reasons)
+    if desired is None and observation.existing >= floor:
+        return None, tuple(reasons)
+    raised = max(desired or 0, floor)
+    if desired is None or raised > desired:
+        code = "initial_scale" if floor > scaling.min_scale else "raised_to_min"
+        reasons.append(reason(code, f"{'nothing' if desired is None else desired} raised to {raised}"))
+    return capped(raised, observation, scaling, reasons), tuple(reasons)
+
+
+def capped(desired: int, observation: Observation, scaling: Scaling, reasons: list[Reason]) -> int:
+    """``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
+    if 0 < scaling.max_scale < desired:
+        reasons.append(reason("capped_by_max", f"wanted {desired}, maximum {scaling.max_scale}"))
+        desired = scaling.max_scale
+    if desired > 0 and not observation.groups:
+        reasons.append(reason("no_accelerator", f"wanted {desired}"))
+        return 0
+    ceiling = observation.ceiling
+    if ceiling is not None and desired > ceiling:
+        reasons.append(reason("capped_by_capacity", f"wanted {desired}, the accelerators take {ceiling}"))
+        desired = ceiling
+    return desired
+
+
+def _never_shrink_blindly(wish: int | None, observation: Observation, reasons: list[Reason]) -> int | None:
+    existing = observation.existing
+    if wish is None or observation.complete or wish >= existing:
+        return wish
+    reasons.append(reason("hold_stale_metrics", f"{wish} wanted, {existing} kept"))
+    return existing
+
+
+def _zero_protocol(
+    desired: int | None, observation: Observation, scaling: Scaling, standing: Standing, reasons: list[Reason]
+) -> int | None:
+    if observation.existing == 0:
+        return _at_zero(desired, observation, standing, reasons)
+    if observation.ready == 0:
+        if desired == 0:
+            reasons.append(reason("starting"))
+            return 1
+        return desired
+    after = scaling.scale_to_zero_after_s
+    is_quiet = (
+        observation.complete and observation.waiting == 0 and observation.concurrency == 0 and observation.rps == 0
+    )
+    if is_quiet and standing.idle_s >= after:
+        if observation.existing > 1:
+            reasons.append(reason("one_before_zero", f"idle for {figure(standing.idle_s)} s"))
+            return 1
+        reasons.append(reason("idle", f"{figure(standing.idle_s)} s >= {figure(after)} s"))
+        return 0
+    if desired == 0:
+        reasons.append(reason("not_idle_yet", f"{figure(standing.idle_s)} s < {figure(after)} s"))
+        return 1
+    return desired
+
+
+def _at_zero(desired: int | None, observation: Observation, standing: Standing, reasons: list[Reason]) -> int | None:
+    if observation.waiting > 0:
+        reasons.append(reason("activation", f"{observation.waiting} waiting"))
+        return max(desired or 0, 1)
+    if standing.is_activating:
+        reasons.append(reason("activating"))
+        return max(desired or 0, 1)
+    reasons.append(reason("asleep"))
+    return 0

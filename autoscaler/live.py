@@ -1,0 +1,312 @@
+"""The autoscaler at work: pulls samples, asks the decider, writes the decision log.
+
+Everything that can fail here fails softly and is counted: a source that does not answer within ``PULL_TIMEOUT_S`` is
+one missing sample, unreadable bytes are one fault, a full disk stops the log and never a decision.
+"""
+
+import asyncio
+import zlib
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from autoscaler.collector import Collector
+from autoscaler.decider import Decider
+from autoscaler.explain import DecisionFilter, explain_all
+from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
+from tidegate.clock import Clock
+from tidegate.codec import CodecError, decode, encode
+from tidegate.function import Revision
+from tidegate.records import Activation, Decision, GatewaySample, ReplicaSample
+from tidegate.replica import ReplicaState
+
+PULL_TIMEOUT_S = 0.5
+LOG_BYTES = 4 * 1024 * 1024
+"""A decision log that has grown to this size becomes ``.1`` and a new one begins: at most twice this per function."""
+RECENT = 256
+"""Logged decisions per function that ``explain`` can show."""
+
+Fetch = Callable[[], Awaitable[bytes]]
+"""One ``GET /sample`` of a source; may raise whatever its client raises."""
+
+
+class ReplicaFacts(Protocol):
+    """What the autoscaler needs of a replica; the backend's status has it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def accelerator(self) -> str: ...
+    @property
+    def state(self) -> ReplicaState: ...
+
+
+class Puller:
+    """Pulls one sample from every source, all at once, each within the time limit, into the collector."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        clock: Clock,
+        *,
+        timeout_s: float = PULL_TIMEOUT_S,
+        gateway_seen: Callable[[GatewaySample], None] | None = None,
+        replica_seen: Callable[[ReplicaSample], None] | None = None,
+    ) -> None:
+        self._collector = collector
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._gateway_seen = gateway_seen
+        self._replica_seen = replica_seen
+        self.last_errors: dict[str, str] = {}
+        """What the last pull of a source failed with; sources that answered are not here."""
+
+    async def pull(self, gateways: Mapping[str, Fetch], replicas: Mapping[str, Fetch]) -> None:
+        """One round. Cancelling it is safe; a source that fails does not disturb the others."""
+        names = [*gateways, *replicas]
+        pulls = [self._one(name, fetch, self._take_gateway) for name, fetch in gateways.items()]
+        pulls += [self._one(name, fetch, self._take_replica) for name, fetch in replicas.items()]
+        results = await asyncio.gather(*pulls, return_exceptions=True)
+        errors: dict[str, str] = {}
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, Exception):
+                self._collector.fault("unreadable" if isinstance(result, CodecError) else "unreachable")
+                errors[name] = f"{type(result).__name__}: {result}"
+            elif isinstance(result, BaseException):
+                raise result
+        self.last_errors = errors
+
+    async def _one(self, name: str, fetch: Fetch, take: Callable[[bytes], None]) -> None:
+        async with asyncio.timeout(self._timeout_s):
+            data = await fetch()
+        take(data)
+
+    def _take_gateway(self, data: bytes) -> None:
+        sample = decode(data, GatewaySample)
+        self._collector.gateway(sample, self._clock.now())
+        if self._gateway_seen is not None:
+            self._gateway_seen(sample)
+
+    def _take_replica(self, data: bytes) -> None:
+        sample = decode(data, ReplicaSample)
+        self._collector.replica(sample, self._clock.now())
+        if self._replica_seen is not None:
+            self._replica_seen(sample)
+
+    def __repr__(self) -> str:
+        return f"<Puller {self._timeout_s:g} s, failing: {sorted(self.last_errors)}>"
+
+
+class DecisionLog:
+    """``<directory>/<function>.jsonl``, one decision per line, bounded. Without a directory nothing is written."""
+
+    def __init__(self, directory: Path | None, *, max_bytes: int = LOG_BYTES) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self.fault: str | None = None
+        """Why the last write failed; None: it did not."""
+        self.lost = 0
+        """Lines that could not be written since the start."""
+
+    def write(self, decision: Decision) -> None:
+        if self._directory is None:
+            return
+        try:
+            path = self._path(decision.function)
+            if path.exists() and path.stat().st_size >= self._max_bytes:
+                path.replace(path.with_suffix(".jsonl.1"))
+            with path.open("ab") as log:
+                log.write(encode(decision) + b"\n")
+        except OSError as error:
+            self.lost += 1
+            self.fault = f"decision log: {error}"
+        else:
+            self.fault = None
+
+    def read(self, function: str, n: int) -> list[Decision]:
+        """The last ``n`` decisions of earlier runs, oldest first; lines that cannot be read are left out."""
+        if self._directory is None:
+            return []
+        try:
+            lines = self._tail(function)
+        except OSError as error:
+            self.fault = f"decision log: {error}"
+            return []
+        decisions: deque[Decision] = deque(maxlen=n)
+        for line in lines:
+            try:
+                decisions.append(decode(line, Decision))
+            except CodecError:
+                continue
+        return list(decisions)
+
+    def _tail(self, function: str) -> list[bytes]:
+        path = self._path(function)
+        if not path.exists():
+            return []
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - 512 * 1024))
+            return log.read().splitlines()
+
+    def _path(self, function: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{function}.jsonl"
+
+    def __repr__(self) -> str:
+        return f"<DecisionLog {self._directory}, fault: {self.fault}>"
+
+
+class Autoscaler:
+    """What the control round holds. Order of one round::
+
+        fleet(...)  sources(...)  ->  await sample()  ->  decide(now)  ->  plan and backend
+
+    :meth:`activated` may come at any time between, from the stream of activations.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        log_directory: Path | None = None,
+        *,
+        gateway_seen: Callable[[GatewaySample], None] | None = None,
+        replica_seen: Callable[[ReplicaSample], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self.collector = Collector()
+        self.decider = Decider()
+        self.log = DecisionLog(log_directory)
+        self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)
+        self._filter = DecisionFilter()
+        self._recent: dict[str, deque[Decision]] = {}
+        self._fleet: dict[str, tuple[FleetGroup, ...]] = {}
+        self._gateways: dict[str, Fetch] = {}
+        self._replicas: dict[str, Fetch] = {}
+        self._observations: dict[str, Observation] = {}
+
+    # --- what exists
+
+    def apply(self, revision: Revision, *, fresh: bool = True, ready: int = 0) -> None:
+        """Takes a revision under control. ``fresh``: just deployed, gets its initial scale; False: it was known to an
+        earlier control process. ``ready``: replicas that are ready already. Raises InvalidInputError (policy)."""
+        now = self._clock.now()
+        self.decider.apply(revision, now, fresh=fresh, ready=ready)
+        self.collector.apply(revision.id, now)
+        name = revision.function.name
+        if name not in self._recent:
+            self._recent[name] = deque(self.log.read(name, RECENT), maxlen=RECENT)
+
+    def forget(self, revision_id: str) -> None:
+        """Lets a revision go; its function's decision log stays."""
+        self.decider.forget(revision_id)
+        self.collector.forget(revision_id)
+        self._filter.forget(revision_id)
+        self._fleet.pop(revision_id, None)
+        self._observations.pop(revision_id, None)
+
+    def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
+        """What runs, and for each revision the accelerators it may use, cheapest first. Replaces what was told before:
+        call it each round and when a replica changes state."""
+        counted: dict[str, dict[str, list[ReplicaFacts]]] = {}
+        for replica in replicas:
+            counted.setdefault(replica.revision, {}).setdefault(replica.accelerator, []).append(replica)
+        self._fleet = {
+            revision: fleet_groups(counted.get(revision, {}), rooms.get(revision, ()))
+            for revision in counted.keys() | rooms.keys()
+        }
+
+    def sources(self, gateways: Mapping[str, Fetch], replicas: Mapping[str, Fetch]) -> None:
+        """Who is pulled from: gateway workers by name, replicas by id. Others are forgotten."""
+        self._gateways, self._replicas = dict(gateways), dict(replicas)
+        self.collector.expect(self._gateways.keys(), self._replicas.keys())
+
+    # --- the loop
+
+    async def sample(self) -> None:
+        """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source."""
+        await self.puller.pull(self._gateways, self._replicas)
+
+    def decide(self, now: float, *, part: tuple[int, int] = (0, 1)) -> list[Decision]:
+        """One decision for every revision. ``part=(i, n)``: only for the i-th of n parts, so that a round can spread
+        many revisions over its second."""
+        index, parts = part
+        decisions = []
+        for revision in self.decider.revisions:
+            if parts > 1 and zlib.crc32(revision.id.encode()) % parts != index:
+                continue
+            observation = self._observe(revision, now)
+            decisions.append(self._log(self.decider.tick(now, observation)))
+        return decisions
+
+    def activated(self, activation: Activation, now: float) -> Decision | None:
+        """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica
+        starts already). None: nobody knows that revision."""
+        revision = next((each for each in self.decider.revisions if each.id == activation.revision), None)
+        if revision is None:
+            return None
+        self.collector.touch(revision.id, now)
+        return self._log(self.decider.activate(activation, now, self._observe(revision, now)))
+
+    def _observe(self, revision: Revision, now: float) -> Observation:
+        observation = self.collector.observe(revision, self._fleet.get(revision.id, ()), now)
+        self._observations[revision.id] = observation
+        return observation
+
+    def _log(self, decision: Decision) -> Decision:
+        if self._filter.keeps(decision):
+            self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
+            self.log.write(decision)
+        return decision
+
+    # --- what people ask
+
+    def observation(self, revision_id: str) -> Observation | None:
+        """The last observation of a revision."""
+        return self._observations.get(revision_id)
+
+    def decisions(self, function: str, n: int = 10) -> list[Decision]:
+        """The last logged decisions of a function, oldest first."""
+        return list(self._recent.get(function, ()))[-n:] if n > 0 else []
+
+    def explain(self, function: str, n: int = 10) -> list[str]:
+        """The last logged decisions in words; empty for a function nobody knows."""
+        return explain_all(self.decisions(function, n))
+
+    def faults(self) -> dict[str, int | str]:
+        """What went wrong: ignored samples by kind, sources that do not answer, a log that cannot be written."""
+        found: dict[str, int | str] = dict(Counter(self.collector.faults))
+        found |= {f"source {name}": error for name, error in self.puller.last_errors.items()}
+        if self.log.fault is not None:
+            found["log"] = self.log.fault
+            found["log_lines_lost"] = self.log.lost
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Autoscaler {self.decider!r}, {self.collector!r}>"
+
+
+def fleet_groups(
+    replicas: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
+) -> tuple[FleetGroup, ...]:
+    """Groups in the order of ``rooms``; replicas on an accelerator that is not listed any more form groups behind."""
+    known = {room.accelerator: room for room in rooms}
+    names = [*known, *sorted(replicas.keys() - known.keys())]
+    groups = []
+    for name in names:
+        room = known.get(name, AcceleratorRoom(accelerator=name, room=0))
+        here = replicas.get(name, ())
+        groups.append(
+            FleetGroup(
+                accelerator=name,
+                ready=tuple(each.id for each in here if each.state is ReplicaState.READY),
+                starting=sum(1 for each in here if each.state is ReplicaState.STARTING),
+                draining=sum(1 for each in here if each.state in (ReplicaState.DRAINING, ReplicaState.DRAINED)),
+                room=room.room,
+                price_per_hour=room.price_per_hour,
+                mu_ips=room.mu_ips,
+            )
+        )
+    return tuple(groups)

@@ -1,0 +1,138 @@
+"""What the autoscaler knows of one revision at one moment. Frozen: a decision can be replayed from it.
+
+An :class:`Observation` joins two sources: the measurements that the collector made of the samples, and the fleet that
+the control round reports (which replicas exist, how many more an accelerator can take). ``None`` always means "not
+known". Rates are per second, durations in seconds.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorRoom:
+    """One accelerator kind that a revision may use, and how much of it is left."""
+
+    accelerator: str
+    room: int | None
+    """Further replicas of this revision that fit now, beside the ones that exist; None: no limit known."""
+    price_per_hour: float | None = None
+    mu_ips: float | None = None
+    """Service rate of one replica, learnt or from a profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetGroup:
+    """What exists of one revision on one accelerator kind, as the control round sees it."""
+
+    accelerator: str
+    ready: tuple[str, ...] = ()
+    """Ids of the ready replicas."""
+    starting: int = 0
+    draining: int = 0
+    """Replicas on their way out; until they are gone they can be taken back."""
+    room: int | None = None
+    price_per_hour: float | None = None
+    mu_ips: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupObservation:
+    """One group: the replicas of the revision on one accelerator kind."""
+
+    accelerator: str
+    ready: int = 0
+    starting: int = 0
+    draining: int = 0
+    room: int | None = None
+    price_per_hour: float | None = None
+    mu_ips: float | None = None
+    limit: int | None = None
+    """Slots of one replica as its queue_proxy reports them; 0: no limit."""
+    sampled: int = 0
+    """Ready replicas that were heard of lately; the figures below are theirs, scaled up to all ready ones."""
+    concurrency: float = 0.0
+    """Mean requests in flight over the last interval."""
+    concurrency_inferences: float = 0.0
+    rps: float = 0.0
+    """Requests that ended, per second."""
+    ips: float = 0.0
+    busy: float = 0.0
+    """Mean number of replicas that had work, 0..ready."""
+    mean_batch: float | None = None
+    execution_s: float | None = None
+    """Mean execution time of a request."""
+    queue_s: float | None = None
+    """Mean time of a request in the queue_proxy's own queue."""
+    latency_s: float | None = None
+    """The SLA's percentile of end-to-end latency, over the latency window."""
+
+    @property
+    def existing(self) -> int:
+        """Replicas that work or will: draining ones are on their way out."""
+        return self.ready + self.starting
+
+    @property
+    def capacity(self) -> int | None:
+        """Replicas that the group could have: existing ones, draining ones taken back, and the room; None: no limit."""
+        return None if self.room is None else self.existing + self.draining + self.room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One revision at ``at`` (Unix seconds of the deciding process)."""
+
+    function: str
+    revision: str
+    at: float
+    complete: bool
+    """False: a gateway or a whole group has not been heard of lately, so the figures are lower bounds."""
+    age_s: float | None = None
+    """Age of the oldest sample used; None: none was used."""
+    groups: tuple[GroupObservation, ...] = ()
+    waiting: int = 0
+    waiting_inferences: int = 0
+    oldest_waiting_s: float = 0.0
+    concurrency: float = 0.0
+    """Mean requests waiting plus in flight over the last interval: KPA's concurrency."""
+    concurrency_inferences: float = 0.0
+    rps: float = 0.0
+    """Arrivals over the last interval, refused and expired ones included."""
+    lambda_ips: float = 0.0
+    """Arrivals in inferences per second, mean of the rate window."""
+    latency_s: float | None = None
+    """The SLA's percentile of end-to-end latency, over the latency window."""
+    within_sla: float | None = None
+    """Fraction of the answers of the latency window inside the SLA."""
+    idle_s: float = 0.0
+    """Time since the last sign of work: an arrival, something waiting or in flight, or the revision's start."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """Ignored samples by kind since the process started (``garbage``, ``unreadable``, ...)."""
+
+    @property
+    def ready(self) -> int:
+        return sum(group.ready for group in self.groups)
+
+    @property
+    def starting(self) -> int:
+        return sum(group.starting for group in self.groups)
+
+    @property
+    def existing(self) -> int:
+        return sum(group.existing for group in self.groups)
+
+    @property
+    def limit(self) -> int | None:
+        """Slots of one replica; the smallest where groups differ, None while nobody has told."""
+        known = [group.limit for group in self.groups if group.limit is not None]
+        return min(known) if known else None
+
+    @property
+    def ceiling(self) -> int | None:
+        """Replicas that could exist at most; None: no limit known."""
+        total = 0
+        for group in self.groups:
+            capacity = group.capacity
+            if capacity is None:
+                return None
+            total += capacity
+        return total

@@ -1,0 +1,60 @@
+"""What a policy is: it looks at an observation and says what it wishes, with reasons.
+
+A policy is built for one revision, keeps what it needs between ticks, reads no clock and does no IO; the same
+sequence of (observation, now) always gives the same sequence of wishes. Bounds, scale to zero, capacity and the choice
+of accelerators for a bare number are not its business (``autoscaler.limits``, ``autoscaler.groups``).
+
+Adding one: its file in ``autoscaler/policies``, its row in the registry there, its tests.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autoscaler.observation import Observation
+from tidegate.function import Function
+from tidegate.records import GroupDecision, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a policy wants before any limit."""
+
+    desired: int | None
+    """Replicas over all groups; None: no opinion (no data), hold."""
+    groups: tuple[GroupDecision, ...] | None = None
+    """Replicas by accelerator, from policies that choose accelerators; None: the number is spread by price."""
+    reasons: tuple[Reason, ...] = ()
+    observed: Mapping[str, float] = field(default_factory=dict)
+    """The figures it went by, for the decision record."""
+
+
+class Policy(Protocol):
+    @property
+    def activation_scale(self) -> int:
+        """Replicas to start at once when a request wakes the revision, at least 1."""
+        ...
+
+    def decide(self, observation: Observation, now: float) -> Wish:
+        """The wish at ``now``; called about once a second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One ``policy.<name>`` annotation: what it means, what is allowed, and the check."""
+
+    sentence: str
+    allowed: str
+    is_valid: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One row of the registry."""
+
+    name: str
+    sentence: str
+    build: Callable[[Function, float, int], Policy]
+    """(function, now, ready replicas) -> a policy for one revision."""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)

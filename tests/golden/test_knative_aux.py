@@ -1,0 +1,104 @@
+"""Knative's helpers, case by case. A kind without counterpart is listed by name with the reason."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler import knative_parameters
+from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindow
+from tests.golden.vectors import load, near
+
+CASES = load("knative_aux.jsonl")
+
+COVERED = {"window_average", "delay_window", "derive_spec"}
+
+NOT_BUILT = {
+    "sample_size": "every replica is sampled each second; sampling one in many comes with large groups",
+    "request_stats": "the queue_proxy exports cumulative integrals instead of one-second averages",
+    "activator_reporter": "the waiting room is part of the gateway: its samples are pulled, only activation is pushed",
+    "validate_annotations": "belongs to the reader of Knative documents (tidegate.knative)",
+    "validate_config": "there is no config-autoscaler map; the same keys are policy parameters, checked by their table",
+    "scale_to_zero": "the exact apply step is not yet built; Tidegate's own protocol is autoscaler.limits",
+    "active_condition": "belongs to the exact apply step, not yet built",
+    "num_activators": "no activator deployment: every gateway worker has the waiting room",
+    "choose_subset": "no activator subsets",
+    "bucket_owner": "one control process owns all revisions; sharding is not yet built",
+    "assign_slice": "slots are granted by credits, not by slices of pods",
+    "activator_capacity": "slots are granted by credits",
+    "lb_policy": "the choice inside a group belongs to the activator's core",
+    "rollout": "gradual rollout is not yet built",
+}
+
+
+def of_kind(kind: str) -> list[Any]:
+    return [pytest.param(case, id=case["name"]) for case in CASES if case["kind"] == kind]
+
+
+def test_every_kind_is_covered_or_listed() -> None:
+    kinds = {case["kind"] for case in CASES}
+    assert kinds == COVERED | set(NOT_BUILT)
+    assert not COVERED & set(NOT_BUILT)
+
+
+@pytest.mark.parametrize("case", of_kind("window_average"))
+def test_window_average(case: dict[str, Any]) -> None:
+    is_linear = case["algorithm"] == "linear"
+    window: Average = (LinearWindow if is_linear else WeightedWindow)(case["window_s"])
+    for name, t, *value in case["ops"]:
+        now = case["t0_unix"] + t
+        match name:
+            case "record":
+                window.record(now, value[0])
+            case "resize":
+                window.resize(now, value[0])
+            case "is_empty":
+                assert window.is_empty(now) == value[0], t
+            case _:
+                average = window.average(now)
+                assert average == value[0] if is_linear else near(average, value[0]), t
+
+
+@pytest.mark.parametrize("case", of_kind("delay_window"))
+def test_delay_window(case: dict[str, Any]) -> None:
+    window = DelayWindow(case["duration_s"], case["granularity_s"])
+    for t, value, expected in case["ops"]:
+        assert window.record(case["t0_unix"] + t, value) == expected, t
+
+
+def derived(source: dict[str, Any]) -> dict[str, Any]:
+    prefix = "autoscaling.knative.dev/"
+    annotations = {key.removeprefix(prefix): value for key, value in (source["annotations"] or {}).items()}
+    settings = knative_parameters.config(source["config_autoscaler"] or {})
+    result = knative_parameters.derive(
+        annotations, settings, source["container_concurrency"], reachable=source["reachability"] != "Unreachable"
+    )
+    p = result.parameters
+    return {
+        "activation_scale": p.activation_scale,
+        "activator_capacity": settings.activator_capacity,
+        "aggregation": "weighted-exponential" if p.is_weighted else "linear",
+        "initial_scale": result.initial_scale,
+        "max_scale": result.max_scale,
+        "max_scale_down_rate": p.max_scale_down_rate,
+        "max_scale_up_rate": p.max_scale_up_rate,
+        "min_scale": result.min_scale,
+        "panic_threshold": p.panic_threshold,
+        "panic_window_s": p.panic_window_s,
+        "pod_retention_s": result.retention_s,
+        "reachable": p.reachable,
+        "scale_down_delay_s": p.scale_down_delay_s,
+        "scaling_metric": p.metric,
+        "stable_window_s": p.stable_window_s,
+        "target_burst_capacity": p.target_burst_capacity,
+        "target_value": p.target_value,
+        "total_value": p.total_value,
+    }
+
+
+@pytest.mark.parametrize("item", [item for case in CASES if case["kind"] == "derive_spec" for item in case["items"]])
+def test_derive_spec(item: dict[str, Any]) -> None:
+    actual, expected = derived(item["source"]), item["expect"]
+    assert actual.keys() == expected.keys()
+    for key, value in expected.items():
+        same = near(actual[key], value) if isinstance(value, float) else actual[key] == value
+        assert same, (key, actual[key], value)

@@ -1,0 +1,163 @@
+"""Functions, revisions, replicas and weights become the route table that gateways work from.
+
+A pure function of what the control round knows. The table lists starting and draining replicas too: whether one can
+take work is said by its slot channel, the moment it is true, and a draining replica can be revived by a want.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tidegate.function import ConcurrencyUnit, Function, Revision
+from tidegate.records import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
+from tidegate.replica import ReplicaState
+
+GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
+"""States in which a replica is no place to send anything; all others are listed."""
+
+
+class ReplicaFacts(Protocol):
+    """What the table needs of a replica; the backend's status has it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def accelerator(self) -> str: ...
+    @property
+    def state(self) -> ReplicaState: ...
+    @property
+    def address(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionShare:
+    """One revision of a function and its part of the traffic."""
+
+    revision: Revision
+    percent: float = 100.0
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Fraction by accelerator (``traffic.weights``); empty: equal shares by number of replicas."""
+    mu_ips: Mapping[str, float] = field(default_factory=dict)
+    """Learnt service rate of one replica by accelerator."""
+    failure: str | None = None
+    """Why it cannot be served now; requests that wait for it are told so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFunction:
+    """A function with the revisions that traffic may go to; the first revision speaks for the function."""
+
+    function: Function
+    revisions: tuple[RevisionShare, ...] = ()
+    spread: Spread = Spread.MOST_FREE
+
+
+class TableBuilder:
+    """Numbers the tables of one control process: the number rises only when the content changes."""
+
+    __slots__ = ("_last", "_number", "domain", "epoch", "workers")
+
+    def __init__(self, epoch: int, workers: int, domain: str = "localhost", number: int = 0) -> None:
+        self.epoch = epoch
+        self.workers = workers
+        self.domain = domain
+        self._number = number
+        self._last: RouteTable | None = None
+
+    def build(
+        self, functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFacts], default: str | None = None
+    ) -> RouteTable:
+        """The table of this moment; the very same object as before when nothing changed."""
+        routes = routes_of(functions, replicas)
+        table = RouteTable(
+            epoch=self.epoch,
+            number=self._number,
+            workers=self.workers,
+            domain=self.domain,
+            default=default,
+            functions=routes,
+        )
+        if self._last is None or table != self._last:
+            self._number += 1
+            self._last = replace(table, number=self._number)
+        return self._last
+
+    def __repr__(self) -> str:
+        return f"<TableBuilder epoch {self.epoch}, number {self._number}>"
+
+
+def routes_of(functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFacts]) -> tuple[FunctionRoute, ...]:
+    """Routes in name order, so that equal facts give equal tables."""
+    by_revision: dict[str, dict[str, list[ReplicaFacts]]] = {}
+    for status in replicas:
+        if status.state not in GONE and status.address:
+            by_revision.setdefault(status.revision, {}).setdefault(status.accelerator, []).append(status)
+    return tuple(
+        _function(served, by_revision) for served in sorted(functions, key=lambda served: served.function.name)
+    )
+
+
+def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[ReplicaFacts]]]) -> FunctionRoute:
+    function = served.function
+    return FunctionRoute(
+        name=function.name,
+        models=function.models or (function.name,),
+        protocol=function.protocol.value,
+        timeout_s=function.timeout_s,
+        latency_s=function.sla.latency_s,
+        queue_requests=function.queue.requests,
+        queue_bytes=function.queue.bytes,
+        max_wait_s=function.queue.max_wait_s,
+        batch_header=function.batch_rule.header,
+        bytes_per_item=function.batch_rule.bytes_per_item,
+        overhead_bytes=function.batch_rule.overhead_bytes,
+        max_batch=function.batch_rule.max_batch,
+        idempotent=function.idempotent,
+        spread=served.spread,
+        revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),
+    )
+
+
+def _revision(share: RevisionShare, groups: Mapping[str, list[ReplicaFacts]]) -> RevisionRoute:
+    function = share.revision.function
+    ready = sum(_ready(replicas) for replicas in groups.values())
+    return RevisionRoute(
+        id=share.revision.id,
+        percent=share.percent,
+        unit_inferences=function.concurrency_unit is ConcurrencyUnit.INFERENCES,
+        limited=function.concurrency != 0,
+        groups=tuple(_group(name, groups, share, ready) for name in sorted(groups)),
+        failure=share.failure,
+    )
+
+
+def _ready(replicas: Iterable[ReplicaFacts]) -> int:
+    return sum(1 for status in replicas if status.state is ReplicaState.READY)
+
+
+def _group(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionShare, ready: int) -> GroupRoute:
+    replicas = groups[name]
+    mu = share.mu_ips.get(name)
+    return GroupRoute(
+        accelerator=name,
+        weight=_weight(name, groups, share, ready),
+        mu_ips=None if mu is None else mu * _ready(replicas),
+        replicas=tuple(
+            ReplicaRoute(id=status.id, address=status.address or "") for status in sorted(replicas, key=lambda r: r.id)
+        ),
+    )
+
+
+def _weight(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionShare, ready: int) -> float:
+    """The given weight; without one the share of ready replicas; while none is ready the share of all.
+
+    The last case matters at a cold start: the table with the starting replica must already let work through, because
+    its readiness comes by channel.
+    """
+    if any(share.weights.get(group, 0.0) > 0.0 for group in groups):
+        return share.weights.get(name, 0.0)
+    if ready:
+        return _ready(groups[name]) / ready
+    return len(groups[name]) / sum(len(replicas) for replicas in groups.values())

@@ -1,0 +1,142 @@
+"""How a revision's inferences are split over its groups: in proportion to what each group can do (SMIF, equation 1).
+
+The paper's equilibrium ``mu_1 / lambda_1 = ... = mu_N / lambda_N`` means equal utilisation, so a group's share is its
+capacity (service rate of a replica times ready replicas) over the capacity of all. Rates are in inferences per second.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+TIE = 1e-9
+"""Remainders closer than this are equal."""
+ALPHA = 0.3
+"""Smoothing of measured service rates: share of the newest measurement."""
+MIN_BUSY_S = 0.02
+"""A replica that was busy for less than this in an interval says nothing about its rate."""
+MIN_STEP = 0.02
+"""Weights are published when one moves by at least this much: a table for every flicker helps nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCapacity:
+    """What a split needs of one group."""
+
+    id: str
+    mu_ips: float | None
+    """Service rate of ONE replica; None: neither measured nor in a profile."""
+    replicas: int
+    """Ready replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Shares in the order of the groups."""
+
+    fractions: tuple[float, ...]
+    lambdas: tuple[float, ...]
+    weights_pct: tuple[int, ...]
+    """Whole percentages that sum to 100."""
+
+
+def split(groups: Sequence[GroupCapacity], lambda_ips: float) -> Split | None:
+    """The equilibrium split of ``lambda_ips``; None without capacity (the waiting room holds the requests)."""
+    capacities = [(group.mu_ips or 0.0) * group.replicas for group in groups]
+    total = math.fsum(capacities)
+    if total <= 0.0:
+        return None
+    fractions = tuple(capacity / total for capacity in capacities)
+    return Split(fractions, tuple(fraction * lambda_ips for fraction in fractions), _percentages(fractions, capacities))
+
+
+def _percentages(fractions: Sequence[float], capacities: Sequence[float]) -> tuple[int, ...]:
+    """Largest remainder; ties go to the larger capacity, then to the earlier group."""
+    exact = [100.0 * fraction for fraction in fractions]
+    whole = [math.floor(value + TIE) for value in exact]
+    left = 100 - sum(whole)
+    remainders = [max(0.0, value - floor) for value, floor in zip(exact, whole, strict=True)]
+    open_to = [index for index, capacity in enumerate(capacities) if capacity > 0.0]
+    while left > 0 and open_to:
+        best = open_to[0]
+        for index in open_to[1:]:
+            ahead = remainders[index] - remainders[best]
+            if ahead > TIE or (abs(ahead) <= TIE and capacities[index] > capacities[best] + TIE):
+                best = index
+        whole[best] += 1
+        open_to.remove(best)
+        left -= 1
+    return tuple(whole)
+
+
+class ServiceRates:
+    """Measured service rates: one exponentially weighted mean per group, of inferences over busy seconds.
+
+    Below the concurrency limit this is a lower bound of what a replica could do.
+    """
+
+    __slots__ = ("_alpha", "_rates")
+
+    def __init__(self, alpha: float = ALPHA) -> None:
+        self._alpha = alpha
+        self._rates: dict[tuple[str, str], float] = {}
+
+    def measured(self, revision: str, accelerator: str, inferences: float, busy_s: float) -> None:
+        """``inferences`` done in ``busy_s`` seconds in which a replica had work (summed over replicas)."""
+        if not (math.isfinite(inferences) and math.isfinite(busy_s)) or inferences <= 0 or busy_s < MIN_BUSY_S:
+            return
+        key, rate = (revision, accelerator), inferences / busy_s
+        known = self._rates.get(key)
+        self._rates[key] = rate if known is None else known + self._alpha * (rate - known)
+
+    def mu_ips(self, revision: str, accelerator: str) -> float | None:
+        """Inferences per second of one busy replica; None before the first measurement."""
+        return self._rates.get((revision, accelerator))
+
+    def forget(self, revision: str) -> None:
+        self._rates = {key: rate for key, rate in self._rates.items() if key[0] != revision}
+
+    def __repr__(self) -> str:
+        return f"<ServiceRates {self._rates}>"
+
+
+def filled(groups: Sequence[GroupCapacity]) -> list[GroupCapacity]:
+    """Groups without a rate get the mean of the known ones, or all the same rate when none is known."""
+    known = [group.mu_ips for group in groups if group.mu_ips is not None and group.mu_ips > 0]
+    mean = math.fsum(known) / len(known) if known else 1.0
+    return [group if group.mu_ips is not None and group.mu_ips > 0 else replace(group, mu_ips=mean) for group in groups]
+
+
+class Weights:
+    """The published fractions per revision: they stay until one moves by a step or the groups change."""
+
+    __slots__ = ("_published", "_step")
+
+    def __init__(self, step: float = MIN_STEP) -> None:
+        self._published: dict[str, dict[str, float]] = {}
+        self._step = step
+
+    def update(self, revision: str, groups: Sequence[GroupCapacity]) -> Mapping[str, float]:
+        """Fractions by group id, from ready replicas; empty when none is ready."""
+        shares = split(filled(groups), 1.0)
+        if shares is None:
+            self._published.pop(revision, None)
+            return {}
+        fresh = {group.id: fraction for group, fraction in zip(groups, shares.fractions, strict=True)}
+        known = self._published.get(revision)
+        if known is None or self._differs(known, fresh):
+            self._published[revision] = known = fresh
+        return known
+
+    def _differs(self, known: Mapping[str, float], fresh: Mapping[str, float]) -> bool:
+        if known.keys() != fresh.keys():
+            return True
+        return any(
+            abs(fresh[id_] - share) >= self._step - TIE or (fresh[id_] > 0) != (share > 0)
+            for id_, share in known.items()
+        )
+
+    def forget(self, revision: str) -> None:
+        self._published.pop(revision, None)
+
+    def __repr__(self) -> str:
+        return f"<Weights {self._published}>"
