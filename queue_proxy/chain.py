@@ -1,0 +1,351 @@
+"""The path of one request through a queue_proxy, readable top to bottom.
+
+    channel? -> probe? -> trusted? -> deadline -> batch size -> slot (credit, or own queue) -> model server -> count
+
+A request of a gateway carries the deployment's token and the number of a credit; anybody else's (curl, a Knative
+ingress) takes a slot from the same ledger through the replica's own short queue, ten times the limit long, as
+Knative's queue-proxy has it. Work past its deadline is never started. On failures ``tidegate-outcome`` tells the
+gateway whether the model server may have seen the request.
+"""
+
+from _operator import _compare_digest as equal_secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from queue_proxy.drain import Life
+from queue_proxy.metrics import CLIENT_GONE, Measure
+from queue_proxy.probes import KnativeProbe, knative_probe
+from queue_proxy.settings import KNATIVE_QUEUE_PER_SLOT, ProxySettings
+from tidegate import headers
+from tidegate.errors import (
+    BAD_REQUEST,
+    DEADLINE,
+    NOT_SERVABLE,
+    QUEUE_FULL,
+    REPLICA_BROKE,
+    SHUTTING_DOWN,
+    STALE_CREDIT,
+    START_FAILED,
+    ErrorKind,
+    Executed,
+)
+from tidegate.flow.slots import Credit, SlotLedger, Visit
+from tidegate.replica import ReplicaState
+from tidegate.timeout import TimeoutFieldError, read_timeout_s
+from tidegate.wire.head import RequestHead, ResponseHead
+from tidegate.wire.v2 import batch_size
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.upstream import UpstreamPool
+
+NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
+
+
+class Run:
+    """One request here, from its head to its end."""
+
+    __slots__ = ("credit", "is_sent", "sent_at", "trusted", "visit")
+
+    def __init__(self, trusted: bool) -> None:
+        self.trusted = trusted
+        self.credit: Credit | None = None
+        self.visit: Visit | None = None
+        self.sent_at = 0.0
+        self.is_sent = False
+
+
+class Sidecar:
+    """The application behind the listening side (``tidegate.aio.exchange.ProxyApp``)."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        *,
+        token: bytes | None,
+        ledger: SlotLedger,
+        life: Life,
+        measure: Measure,
+        pool: "UpstreamPool",
+        clock: Callable[[], float],
+        pump: Callable[[], None],
+        open_channel: Callable[["Exchange"], None],
+        suspect: Callable[[str], None],
+    ) -> None:
+        """``pump`` carries out ``ledger.out``; ``open_channel`` upgrades an exchange to a slot channel; ``suspect``
+        is told when the model server does not behave as a living one."""
+        self._settings = settings
+        self._token = token
+        self._ledger = ledger
+        self._life = life
+        self._measure = measure
+        self._pool = pool
+        self._clock = clock
+        self._pump = pump
+        self._open_channel = open_channel
+        self._suspect = suspect
+        self._batch_header = settings.batch_header.lower().encode()
+        self._queued: dict[Visit, Exchange] = {}
+        self.open = 0
+        """Requests whose head arrived and that have not ended."""
+
+    # --- the engine's calls -----------------------------------------------------------------------------------------
+
+    def start(self, ex: "Exchange") -> None:
+        head = ex.head
+        ex.context = run = Run(self._is_trusted(head))
+        self.open += 1
+        if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
+            self._channel(ex, run)
+            return
+        if not run.trusted and self._answered_probe(ex):
+            return
+        if self._life.is_failed:
+            self._refuse(ex, START_FAILED, self._life.message)
+            return
+        if not self._set_deadline(ex):
+            return
+        ex.inferences = self._inferences(ex, run.trusted)
+        now = self._clock()
+        if now >= ex.deadline:
+            self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
+            return
+        number = head.get(headers.CREDIT) if run.trusted else None
+        if number is None:
+            self._enter(ex, run, now)
+        else:
+            self._on_credit(ex, run, number, now)
+
+    def body_started(self, ex: "Exchange") -> None:
+        """A stranger whose body came after its head and that still waits: now its size is known better."""
+        run: Run = ex.context
+        if run.visit is not None and not run.is_sent:
+            ex.inferences = self._inferences(ex, run.trusted)
+
+    def admitted(self, visit: Visit) -> None:
+        """A request that waited in the replica's own queue has a slot."""
+        ex = self._queued.pop(visit, None)
+        credit = visit.credit
+        if credit is None:
+            return
+        now = self._clock()
+        if ex is None:
+            self._give_back(credit, now)
+        elif now >= ex.deadline:
+            ex.context.visit = None
+            self._give_back(credit, now)
+            self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
+        else:
+            ex.context.credit = credit
+            self._send(ex, ex.context, now)
+
+    def rejected(self, visit: Visit) -> None:
+        """The replica will not run a request that waited."""
+        ex = self._queued.pop(visit, None)
+        if ex is not None:
+            ex.context.visit = None
+            self._refuse(ex, SHUTTING_DOWN, "the replica has drained")
+
+    def model_failed(self, message: str) -> None:
+        """The model server is gone: whoever waits for it is told."""
+        waiting, self._queued = self._queued, {}
+        now = self._clock()
+        for visit, ex in waiting.items():
+            ex.context.visit = None
+            self._ledger.leave(visit, now)
+            self._refuse(ex, START_FAILED, message)
+        self._flush()
+
+    def abandoned(self, ex: "Exchange") -> None:
+        self._leave(ex)
+
+    def expired(self, ex: "Exchange") -> None:
+        run: Run = ex.context
+        self._leave(ex)
+        if run.is_sent:
+            self._fail(ex, DEADLINE, "its deadline passed while the model ran it", STARTED)
+        else:
+            self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
+
+    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+        run: Run = ex.context
+        if not run.trusted:
+            return b""
+        now = self._clock()
+        parts = [
+            b"tidegate-timing: queue=%.3f,model=%.3f\r\n"
+            % ((run.sent_at - ex.received) * 1e3, (now - run.sent_at) * 1e3)
+        ]
+        if run.credit is not None and run.credit.channel is not None:
+            keep = self._ledger.keeps(run.credit, now)
+            parts.append(b"tidegate-credit: keep\r\n" if keep else b"tidegate-credit: home\r\n")
+            self._flush()
+        if head.status >= 500:
+            parts.append(b"tidegate-outcome: answered\r\n")
+        return b"".join(parts)
+
+    def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
+        self._suspect(why)
+        if ex.may_retry(sent, False) and self._clock() < ex.deadline:
+            ex.forward(self._pool)
+        elif sent:
+            self._fail(ex, REPLICA_BROKE, f"the model server broke off: {why}", STARTED)
+        else:
+            self._fail(ex, REPLICA_BROKE, f"the model server cannot be reached: {why}", NOT_STARTED)
+
+    def finished(self, ex: "Exchange") -> None:
+        run: Run = ex.context
+        self.open -= 1
+        now = self._clock()
+        if run.is_sent:
+            self._measure.ended(
+                now,
+                inferences=ex.inferences,
+                execution_s=now - run.sent_at,
+                status=ex.status,
+                broke=ex.truncated,
+            )
+        elif ex.status != 101:
+            self._measure.refused(ex.status)
+        if run.credit is not None:
+            self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
+            run.credit = None
+            self._flush()
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _is_trusted(self, head: RequestHead) -> bool:
+        """The token is checked in constant time; without a configured one nobody is trusted."""
+        if self._token is None:
+            return False
+        given = head.get(headers.TOKEN)
+        return given is not None and equal_secrets(given, self._token)
+
+    def _channel(self, ex: "Exchange", run: Run) -> None:
+        if not run.trusted or ex.head.upgrade != headers.SLOT_CHANNEL_PROTOCOL:
+            ex.respond(403, b'{"error":"a slot channel needs the token of this deployment"}')
+        elif self._life.is_failed:
+            self._refuse(ex, START_FAILED, self._life.message)
+        else:
+            self._open_channel(ex)
+
+    def _answered_probe(self, ex: "Exchange") -> bool:
+        """Answers probes of Knative's own components; they take no slot and count nowhere."""
+        head = ex.head
+        network, digest = head.get(b"k-network-probe"), head.get(b"k-network-hash")
+        probe = knative_probe(head.get(b"user-agent"), network, digest)
+        if probe is KnativeProbe.NONE:
+            return False
+        text = b"text/plain"
+        state = self._life.state
+        if probe is KnativeProbe.BAD:
+            ex.respond(400, b"unexpected probe header value", content_type=text)
+        elif state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
+            ex.respond(503, b"shutting down", content_type=text)
+        elif probe is KnativeProbe.NETWORK:
+            ex.respond(200, b"probe", content_type=text, extra=b"k-network-hash: %b\r\n" % (digest or b""))
+        elif state is ReplicaState.READY:
+            ex.respond(200, b"queue", content_type=text)
+        else:
+            ex.respond(503, b"not ready", content_type=text)
+        return True
+
+    def _set_deadline(self, ex: "Exchange") -> bool:
+        """The request's own deadline, at most the revision's timeout; False: the field was nonsense, answered."""
+        try:
+            own = read_timeout_s(ex.head.get(headers.TIMEOUT_MS), ex.head.get(b"grpc-timeout"))
+        except TimeoutFieldError as error:
+            self._refuse(ex, BAD_REQUEST, str(error))
+            return False
+        timeout = self._settings.timeout_s
+        ex.set_deadline(ex.received + (timeout if own is None or own > timeout else own))
+        return True
+
+    def _inferences(self, ex: "Exchange", trusted: bool) -> int:
+        """A gateway says how many; a stranger's are read as the gateway would read them."""
+        settings = self._settings
+        return batch_size(
+            ex.head,
+            ex.body,
+            header=headers.BATCH_SIZE if trusted else self._batch_header,
+            bytes_per_item=settings.bytes_per_item,
+            overhead_bytes=settings.batch_overhead_bytes,
+            max_batch=settings.max_batch,
+        )
+
+    def _on_credit(self, ex: "Exchange", run: Run, number: bytes, now: float) -> None:
+        """A gateway's request: runs at once, or its credit is not outstanding and the model never sees it."""
+        credit = None
+        if number.isdigit() and len(number) < 20:
+            credit = self._ledger.start(int(number), ex.inferences, ex.head.get(headers.WANT) or b"", now)
+        self._flush()
+        if credit is None:
+            self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
+            return
+        run.credit = credit
+        self._send(ex, run, now)
+
+    def _enter(self, ex: "Exchange", run: Run, now: float) -> None:
+        """A request without a credit: takes a slot, or waits for one in the replica's own queue."""
+        limit = self._ledger.limit
+        if limit and self._ledger.queued >= KNATIVE_QUEUE_PER_SLOT * limit:
+            self._refuse(ex, QUEUE_FULL, "the replica's own queue is full")
+            return
+        visit = self._ledger.enter(ex, ex.inferences, now)
+        if visit is None:
+            self._refuse(ex, SHUTTING_DOWN, "the replica takes no work")
+            return
+        run.visit = visit
+        if visit.credit is not None:
+            run.credit = visit.credit
+            self._send(ex, run, now)
+        else:
+            self._queued[visit] = ex
+        self._flush()
+
+    def _send(self, ex: "Exchange", run: Run, now: float) -> None:
+        run.is_sent, run.sent_at = True, now
+        self._measure.began(
+            now,
+            inferences=ex.inferences,
+            queue_s=max(0.0, now - ex.received),
+            content_length=ex.head.content_length,
+        )
+        if run.trusted:
+            ex.proceed()
+        ex.forward(self._pool)
+
+    def _leave(self, ex: "Exchange") -> None:
+        """A request that still waits goes away."""
+        visit = ex.context.visit
+        if visit is not None and self._queued.pop(visit, None) is not None:
+            ex.context.visit = None
+            self._ledger.leave(visit, self._clock())
+            self._flush()
+
+    def _give_back(self, credit: Credit, now: float) -> None:
+        self._ledger.ended(credit, now, aborted=True)
+        self._flush()
+
+    def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
+        """The model has not seen it."""
+        self._fail(ex, kind, message, NOT_STARTED)
+
+    def _fail(self, ex: "Exchange", kind: ErrorKind, message: str, outcome: bytes) -> None:
+        run: Run = ex.context
+        status_kind = NOT_SERVABLE if kind is QUEUE_FULL else kind
+        extra = b"tidegate-outcome: %b\r\n" % outcome if run.trusted else b""
+        ex.fail(
+            status_kind,
+            message,
+            function=self._settings.function or None,
+            executed=Executed.FALSE if outcome is NOT_STARTED else Executed.UNKNOWN,
+            extra=extra,
+        )
+
+    def _flush(self) -> None:
+        if self._ledger.out:
+            self._pump()
+
+    def __repr__(self) -> str:
+        return f"<Sidecar {self.open} open, {len(self._queued)} queued, {self._ledger!r}>"

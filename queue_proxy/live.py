@@ -1,0 +1,345 @@
+"""A queue_proxy at work: sockets, probes, timers and the admin endpoint around the cores."""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from queue_proxy.chain import Sidecar
+from queue_proxy.drain import Life, NotNowError, StaleEpochError
+from queue_proxy.metrics import Identity, Level, Measure
+from queue_proxy.probes import DEATH_ATTEMPTS, DEATH_PAUSE_S, StartProbe, readiness_answer
+from queue_proxy.settings import DEFAULT_LIMIT, ProxySettings
+from tidegate import headers, metrics
+from tidegate.aio.broadcast import Broadcast
+from tidegate.aio.channel import SlotPort
+from tidegate.aio.client import FetchError, fetch
+from tidegate.aio.endpoint import EndpointServer, Request, Response, StreamResponse, serve_endpoint
+from tidegate.aio.server import Limits, ProxyServer, serve_proxy
+from tidegate.aio.sockets import host_port, is_unix
+from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tasks import TaskOwner
+from tidegate.aio.upstream import UpstreamPool
+from tidegate.flow.slots import SlotLedger
+from tidegate.function import ConcurrencyUnit
+from tidegate.replica import ReplicaState
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+
+CONNECT_TIMEOUT_S = 1.0
+DECLARED_PATH = "/tidegate/declared"
+"""Where the shipped model server says how many requests it wants at once."""
+DECLARED_TIMEOUT_S = 1.0
+NO_BOUND = 1 << 30
+"""The ledger's own bound: the chain enforces ours, which follows the limit."""
+MESSAGE_BYTES = 500
+"""Of a model server's answer that is quoted in a message."""
+
+
+class QueueProxy:
+    """One replica's sidecar."""
+
+    def __init__(self, settings: ProxySettings, *, token: bytes | None, incarnation: str, age_s: float) -> None:
+        """``age_s``: how long ago the process was started; the replica's load time counts from there."""
+        now = monotonic()
+        loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._started = now - age_s
+        self._sweeper = Sweeper(loop)
+        self._tasks = TaskOwner("queue_proxy")
+        self._events = Broadcast()
+        self._stopped = asyncio.Event()
+        self._is_checking = False
+        self.life = Life(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
+        unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
+        limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
+        self.ledger = SlotLedger(incarnation=incarnation, limit=limit, unit=unit, fifo_bound=NO_BOUND)
+        self.measure = Measure(
+            Identity(
+                function=settings.function,
+                revision=settings.revision,
+                group=settings.group,
+                replica=settings.replica,
+                incarnation=incarnation,
+            ),
+            now,
+        )
+        self.sidecar = Sidecar(
+            settings,
+            token=token,
+            ledger=self.ledger,
+            life=self.life,
+            measure=self.measure,
+            pool=UpstreamPool(settings.upstream, self._sweeper),
+            clock=monotonic,
+            pump=self._pump,
+            open_channel=self._open_channel,
+            suspect=self._suspect,
+        )
+        self._port = SlotPort(
+            self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._state_is
+        )
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Runs until SIGTERM or SIGINT and the drain that follows; a second signal ends it at once."""
+        limits = Limits(
+            front_door=False,
+            response_timeout_s=self._settings.timeout_s,
+            trusted_proxies=("127.0.0.0/8", "::1/128", "unix"),
+            upgrades=frozenset({b"websocket", headers.SLOT_CHANNEL_PROTOCOL}),
+            via=b"tidegate-queue-proxy",
+        )
+        server = await serve_proxy(self.sidecar, sock, limits, self._sweeper)
+        admin = await serve_endpoint(self._admin, self._settings.admin)
+        self._handle_signals(server)
+        self._tasks.spawn(self._await_model(), name="start")
+        self._tasks.spawn(self._tick(), name="seconds")
+        try:
+            await self._stopped.wait()
+            await server.drain(self._settings.timeout_s)
+        finally:
+            await self._close(server, admin)
+
+    async def _close(self, server: ProxyServer, admin: EndpointServer) -> None:
+        server.abort()
+        self._port.close()
+        await self._tasks.close()
+        await admin.close()
+        self._sweeper.close()
+
+    # --- the model server -------------------------------------------------------------------------------------------
+
+    async def _await_model(self) -> None:
+        """Probes until the model server is ready, warms it up, asks what it wants, then opens for work."""
+        settings = self._settings
+        probe = StartProbe(self._started, settings.start_timeout_s)
+        while (why := await self._probe(probe.attempt_timeout(monotonic()))) is not None:
+            pause = probe.failed(monotonic(), why)
+            if pause is None:
+                self._failed(probe.message())
+                return
+            await asyncio.sleep(pause)
+        load_s = monotonic() - self._started
+        warm_s = None
+        if settings.warmup_file is not None:
+            began = monotonic()
+            fault = await self._warm_up(settings.warmup_file, probe.attempt_timeout(began) + settings.timeout_s)
+            if fault is not None:
+                self._failed(fault)
+                return
+            warm_s = monotonic() - began
+        limit = await self._declared() if settings.limit is None else settings.limit
+        if self.life.limit is not None and self.life.limit != settings.limit:
+            limit = self.life.limit  # ordered while it started
+        self.life.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
+        now = monotonic()
+        self.ledger.resize(limit, now)
+        if self.ledger.state is ReplicaState.STARTING:
+            self.ledger.ready(now, self.life.phases)
+        self._pump()
+
+    async def _probe(self, timeout_s: float) -> str | None:
+        """None: ready; else what is wrong."""
+        path = self._settings.readiness_path
+        if path is None:
+            return await self._connect(min(timeout_s, CONNECT_TIMEOUT_S))
+        try:
+            reply = await fetch(self._settings.upstream, "GET", path, timeout_s=timeout_s, body_bytes=1 << 20)
+        except FetchError as error:
+            return str(error)
+        return readiness_answer(reply.status)
+
+    async def _connect(self, timeout_s: float) -> str | None:
+        """None: a connection was accepted."""
+        loop = asyncio.get_running_loop()
+        upstream = self._settings.upstream
+        try:
+            async with asyncio.timeout(timeout_s):
+                if is_unix(upstream):
+                    transport, _ = await loop.create_unix_connection(asyncio.Protocol, upstream.removeprefix("unix:"))
+                else:
+                    transport, _ = await loop.create_connection(asyncio.Protocol, *host_port(upstream))
+        except TimeoutError:
+            return f"no connection within {timeout_s:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
+        transport.close()
+        return None
+
+    async def _warm_up(self, file: str, timeout_s: float) -> str | None:
+        """Sends the warm-up request; None: it was answered well."""
+        settings = self._settings
+        try:
+            body = _content(file)
+        except OSError as error:
+            return f"warm-up file {file}: {error.strerror}"
+        fields = [("content-type", "application/json")]
+        try:
+            reply = await fetch(settings.upstream, "POST", settings.warmup_path, body, fields, timeout_s=timeout_s)
+        except FetchError as error:
+            return f"warm-up request: {error}"
+        if not 200 <= reply.status < 300:
+            quoted = reply.body[:MESSAGE_BYTES].decode("utf-8", "replace")
+            return f"warm-up request answered {reply.status}: {quoted}"
+        return None
+
+    async def _declared(self) -> int:
+        """Slots that the model server asks for, else our default."""
+        try:
+            reply = await fetch(self._settings.upstream, "GET", DECLARED_PATH, timeout_s=DECLARED_TIMEOUT_S)
+            declared = json.loads(reply.body)["concurrency"] if reply.status == 200 else None
+        except (FetchError, ValueError, KeyError, TypeError):
+            declared = None  # Most servers declare nothing: the default is documented.
+        return declared if type(declared) is int and declared >= 0 else DEFAULT_LIMIT
+
+    def _suspect(self, why: str) -> None:
+        """A request met a model server that broke off or refused: is it dead?"""
+        if self.life.is_model_ready and not self.life.is_failed and not self._is_checking:
+            self._is_checking = True
+            self._tasks.spawn(self._check_death(why), name="check")
+
+    async def _check_death(self, why: str) -> None:
+        try:
+            for attempt in range(DEATH_ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(DEATH_PAUSE_S)
+                refused = await self._connect(CONNECT_TIMEOUT_S)
+                if refused is None:
+                    return
+            self._failed(f"the model server is gone: {why}")
+        finally:
+            self._is_checking = False
+
+    def _failed(self, message: str) -> None:
+        if self.life.model_failed(message):
+            self._tell()
+            self.sidecar.model_failed(message)
+            self._port.close()
+            self._end_if_stopping()
+
+    # --- slots ------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        self._port.pump()
+
+    def _open_channel(self, exchange: "Exchange") -> None:
+        exchange.upgrade(self._port.protocol)
+
+    def _state_is(self, state: ReplicaState) -> None:
+        self.life.entered(state)
+        self._tell()
+        self._end_if_stopping()
+
+    def _end_if_stopping(self) -> None:
+        ended = self.life.is_failed or self.life.state is ReplicaState.DRAINED
+        if self.life.is_stopping and ended:
+            self._stopped.set()
+
+    def _tell(self) -> None:
+        self._events.publish(self._event_line())
+
+    def _event_line(self) -> bytes:
+        return json.dumps(self.life.event()).encode() + b"\n"
+
+    # --- time and signals -------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Closes each second of the average in flight."""
+        due = monotonic()
+        while True:
+            due += 1.0
+            await asyncio.sleep(max(0.0, due - monotonic()))
+            self.measure.second(monotonic())
+
+    def _handle_signals(self, server: ProxyServer) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, server)
+
+    def _stop(self, server: ProxyServer) -> None:
+        if self.life.is_stopping:
+            server.abort()
+            self._stopped.set()
+            return
+        self.life.is_stopping = True
+        self.ledger.drain(monotonic())
+        self._pump()
+        self._end_if_stopping()
+
+    # --- admin ------------------------------------------------------------------------------------------------------
+
+    async def _admin(self, request: Request) -> Response | StreamResponse:
+        match request.method, request.path:
+            case "GET", "/healthz":
+                return Response(body=b"ok", content_type="text/plain")
+            case "GET", "/metrics":
+                exposition = metrics.Exposition()
+                self.measure.expose(exposition, monotonic(), self._level())
+                return Response(body=exposition.render(), content_type=metrics.CONTENT_TYPE)
+            case "GET", "/sample":
+                return Response(body=json.dumps(asdict(self.measure.sample(monotonic(), self._level()))).encode())
+            case "GET", "/events":
+                return StreamResponse(self._events.listen(self._event_line()))
+            case "POST", "/drain":
+                return self._order(request, self._drain)
+            case "POST", "/revive":
+                return self._order(request, self._revive)
+            case "POST", "/limit":
+                return self._order(request, self._limit)
+        return _error(404, f"no {request.method} {request.path} here")
+
+    def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
+        """An order of the control process, with its epoch."""
+        try:
+            order = json.loads(request.body)
+            epoch = order["epoch"]
+        except (ValueError, KeyError, TypeError):
+            return _error(400, 'the body must be JSON with an "epoch"')
+        if type(epoch) is not int or epoch < 0:
+            return _error(400, "epoch must be a whole number of at least 0")
+        try:
+            carry_out(epoch, order)
+        except (StaleEpochError, NotNowError) as error:
+            return _error(409, str(error))
+        except ValueError as error:
+            return _error(400, str(error))
+        return Response(body=json.dumps(self.life.event()).encode())
+
+    def _drain(self, epoch: int, _: dict[str, object]) -> None:
+        self.life.drain_ordered(epoch)
+        self.ledger.drain(monotonic())
+        self._pump()
+
+    def _revive(self, epoch: int, _: dict[str, object]) -> None:
+        self.life.revive_ordered(epoch)
+        self.ledger.revive(monotonic())
+        self._pump()
+
+    def _limit(self, epoch: int, order: dict[str, object]) -> None:
+        limit = order.get("limit")
+        if type(limit) is not int or limit < 0:
+            raise ValueError("limit must be a whole number of at least 0")
+        self.life.limit_ordered(epoch, limit)
+        self.ledger.resize(limit, monotonic())
+        self._pump()
+        self._tell()
+
+    def _level(self) -> Level:
+        return Level(state=self.life.state, limit=self.ledger.limit, queued=self.ledger.queued, phases=self.life.phases)
+
+    def __repr__(self) -> str:
+        return f"<QueueProxy {self.life!r}, {self.sidecar!r}>"
+
+
+def _error(status: int, message: str) -> Response:
+    return Response(status=status, body=json.dumps({"error": message}).encode())
+
+
+def _content(file: str) -> bytes:
+    return Path(file).read_bytes()
