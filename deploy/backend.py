@@ -37,7 +37,7 @@ class ReplicaStatus:
     created_at: float
     """``Clock.now()`` of the backend's clock."""
     ready_at: float | None = None
-    """When it last became ready; None: not yet."""
+    """When it became ready; None: not yet."""
     limit: int | None = None
     """Slots in the function's concurrency unit, as the queue_proxy says; 0: no limit; None: not known yet."""
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
@@ -149,7 +149,8 @@ class Backend(Protocol):
         ...
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """Every replica that exists or failed, in order of creation; stopped ones are gone."""
+        """Every replica that exists or failed, in order of creation; one whose stop is recorded is gone, even while
+        its processes still end (until then it keeps its room)."""
         ...
 
     def devices(self) -> tuple[Accelerator, ...]:
@@ -164,7 +165,7 @@ class Backend(Protocol):
         """What went wrong last, None if nothing did since a replica was last healthy for a minute."""
         ...
 
-    async def close(self, stop_replicas: bool) -> None:
-        """Ends the backend. ``stop_replicas``: drains and stops every replica first, and returns when all processes
-        have ended; otherwise they go on and the next backend adopts them."""
+    async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
+        """Ends the backend. ``stop_replicas``: drains and stops every replica first, kills what has not ended after
+        ``grace_s`` seconds, and returns when nothing is left; otherwise they go on and the next backend adopts them."""
         ...

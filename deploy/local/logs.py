@@ -5,7 +5,9 @@ appending, so its owner can cut it behind the writer's back: above the limit the
 the file starts again at zero. Lines written during the copy may be lost; that is the price of having no reader.
 """
 
+import contextlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -49,3 +51,17 @@ def tail(path: Path, lines: int = 20, since: int = 0) -> list[str]:
         return []
     cleaned = ("".join(c if c.isprintable() else " " for c in line.expandtabs(4)) for line in text.splitlines())
     return [line[:400] for line in cleaned if line.strip()][-lines:]
+
+
+def prune(folder: Path, kept: int, living: Collection[str]) -> int:
+    """Deletes the oldest logs of replicas outside ``living`` until ``kept`` files are left; answers how many went."""
+    aged = []
+    for path in folder.glob("*.log*"):
+        with contextlib.suppress(FileNotFoundError):
+            aged.append((path.stat().st_mtime, path))
+    aged.sort(key=lambda entry: (entry[0], entry[1].name))
+    removable = [path for _, path in aged if path.name.split(".", 1)[0] not in living]
+    surplus = removable[: max(0, len(aged) - kept)]
+    for path in surplus:
+        path.unlink(missing_ok=True)
+    return len(surplus)

@@ -152,6 +152,12 @@ def carrying(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, s
     return found
 
 
+def members(leader: int) -> list[int]:
+    """The processes of the session that ``leader`` leads; itself only where there is no ``/proc``."""
+    found = [pid for pid in pids() if (fields := _stat_fields(pid)) is not None and int(fields[3]) == leader]
+    return found or [leader]
+
+
 def set_affinity(pid: int, cores: Iterable[int]) -> bool:
     """Binds every thread of the process to ``cores``; False where the system cannot, or the process has ended."""
     if not hasattr(os, "sched_setaffinity"):
@@ -179,12 +185,7 @@ def _bind(task: int, cores: set[int]) -> None:
 
 def listening_ports(leader: int) -> tuple[int, ...]:
     """TCP ports on which the processes of ``leader``'s session listen, for telling a developer of a wrong port."""
-    inodes = set()
-    for pid in pids():
-        fields = _stat_fields(pid)
-        if fields is None or int(fields[3]) != leader:
-            continue
-        inodes |= _socket_inodes(pid)
+    inodes = {inode for pid in members(leader) for inode in _socket_inodes(pid)}
     ports = set()
     for name in ("tcp", "tcp6"):
         try:

@@ -117,6 +117,10 @@ class Child:
         elif self._handle is not None:
             self._handle.send(number)
 
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        self.send(signal.SIGKILL)
+
     async def stop(self, grace_s: float = KILL_AFTER_S) -> Exit:
         """SIGTERM, and SIGKILL after ``grace_s`` seconds; returns when it has ended."""
         self.send(signal.SIGTERM)

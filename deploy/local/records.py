@@ -40,6 +40,8 @@ class ReplicaDetails:
     created_at: float
     """Unix seconds."""
     threads: int | None = None
+    shipped: bool = False
+    """The model server is Tidegate's own runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,6 +154,11 @@ class Ledger:
         return MappingProxyType(self._held)
 
     @property
+    def names(self) -> str:
+        """For messages: ``t4, v100``, or ``none``."""
+        return ", ".join(sorted(self.accelerators)) or "none"
+
+    @property
     def cores_overdrawn(self) -> int:
         """Declared cores of all CPU units beyond the host's; 0 where they fit."""
         declared = sum(each.cores * each.count for each in self.accelerators.values())
@@ -166,7 +171,7 @@ class Ledger:
         """
         if replica in self._held:
             raise NoRoomError(f"{replica} already holds a unit of {self._held[replica].accelerator}")
-        kind = self._kind(accelerator)
+        kind = self.kind(accelerator)
         fitting = [
             (kind.memory_bytes - unit.memory_bytes, WHOLE - unit.share, index)
             for index, unit in enumerate(self._units(kind))
@@ -178,7 +183,7 @@ class Ledger:
 
     def restore(self, replica: str, assignment: Assignment) -> None:
         """Takes back what an adopted replica held before; raises NoRoomError where that is no longer there."""
-        kind = self._kind(assignment.accelerator)
+        kind = self.kind(assignment.accelerator)
         demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share)
         units = self._units(kind)
         if replica in self._held or assignment.unit >= len(units):
@@ -193,7 +198,7 @@ class Ledger:
     def recore(self, replica: str, count: int) -> Assignment:
         """Gives a CPU replica ``count`` cores of its unit, 1 up to the unit's; raises NoRoomError beyond."""
         held = self._held[replica]
-        kind = self._kind(held.accelerator)
+        kind = self.kind(held.accelerator)
         if kind.kind is not AcceleratorKind.CPU or not 1 <= count <= kind.cores:
             raise NoRoomError(f"{replica} on {kind.name} cannot have {count} cores; a unit has {kind.cores}")
         del self._held[replica]
@@ -208,21 +213,21 @@ class Ledger:
 
     def room(self, accelerator: str, demand: Demand) -> Room:
         """How many replicas of this demand the accelerator takes, now and empty."""
-        kind = self._kind(accelerator)
+        kind = self.kind(accelerator)
         free = sum(self._times(kind, unit, demand) for unit in self._units(kind))
         return Room(free=free, total=kind.count * self._times(kind, _Unit(), demand))
 
     def describe(self, accelerator: str) -> str:
         """``2 of 2 units in use``: for reasons that people read."""
-        kind = self._kind(accelerator)
+        kind = self.kind(accelerator)
         used = sum(1 for unit in self._units(kind) if unit.share or unit.memory_bytes)
         return f"{used} of {kind.count} units in use"
 
-    def _kind(self, accelerator: str) -> Accelerator:
+    def kind(self, accelerator: str) -> Accelerator:
+        """The accelerator of that name; raises NoRoomError where there is none."""
         kind = self.accelerators.get(accelerator)
         if kind is None:
-            known = ", ".join(sorted(self.accelerators)) or "none"
-            raise NoRoomError(f"no accelerator {accelerator}; there are: {known}")
+            raise NoRoomError(f"no accelerator {accelerator}; there are: {self.names}")
         return kind
 
     def _units(self, kind: Accelerator) -> list[_Unit]:

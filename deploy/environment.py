@@ -1,0 +1,296 @@
+"""What the two processes of a replica are started with: command line and environment, from records alone.
+
+Children get a *minimal* environment: the few variables that programs need to find themselves (:data:`INHERITED`),
+what Tidegate says, what the function says, and its secrets. Nothing else of the control process's own environment
+reaches them.
+
+Placement is said in the environment too: threads and cores on a CPU; on an NVIDIA device ``CUDA_VISIBLE_DEVICES`` and,
+with MPS, the percentage of its threads and the memory limit. These the function cannot override, or the ledger would
+not be true; thread counts it can.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
+from tidegate.function import Batching, Function, Protocol, Revision, ServerKind
+from tidegate.records import ColdStartPhases
+from tidegate.units import plain
+
+INHERITED: Final = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "XDG_CACHE_HOME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "LD_LIBRARY_PATH",
+        "DYLD_LIBRARY_PATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_LOG_DIRECTORY",
+    }
+)
+"""Variables of the control process that its children may see; ``LC_*`` too."""
+
+THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""How many threads numerical libraries start; by default as many as the *machine* has cores."""
+
+EMULATED_READINESS: Final = "/v2/health/ready"
+"""An emulated replica runs the shipped runtime, whatever its function's server would answer."""
+
+QUEUE_PROXY: Final = ("-P", "-m", "queue_proxy.main")
+RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What children need to know of where they run."""
+
+    python: str
+    """Absolute path of Tidegate's own interpreter."""
+    source_root: str | None
+    """Folder that holds the package ``tidegate`` when it is not installed into ``site-packages``; else None."""
+    token_file: str
+    """File with the deployment's token."""
+    epoch: int
+    inherited: Mapping[str, str]
+    """The control process's environment; only :data:`INHERITED` is passed on."""
+    queue_proxy: tuple[str, ...] = ()
+    """Another program in the place of Tidegate's queue_proxy (Knative's, in a benchmark); empty: ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where a replica's processes listen."""
+
+    listen_fd: int
+    """Inherited listening socket of the queue_proxy."""
+    admin: str
+    upstream: str
+    """``unix:/path`` or ``host:port`` of the model server."""
+
+    @property
+    def port(self) -> int | None:
+        """The model server's port; None when it listens on a unix socket."""
+        return None if self.upstream.startswith("unix:") else int(self.upstream.rpartition(":")[2])
+
+    @property
+    def socket(self) -> str | None:
+        return self.upstream.removeprefix("unix:") if self.upstream.startswith("unix:") else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process to be started."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """Variable name -> file that holds its value; read at the spawn and never kept."""
+
+
+def is_shipped(function: Function, accelerator: Accelerator) -> bool:
+    """True when the model server is Tidegate's own runtime: ONNX files, handlers, and everything emulated."""
+    return accelerator.is_emulated or function.server.kind in (ServerKind.MODEL, ServerKind.HANDLER)
+
+
+def threads_of(function: Function, accelerator: Accelerator) -> int | None:
+    """Threads for the model server: what the function asks, at most the unit's cores; None: the library's choice."""
+    if accelerator.kind is not AcceleratorKind.CPU:
+        return function.resources.threads
+    return min(function.resources.threads or accelerator.cores, accelerator.cores)
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of the control process's environment that children may see."""
+    return {name: value for name, value in environment.items() if name in INHERITED or name.startswith("LC_")}
+
+
+def search_path(function: Function, host: Host) -> str:
+    """``PATH`` of the model server: the folder of its interpreter first, as if that environment were activated, so
+    that a command may begin with ``python``."""
+    interpreter = function.python or host.python
+    return _joined_path(interpreter.rpartition("/")[0], host.inherited.get("PATH") or "/usr/bin:/bin")
+
+
+def server_launch(
+    revision: Revision,
+    accelerator: Accelerator,
+    assignment: Assignment,
+    endpoints: Endpoints,
+    host: Host,
+    batching: Batching,
+    threads: int | None,
+) -> Launch:
+    """The model server of a replica."""
+    function = revision.function
+    env = inherited(host.inherited)
+    env["PATH"] = search_path(function, host)
+    env["PYTHONUNBUFFERED"] = "1"
+    if threads is not None:
+        env.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    env.update(function.env)
+    shipped = is_shipped(function, accelerator)
+    if shipped:
+        env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))
+    if endpoints.port is not None:
+        env["PORT"] = str(endpoints.port)
+    env.update(_placement_variables(function, accelerator, assignment))
+    if shipped:
+        argv: tuple[str, ...] = (_interpreter(function, accelerator, host), *RUNTIME)
+        if host.source_root is not None:
+            env["PYTHONPATH"] = _joined_path(host.source_root, env.get("PYTHONPATH"))
+    else:
+        argv = tuple(_filled(word, endpoints) for word in function.server.argv)
+    return Launch(argv=argv, env=env, cwd=function.workdir, secrets=dict(function.secrets))
+
+
+def proxy_launch(
+    replica_id: str,
+    revision: Revision,
+    accelerator: Accelerator,
+    endpoints: Endpoints,
+    host: Host,
+    phases: ColdStartPhases,
+) -> Launch:
+    """The queue_proxy of a replica."""
+    function = revision.function
+    env = inherited(host.inherited)
+    if host.source_root is not None:
+        env["PYTHONPATH"] = host.source_root
+    auto = function.concurrency is None
+    env |= {
+        "CONTAINER_CONCURRENCY": str(function.concurrency or 0),
+        "TIDEGATE_CONCURRENCY": "auto" if auto else str(function.concurrency),
+        "TIDEGATE_CONCURRENCY_UNIT": function.concurrency_unit.value,
+        "REVISION_TIMEOUT_SECONDS": plain(function.timeout_s),
+        "SERVING_NAMESPACE": "default",
+        "SERVING_SERVICE": function.name,
+        "SERVING_CONFIGURATION": function.name,
+        "SERVING_REVISION": revision.id,
+        "SERVING_POD": replica_id,
+        "TIDEGATE_REPLICA": replica_id,
+        "TIDEGATE_FUNCTION": function.name,
+        "TIDEGATE_GROUP": accelerator.name,
+        "TIDEGATE_LISTEN_FD": str(endpoints.listen_fd),
+        "TIDEGATE_UPSTREAM": endpoints.upstream,
+        "TIDEGATE_ADMIN": endpoints.admin,
+        "TIDEGATE_TOKEN_FILE": host.token_file,
+        "TIDEGATE_EPOCH": str(host.epoch),
+        "TIDEGATE_READINESS_PATH": _readiness_path(function, accelerator),
+        "TIDEGATE_START_TIMEOUT_SECONDS": plain(function.readiness.start_timeout_s),
+        "TIDEGATE_BATCH_HEADER": function.batch_rule.header,
+        "TIDEGATE_BATCH_OVERHEAD_BYTES": plain(function.batch_rule.overhead_bytes),
+        "TIDEGATE_MAX_BATCH": str(function.batch_rule.max_batch),
+        "TIDEGATE_PHASES": phases_text(phases),
+    }
+    if endpoints.port is not None:
+        env["USER_PORT"] = str(endpoints.port)
+    if function.batch_rule.bytes_per_item is not None:
+        env["TIDEGATE_BYTES_PER_ITEM"] = plain(function.batch_rule.bytes_per_item)
+    if function.warmup is not None:
+        env["TIDEGATE_WARMUP_FILE"] = function.warmup
+        env["TIDEGATE_WARMUP_PATH"] = warmup_path(function)
+    return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env)
+
+
+def phases_text(phases: ColdStartPhases) -> str:
+    """``decide=0.0018,schedule=0.004``, in seconds; phases that are not known are left out."""
+    known = (("decide", phases.decide_s), ("schedule", phases.schedule_s), ("pull", phases.pull_s))
+    return ",".join(f"{name}={plain(round(value, 6))}" for name, value in known if value is not None)
+
+
+def warmup_path(function: Function) -> str:
+    """Where the warm-up request goes: the path that a first real request of the protocol would take."""
+    model = function.models[0] if function.models else function.name
+    if function.protocol is Protocol.V2:
+        return f"/v2/models/{model}/infer"
+    return "/v1/chat/completions" if function.protocol is Protocol.OPENAI else "/"
+
+
+def profile_text(profile: Profile, start_up_s: float) -> str:
+    """``{"base_s": 0.00905, "per_item_s": 0.00553, "jitter": 0.05, "start_s": 5.0}``: the runtime's setting."""
+    return json.dumps(
+        {
+            "base_s": profile.base_s,
+            "per_item_s": profile.per_item_s,
+            "jitter": profile.jitter,
+            "start_s": start_up_s,
+        }
+    )
+
+
+def _runtime_variables(
+    function: Function, accelerator: Accelerator, endpoints: Endpoints, batching: Batching, threads: int | None
+) -> dict[str, str]:
+    env = {
+        "TIDEGATE_RUNTIME_NAME": ",".join(function.models or (function.name,)),
+        "TIDEGATE_RUNTIME_LISTEN": endpoints.upstream,
+        "TIDEGATE_RUNTIME_MAX_BATCH": str(batching.max_size),
+        "TIDEGATE_RUNTIME_BATCH_DELAY": plain(batching.delay_s),
+    }
+    if threads is not None:
+        env["TIDEGATE_RUNTIME_THREADS"] = str(threads)
+    if accelerator.profile is not None:
+        env["TIDEGATE_RUNTIME_EMULATED"] = profile_text(accelerator.profile, accelerator.start_up_s)
+    elif function.server.kind is ServerKind.MODEL:
+        env["TIDEGATE_RUNTIME_MODEL"] = function.server.target
+    else:
+        env["TIDEGATE_RUNTIME_HANDLER"] = function.server.target
+    if accelerator.kind is AcceleratorKind.NVIDIA:
+        env["TIDEGATE_RUNTIME_PROVIDERS"] = "CUDAExecutionProvider,CPUExecutionProvider"
+    return env
+
+
+def _placement_variables(function: Function, accelerator: Accelerator, assignment: Assignment) -> dict[str, str]:
+    """What binds the server to its unit. Other kinds than ``nvidia`` see no device at all."""
+    if accelerator.kind is not AcceleratorKind.NVIDIA:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    devices = accelerator.devices
+    device = devices[assignment.unit] if assignment.unit < len(devices) else str(assignment.unit)
+    env = {"CUDA_VISIBLE_DEVICES": device, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if function.gpu.mps and accelerator.mps:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(min(assignment.share, WHOLE))
+        if assignment.memory_bytes:
+            env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={math.ceil(assignment.memory_bytes / 2**20)}M"
+    return env
+
+
+def _readiness_path(function: Function, accelerator: Accelerator) -> str:
+    return EMULATED_READINESS if accelerator.is_emulated else function.readiness.path or ""
+
+
+def _interpreter(function: Function, accelerator: Accelerator, host: Host) -> str:
+    return host.python if accelerator.is_emulated else function.python or host.python
+
+
+def _joined_path(first: str, rest: str | None) -> str:
+    return f"{first}:{rest}" if rest else first
+
+
+def _filled(word: str, endpoints: Endpoints) -> str:
+    """``{port}`` and ``{socket}`` replaced; other braces stay."""
+    if endpoints.port is not None:
+        word = word.replace("{port}", str(endpoints.port))
+    if endpoints.socket is not None:
+        word = word.replace("{socket}", endpoints.socket)
+    return word

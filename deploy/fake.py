@@ -1,0 +1,275 @@
+"""A backend without processes, under a clock that is moved by hand: for the simulator and for tests.
+
+Replicas become ready ``start_up_s`` after their creation, drain at once or when the work that was put on them
+(:meth:`FakeBackend.begin_work`) has ended, and break when told to. It keeps the same ledger and back-off as the real
+ones and passes the same conformance suite. Nothing happens by itself: whoever owns the clock calls
+:meth:`FakeBackend.on_wakeup` at (or after) :meth:`FakeBackend.next_wakeup`.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from deploy.backend import (
+    BackendError,
+    Listener,
+    ReplicaStatus,
+    ResizeRefusedError,
+    RevisionFailure,
+    UnknownReplicaError,
+)
+from deploy.backoff import BackOff
+from deploy.environment import threads_of
+from deploy.placement.ledger import (
+    WHOLE,
+    Accelerator,
+    AcceleratorKind,
+    Ledger,
+    NoRoomError,
+    Room,
+    candidates,
+    demand_of,
+)
+from tidegate.clock import Clock
+from tidegate.function import Function, Revision
+from tidegate.records import ColdStartPhases
+from tidegate.replica import ReplicaState
+
+UNSET_LIMIT = 4
+"""Slots where the function says ``auto``."""
+
+
+@dataclass(slots=True)
+class _Fake:
+    status: ReplicaStatus
+    function: Function
+    ready_due: float | None
+    drain_until: float | None = None
+    work: int = 0
+
+
+class FakeBackend:
+    """See ``deploy.backend.Backend``."""
+
+    def __init__(
+        self,
+        accelerators: Iterable[Accelerator],
+        clock: Clock,
+        rng: random.Random,
+        *,
+        start_up_s: float = 1.0,
+        host_cores: Sequence[int] = (),
+    ) -> None:
+        self.start_up_s = start_up_s
+        """Time from creation to ready, besides the ``start_up_s`` of an emulated accelerator."""
+        self._clock = clock
+        self._ledger = Ledger.of(accelerators, host_cores)
+        self._back_off = BackOff(rng)
+        self._replicas: dict[str, _Fake] = {}
+        self._listeners: list[Listener] = []
+        self._broken: dict[str, tuple[str, int]] = {}
+        self.batching: dict[tuple[str, str], tuple[int, float]] = {}
+        """(largest batch, delay in seconds) by (revision, accelerator), as configured."""
+
+    # --- what the world does to it ---
+
+    def break_starts(self, revision_id: str, reason: str, times: int) -> None:
+        """The next ``times`` starts of the revision fail when they should become ready."""
+        self._broken[revision_id] = (reason, times)
+
+    def crash(self, replica_id: str, reason: str = "the model server was killed by SIGKILL") -> None:
+        """A process of the replica dies."""
+        self._fail(self._find(replica_id), reason)
+
+    def begin_work(self, replica_id: str) -> None:
+        """A request runs on the replica: it cannot be drained until the work has ended."""
+        self._find(replica_id).work += 1
+
+    def end_work(self, replica_id: str) -> None:
+        fake = self._find(replica_id)
+        fake.work -= 1
+        self._stop_if_drained(fake)
+
+    def next_wakeup(self) -> float | None:
+        """When something happens by itself next; None: nothing will."""
+        times = [fake.ready_due for fake in self._replicas.values() if fake.ready_due is not None]
+        times += [fake.drain_until for fake in self._replicas.values() if fake.drain_until is not None]
+        return min(times, default=None)
+
+    def on_wakeup(self, now: float) -> None:
+        """Does what is due by ``now``."""
+        for fake in tuple(self._replicas.values()):
+            if fake.ready_due is not None and fake.ready_due <= now:
+                self._arrive(fake, now)
+            elif fake.drain_until is not None and fake.drain_until <= now:
+                self._stop(fake)
+
+    # --- Backend ---
+
+    async def apply(self, revision: Revision) -> None:
+        """See the protocol."""
+        if not candidates(self.devices(), revision.function):
+            raise BackendError(f"{revision.id} cannot be started: none of its accelerators is here")
+
+    async def create(
+        self,
+        replica_id: str,
+        revision: Revision,
+        accelerator: str,
+        phases: ColdStartPhases,
+        *,
+        share: int = WHOLE,
+    ) -> ReplicaStatus:
+        """See the protocol."""
+        if replica_id in self._replicas:
+            raise BackendError(f"{replica_id} exists")
+        function, kind = revision.function, self._ledger.kind(accelerator)
+        assignment = self._ledger.assign(replica_id, accelerator, demand_of(function, kind, share))
+        now = self._clock.now()
+        status = ReplicaStatus(
+            id=replica_id,
+            function=function.name,
+            revision=revision.id,
+            accelerator=accelerator,
+            state=ReplicaState.STARTING,
+            address=f"unix:/fake/{replica_id}",
+            admin=f"unix:/fake/{replica_id}.admin",
+            created_at=now,
+            phases=replace(phases, schedule_s=phases.schedule_s or 0.0, pull_s=0.0),
+            cores=assignment.cores,
+            unit=assignment.unit,
+            share=assignment.share,
+            threads=threads_of(function, kind),
+            emulated=kind.is_emulated,
+        )
+        fake = _Fake(status, function, ready_due=now + self.start_up_s + kind.start_up_s)
+        self._replicas[replica_id] = fake
+        self._tell(status)
+        return status
+
+    async def remove(self, replica_id: str) -> None:
+        """See the protocol."""
+        fake = self._find(replica_id)
+        if fake.status.state in (ReplicaState.STARTING, ReplicaState.FAILED):
+            self._stop(fake)
+        elif fake.status.state is ReplicaState.READY:
+            fake.drain_until = self._clock.now() + fake.function.timeout_s
+            self._set(fake, state=ReplicaState.DRAINING)
+            self._stop_if_drained(fake)
+
+    async def revive(self, replica_id: str) -> bool:
+        """See the protocol."""
+        fake = self._replicas.get(replica_id)
+        if fake is None or fake.status.state is not ReplicaState.DRAINING:
+            return False
+        fake.drain_until = None
+        self._set(fake, state=ReplicaState.READY)
+        return True
+
+    async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
+        """See the protocol."""
+        fake = self._find(replica_id)
+        kind = self._ledger.kind(fake.status.accelerator)
+        if share is not None and share != fake.status.share:
+            raise ResizeRefusedError(f"{replica_id}: a running process keeps its share of a device")
+        if threads is not None and threads != fake.status.threads:
+            if kind.kind is not AcceleratorKind.CPU:
+                raise ResizeRefusedError(f"{replica_id} on {kind.name} has no cores to change")
+            try:
+                assignment = self._ledger.recore(replica_id, threads)
+            except NoRoomError as error:
+                raise ResizeRefusedError(str(error)) from error
+            self._set(fake, cores=assignment.cores, threads=threads)
+        return fake.status
+
+    async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
+        """See the protocol."""
+        self.batching[revision_id, accelerator] = (max_batch, batch_delay_s)
+        mine = [each.status for each in self._replicas.values() if each.status.revision == revision_id]
+        return sum(1 for each in mine if each.accelerator == accelerator and each.state is ReplicaState.READY)
+
+    def watch(self, listener: Listener) -> Callable[[], None]:
+        """See the protocol."""
+        self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
+
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """See the protocol."""
+        return tuple(fake.status for fake in self._replicas.values())
+
+    def devices(self) -> tuple[Accelerator, ...]:
+        """See the protocol."""
+        return tuple(self._ledger.accelerators.values())
+
+    def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
+        """See the protocol."""
+        function = revision.function
+        fitting = candidates(self.devices(), function)
+        return {each.name: self._ledger.room(each.name, demand_of(function, each, share)) for each in fitting}
+
+    def failure(self, revision_id: str) -> RevisionFailure | None:
+        """See the protocol."""
+        for fake in self._replicas.values():
+            status = fake.status
+            if status.revision == revision_id and status.state is ReplicaState.READY and status.ready_at is not None:
+                self._back_off.healthy(revision_id, status.ready_at, self._clock.now())
+        return self._back_off.failure(revision_id)
+
+    async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
+        """See the protocol. Nobody moves the clock meanwhile, so work that has not ended by now is killed."""
+        if stop_replicas:
+            for replica_id in tuple(self._replicas):
+                await self.remove(replica_id)
+            for fake in tuple(self._replicas.values()):
+                self._stop(fake)
+
+    # --- inside ---
+
+    def _arrive(self, fake: _Fake, now: float) -> None:
+        reason, times = self._broken.get(fake.status.revision, ("", 0))
+        if times > 0:
+            self._broken[fake.status.revision] = (reason, times - 1)
+            self._fail(fake, reason)
+            return
+        fake.ready_due = None
+        limit = UNSET_LIMIT if fake.function.concurrency is None else fake.function.concurrency
+        phases = replace(fake.status.phases, load_s=now - fake.status.created_at, warm_s=0.0)
+        self._set(fake, state=ReplicaState.READY, ready_at=now, limit=limit, phases=phases)
+
+    def _fail(self, fake: _Fake, reason: str) -> None:
+        leaving = fake.status.is_leaving
+        if not leaving:
+            self._back_off.failed(fake.status.revision, reason, self._clock.now(), fake.status.ready_at)
+        fake.ready_due = fake.drain_until = None
+        self._ledger.release(fake.status.id)
+        self._set(fake, state=ReplicaState.FAILED, reason=reason)
+        if leaving:
+            self._stop(fake)
+
+    def _stop_if_drained(self, fake: _Fake) -> None:
+        if fake.status.state is ReplicaState.DRAINING and fake.work <= 0:
+            self._set(fake, state=ReplicaState.DRAINED)
+            self._stop(fake)
+
+    def _stop(self, fake: _Fake) -> None:
+        self._replicas.pop(fake.status.id, None)
+        self._ledger.release(fake.status.id)
+        self._set(fake, state=ReplicaState.STOPPED)
+
+    def _set(self, fake: _Fake, **changes: object) -> None:
+        fake.status = replace(fake.status, **changes)  # type: ignore[arg-type]  # field names of ReplicaStatus
+        self._tell(fake.status)
+
+    def _tell(self, status: ReplicaStatus) -> None:
+        for listener in tuple(self._listeners):
+            listener(status)
+
+    def _find(self, replica_id: str) -> _Fake:
+        fake = self._replicas.get(replica_id)
+        if fake is None:
+            raise UnknownReplicaError(f"no replica {replica_id}")
+        return fake
+
+    def __repr__(self) -> str:
+        return f"<FakeBackend {len(self._replicas)} replicas>"

@@ -1,0 +1,571 @@
+"""Replicas as process pairs on this machine.
+
+A replica is a queue_proxy and a model server, both started by the control process at the same moment, each in a session
+of its own. The queue_proxy is the authority over readiness and slots; this backend follows its event stream, orders
+drains, ends both processes when one of them dies, and keeps the ledger of units. It never starts a replica again by
+itself: that is the plan's, within the back-off kept here.
+
+Life of a removal: the drain is ordered, the queue_proxy says ``drained``, the stop is *recorded* (until here a revive
+takes it back), both processes get SIGTERM, after five seconds SIGKILL. Its room is free when both have ended.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from deploy.backend import (
+    BackendError,
+    Listener,
+    ReplicaStatus,
+    ResizeRefusedError,
+    RevisionFailure,
+    UnknownReplicaError,
+)
+from deploy.backoff import BackOff
+from deploy.environment import Host, is_shipped, search_path, threads_of
+from deploy.local import sockets
+from deploy.local.adoption import Pair, pair_up
+from deploy.local.checks import problems
+from deploy.local.link import LinkError, ProxyLink, ProxyState
+from deploy.local.logs import prune
+from deploy.local.proc import listening_ports, members, set_affinity
+from deploy.local.processes import KILL_AFTER_S, Child, Complaint, Exit, ProcessTable, SpawnError, complain_to_stderr
+from deploy.local.records import ProcessRecord, ReplicaDetails
+from deploy.local.replica import LocalReplica, Places, addresses, spawn_pair, story
+from deploy.placement.ledger import (
+    WHOLE,
+    Accelerator,
+    AcceleratorKind,
+    Assignment,
+    Ledger,
+    NoRoomError,
+    Room,
+    candidates,
+    demand_of,
+)
+from tidegate.aio.client import FetchError, fetch
+from tidegate.aio.tasks import TaskOwner
+from tidegate.clock import Clock
+from tidegate.function import Batching, Revision
+from tidegate.records import ColdStartPhases
+from tidegate.replica import ReplicaState
+
+START_SLACK_S: Final = 5.0
+"""The queue_proxy reports a start that takes too long; this much later it is not believed to do so any more."""
+HEARD_WITHIN_S: Final = 2.0
+"""Time for adopted queue_proxies to tell their state before the first round."""
+HOUSEKEEPING_S: Final = 2.0
+KEPT_LOGS: Final = 40
+"""Log files per function; older ones of stopped replicas are deleted."""
+
+_OVER: Final = frozenset({ReplicaState.FAILED, ReplicaState.STOPPED})
+
+
+class LocalBackend:
+    """See ``deploy.backend.Backend``. Made inside the running loop; :meth:`start` first, :meth:`close` last."""
+
+    def __init__(
+        self,
+        *,
+        table: ProcessTable,
+        places: Places,
+        host: Host,
+        accelerators: Iterable[Accelerator],
+        host_cores: Sequence[int],
+        clock: Clock,
+        rng: random.Random,
+        complain: Complaint = complain_to_stderr,
+    ) -> None:
+        self._table = table
+        self._places = places
+        self._host = host
+        self._clock = clock
+        self._complain = complain
+        self._ledger = Ledger.of(accelerators, host_cores)
+        self._back_off = BackOff(rng)
+        self._replicas: dict[str, LocalReplica] = {}
+        self._ending: set[LocalReplica] = set()
+        self._batching: dict[tuple[str, str], Batching] = {}
+        self._listeners: list[Listener] = []
+        self._tasks = TaskOwner("local backend", self._report)
+
+    # --- start and end ---
+
+    async def start(self, revisions: Mapping[str, Revision], living: Sequence[ProcessRecord]) -> None:
+        """Adopts the whole replicas of ``revisions`` (by id) among ``living`` (from ``ProcessTable.recover``), ends the
+        rest of them, and waits up to two seconds for the adopted ones to tell their state."""
+        found = pair_up(living, revisions)
+        ends = list(found.ends)
+        for pair in found.pairs:
+            if not self._adopt(pair, revisions[pair.details.revision]):
+                ends += [pair.proxy, pair.server]
+        await asyncio.gather(*(self._table.end(record) for record in ends))
+        for record in ends:
+            self._unlink(record.replica)
+        heard = [asyncio.wait_for(each.heard.wait(), HEARD_WITHIN_S) for each in self._replicas.values()]
+        await asyncio.gather(*heard, return_exceptions=True)
+        self._tasks.spawn(self._keep_house(), name="housekeeping")
+
+    async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
+        """See the protocol."""
+        if stop_replicas:
+            for replica_id in tuple(self._replicas):
+                await self.remove(replica_id)
+            await self._end_within(grace_s)
+        for replica in (*self._replicas.values(), *self._ending):
+            if replica.overdue is not None:
+                replica.overdue.cancel()
+        await self._tasks.close()
+        for replica in self._replicas.values():
+            await replica.link.close()
+
+    async def _end_within(self, grace_s: float) -> None:
+        everyone = {*self._ending, *self._replicas.values()}
+        waiting = [asyncio.ensure_future(each.ended.wait()) for each in everyone]  # noqa: TID251 - owned right here
+        if not waiting:
+            return
+        try:
+            await asyncio.wait(waiting, timeout=grace_s)
+            for each in everyone:
+                if not each.ended.is_set():
+                    self._complain(f"{each.id} had not ended after {grace_s:g} s and is killed")
+                    for child in each.children:
+                        child.kill()
+            await asyncio.wait(waiting, timeout=KILL_AFTER_S)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    # --- Backend ---
+
+    async def apply(self, revision: Revision) -> None:
+        """See the protocol."""
+        wrong = problems(revision.function, search_path(revision.function, self._host))
+        if not candidates(self.devices(), revision.function):
+            wrong.append(f"none of its accelerators is here and large enough; there are {self._ledger.names}")
+        if wrong:
+            raise BackendError(f"{revision.id} cannot be started: " + "; ".join(wrong))
+
+    async def create(
+        self,
+        replica_id: str,
+        revision: Revision,
+        accelerator: str,
+        phases: ColdStartPhases,
+        *,
+        share: int = WHOLE,
+    ) -> ReplicaStatus:
+        """See the protocol."""
+        began = self._clock.now()
+        if replica_id in self._replicas or any(each.id == replica_id for each in self._ending):
+            raise BackendError(f"{replica_id} exists")
+        kind = self._ledger.kind(accelerator)
+        assignment = self._ledger.assign(replica_id, accelerator, demand_of(revision.function, kind, share))
+        replica = self._make(replica_id, revision, kind, assignment, began)
+        spent = self._clock.now() - began
+        phases = replace(phases, schedule_s=(phases.schedule_s or 0.0) + spent, pull_s=phases.pull_s or 0.0)
+        batching = self._batching.get((revision.id, accelerator), revision.function.batching)
+        try:
+            spawned = spawn_pair(
+                self._table, self._places, self._host, replica.details, revision, kind, batching, phases
+            )
+        except (SpawnError, OSError) as error:
+            self._replicas[replica_id] = replica
+            self._fail(replica, str(error))
+            return replica.status
+        replica.proxy, replica.server = spawned.proxy, spawned.server
+        self._enter(replica)
+        self._set(replica, phases=phases, pids=(spawned.proxy.pid, spawned.server.pid))
+        return replica.status
+
+    async def remove(self, replica_id: str) -> None:
+        """See the protocol."""
+        replica = self._find(replica_id)
+        if replica.leaving:
+            return
+        replica.leaving = True
+        state = replica.status.state
+        if state is ReplicaState.FAILED:
+            self._depart(replica)
+        elif state is ReplicaState.STARTING:
+            self._record_stop(replica)
+            self._tasks.spawn(self._end(replica), name=f"end {replica_id}")
+        else:
+            if state is ReplicaState.READY:
+                self._set(replica, state=ReplicaState.DRAINING)
+            replica.drain = self._tasks.spawn(self._drain(replica), name=f"drain {replica_id}")
+
+    async def revive(self, replica_id: str) -> bool:
+        """See the protocol."""
+        replica = self._replicas.get(replica_id)
+        if replica is None or not replica.leaving:
+            return False
+        async with replica.turn:
+            if not replica.is_revivable:
+                return False
+            try:
+                await replica.link.command("revive", {"epoch": self._table.epoch})
+            except LinkError as error:
+                self._complain(f"{replica_id} cannot be revived: {error}")
+                return False
+            if replica_id not in self._replicas:
+                return False  # it broke meanwhile
+            replica.leaving = False
+            replica.drained.clear()
+            if replica.drain is not None:
+                replica.drain.cancel()
+            self._set(replica, state=ReplicaState.READY)
+        return True
+
+    async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
+        """See the protocol. Cores of a CPU unit change in place; the share of a GPU is fixed when a process starts."""
+        replica = self._find(replica_id)
+        if share is not None and share != replica.status.share:
+            raise ResizeRefusedError(f"{replica_id}: a running process keeps its share of a device")
+        if threads is None or threads == replica.status.threads:
+            return replica.status
+        if replica.accelerator.kind is not AcceleratorKind.CPU or replica.server is None:
+            raise ResizeRefusedError(f"{replica_id} on {replica.status.accelerator} has no cores to change")
+        try:
+            assignment = self._ledger.recore(replica_id, threads)
+        except NoRoomError as error:
+            raise ResizeRefusedError(str(error)) from error
+        for pid in members(replica.server.pid):
+            set_affinity(pid, assignment.cores)
+        replica.details = replace(replica.details, assignment=assignment, threads=threads)
+        for child in replica.children:
+            child.rewrite(replace(child.record, replica=replica.details))
+        if replica.details.shipped:
+            await self._tell_runtime(replica, "threads", f'{{"threads": {threads}}}')
+        self._set(replica, cores=assignment.cores, threads=threads)
+        return replica.status
+
+    async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
+        """See the protocol. Only the shipped runtime can be told; other servers keep the batching they have."""
+        self._batching[revision_id, accelerator] = Batching(max_size=max_batch, delay_s=batch_delay_s)
+        body = f'{{"max": {max_batch}, "delay_s": {batch_delay_s}}}'
+        group = [
+            each
+            for each in self._replicas.values()
+            if each.status.revision == revision_id and each.status.accelerator == accelerator and each.details.shipped
+        ]
+        return sum(await asyncio.gather(*(self._tell_runtime(each, "batching", body) for each in group)))
+
+    def watch(self, listener: Listener) -> Callable[[], None]:
+        """See the protocol."""
+        self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
+
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """See the protocol."""
+        return tuple(each.status for each in self._replicas.values())
+
+    def devices(self) -> tuple[Accelerator, ...]:
+        """See the protocol."""
+        return tuple(self._ledger.accelerators.values())
+
+    def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
+        """See the protocol."""
+        function = revision.function
+        fitting = candidates(self.devices(), function)
+        return {each.name: self._ledger.room(each.name, demand_of(function, each, share)) for each in fitting}
+
+    def failure(self, revision_id: str) -> RevisionFailure | None:
+        """See the protocol."""
+        now = self._clock.now()
+        for each in self._replicas.values():
+            status = each.status
+            if status.revision == revision_id and status.state is ReplicaState.READY and status.ready_at is not None:
+                self._back_off.healthy(revision_id, status.ready_at, now)
+        return self._back_off.failure(revision_id)
+
+    # --- making and adopting ---
+
+    def _make(
+        self, replica_id: str, revision: Revision, kind: Accelerator, assignment: Assignment, now: float
+    ) -> LocalReplica:
+        function = revision.function
+        shipped = is_shipped(function, kind)
+        taken = {int(each.details.upstream.rpartition(":")[2]) for each in self._all() if _has_port(each.details)}
+        address, admin, upstream = addresses(self._places, revision, replica_id, shipped, taken)
+        details = ReplicaDetails(
+            id=replica_id,
+            function=function.name,
+            revision=revision.id,
+            assignment=assignment,
+            address=address,
+            admin=admin,
+            upstream=upstream,
+            created_at=now,
+            threads=threads_of(function, kind),
+            shipped=shipped,
+        )
+        return self._replica_of(details, revision, kind, adopted=False)
+
+    def _replica_of(
+        self, details: ReplicaDetails, revision: Revision, kind: Accelerator, *, adopted: bool
+    ) -> LocalReplica:
+        status = ReplicaStatus(
+            id=details.id,
+            function=details.function,
+            revision=details.revision,
+            accelerator=kind.name,
+            state=ReplicaState.STARTING,
+            address=details.address,
+            admin=details.admin,
+            created_at=details.created_at,
+            cores=self._ledger.held[details.id].cores,
+            unit=details.assignment.unit,
+            share=details.assignment.share,
+            threads=details.threads,
+            emulated=kind.is_emulated,
+            adopted=adopted,
+        )
+        return LocalReplica(status, revision, kind, details, ProxyLink(details.admin))
+
+    def _adopt(self, pair: Pair, revision: Revision) -> bool:
+        """Takes a living pair over; False if its place in the ledger is gone or a process has just ended."""
+        details = pair.details
+        try:
+            kind = self._ledger.kind(details.assignment.accelerator)
+            self._ledger.restore(details.id, details.assignment)
+        except NoRoomError as error:
+            self._complain(f"{details.id} is not adopted: {error}")
+            return False
+        proxy, server = self._table.adopt(pair.proxy), self._table.adopt(pair.server)
+        if proxy is None or server is None:
+            self._ledger.release(details.id)
+            for child in (proxy, server):
+                if child is not None:
+                    self._tasks.spawn(child.stop(), name=f"end {child.id}")
+            return False
+        replica = self._replica_of(details, revision, kind, adopted=True)
+        replica.proxy, replica.server = proxy, server
+        self._enter(replica)
+        self._set(replica, pids=(proxy.pid, server.pid))
+        return True
+
+    def _enter(self, replica: LocalReplica) -> None:
+        """Both processes live: follow them."""
+        self._replicas[replica.id] = replica
+        for child in replica.children:
+            child.on_exit(partial(self._process_ended, replica, child))
+        replica.follow = self._tasks.spawn(self._follow(replica), name=f"follow {replica.id}")
+        limit_s = replica.revision.function.readiness.start_timeout_s + START_SLACK_S
+        replica.overdue = asyncio.get_running_loop().call_later(limit_s, self._overdue, replica)
+
+    # --- what the queue_proxy says ---
+
+    async def _follow(self, replica: LocalReplica) -> None:
+        try:
+            async for told in replica.link.states():
+                first = not replica.heard.is_set()
+                replica.heard.set()
+                self._hear(replica, told)
+                if first and replica.status.adopted:
+                    await self._take_over(replica, told)
+        except LinkError as error:
+            self._fail(replica, story(str(error), self._output(replica)))
+
+    def _hear(self, replica: LocalReplica, told: ProxyState) -> None:
+        if replica.stop_recorded:
+            return
+        phases = _merged(replica.status.phases, told.phases)
+        limit = replica.status.limit if told.limit is None else told.limit
+        match told.state:
+            case ReplicaState.FAILED:
+                what = told.message or "the queue_proxy gave up on the model server"
+                self._fail(replica, story(what, self._output(replica), self._port_hint(replica)))
+            case ReplicaState.READY if not replica.leaving:
+                if replica.overdue is not None:
+                    replica.overdue.cancel()
+                ready_at = replica.status.ready_at or self._clock.now()
+                self._set(replica, state=told.state, phases=phases, limit=limit, ready_at=ready_at, reason=None)
+            case ReplicaState.DRAINED | ReplicaState.STOPPED:
+                self._set(replica, state=ReplicaState.DRAINED, phases=phases, limit=limit)
+                replica.drained.set()
+            case ReplicaState.STARTING | ReplicaState.DRAINING:
+                self._set(replica, state=told.state, phases=phases, limit=limit, reason=told.message)
+            case ReplicaState.READY:
+                pass  # said before our drain arrived
+
+    async def _take_over(self, replica: LocalReplica, told: ProxyState) -> None:
+        """An adopted queue_proxy learns the new epoch; one that was draining goes on draining, under this backend."""
+        if told.state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
+            await self.remove(replica.id)
+        elif told.limit is not None and not replica.stop_recorded:
+            try:
+                await replica.link.command("limit", {"limit": told.limit, "epoch": self._table.epoch})
+            except LinkError as error:
+                self._complain(f"{replica.id} did not take epoch {self._table.epoch}: {error}")
+
+    # --- failure ---
+
+    def _process_ended(self, replica: LocalReplica, child: Child, how: Exit) -> None:
+        if replica.stop_recorded:
+            return
+        now = self._clock.now()
+        age = f"{now - replica.status.created_at:.1f} s after its start"
+        if child is replica.server:
+            self._fail(replica, story(f"the model server {how} {age}", self._output(replica)))
+        else:
+            words = "\n".join(f"  {line}" for line in child.last_output())
+            self._fail(replica, f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else ""))
+
+    def _overdue(self, replica: LocalReplica) -> None:
+        if replica.status.state is not ReplicaState.STARTING or replica.stop_recorded:
+            return
+        if replica.status.phases.load_s is not None:
+            return  # loaded; the warm-up request has the function's own timeout
+        limit_s = replica.revision.function.readiness.start_timeout_s
+        what = f"not ready within its start timeout of {limit_s:g} s, and its queue_proxy said nothing"
+        self._fail(replica, story(what, self._output(replica), self._port_hint(replica)))
+
+    def _fail(self, replica: LocalReplica, reason: str) -> None:
+        """The replica is broken: seen at once, ended behind the scenes, tried again when the plan says so."""
+        if replica.stop_recorded:
+            return
+        if not replica.leaving:
+            self._back_off.failed(replica.status.revision, reason, self._clock.now(), replica.status.ready_at)
+        replica.stop_recorded = True
+        self._set(replica, state=ReplicaState.FAILED, reason=reason)
+        if replica.leaving:
+            self._depart(replica)
+        self._tasks.spawn(self._end(replica), name=f"end {replica.id}")
+
+    def _output(self, replica: LocalReplica) -> list[str]:
+        return replica.server.last_output() if replica.server is not None else []
+
+    def _port_hint(self, replica: LocalReplica) -> str | None:
+        """Where the server listens instead, if that is known."""
+        if replica.server is None or not _has_port(replica.details):
+            return None
+        port = int(replica.details.upstream.rpartition(":")[2])
+        others = listening_ports(replica.server.pid)
+        if port in others:
+            return None
+        if not others:
+            return f"it listens on no port, {port} was expected (PORT, {{port}})"
+        return f"it listens on port {', '.join(map(str, others))}, {port} was expected (PORT, {{port}})"
+
+    # --- leaving ---
+
+    async def _drain(self, replica: LocalReplica) -> None:
+        async with replica.turn:
+            if replica.stop_recorded:
+                return
+            try:
+                await replica.link.command("drain", {"epoch": self._table.epoch})
+            except LinkError as error:
+                self._complain(f"{replica.id} cannot be told to drain: {error}")
+                replica.drained.set()  # SIGTERM drains too
+        limit_s = replica.revision.function.timeout_s
+        try:
+            await asyncio.wait_for(replica.drained.wait(), limit_s)
+        except TimeoutError:
+            self._complain(f"{replica.id} still had work after the function's timeout of {limit_s:g} s")
+        async with replica.turn:
+            if not replica.is_revivable:
+                return
+            self._record_stop(replica)
+        await self._end(replica)
+
+    def _record_stop(self, replica: LocalReplica) -> None:
+        """The point of no return."""
+        replica.stop_recorded = True
+        for child in replica.children:
+            child.mark_stopping()
+        self._depart(replica)
+
+    def _depart(self, replica: LocalReplica) -> None:
+        """The replica is no longer there for others; its processes may still be ending."""
+        if self._replicas.pop(replica.id, None) is None:
+            return
+        if not replica.ended.is_set():
+            self._ending.add(replica)
+        self._set(replica, state=ReplicaState.STOPPED)
+
+    async def _end(self, replica: LocalReplica) -> None:
+        """Ends both processes and gives the room back."""
+        try:
+            if replica.overdue is not None:
+                replica.overdue.cancel()
+            for child in replica.children:
+                child.mark_stopping()
+            await asyncio.gather(*(child.stop() for child in replica.children))
+            if replica.follow is not None and replica.follow is not asyncio.current_task():
+                replica.follow.cancel()
+            await replica.link.close()
+        finally:
+            if all(child.exit is not None for child in replica.children):
+                self._ledger.release(replica.id)
+                self._unlink(replica.details)
+                replica.ended.set()
+                self._ending.discard(replica)
+        if replica.id in self._replicas:
+            self._set(replica, pids=())
+
+    # --- small things ---
+
+    def _set(self, replica: LocalReplica, **changes: object) -> None:
+        status = replace(replica.status, **changes)  # type: ignore[arg-type]  # field names of ReplicaStatus
+        if status == replica.status:
+            return
+        replica.status = status
+        for listener in tuple(self._listeners):
+            listener(status)
+
+    def _find(self, replica_id: str) -> LocalReplica:
+        replica = self._replicas.get(replica_id)
+        if replica is None:
+            raise UnknownReplicaError(f"no replica {replica_id}")
+        return replica
+
+    def _all(self) -> tuple[LocalReplica, ...]:
+        return (*self._replicas.values(), *self._ending)
+
+    async def _tell_runtime(self, replica: LocalReplica, what: str, body: str) -> bool:
+        """Sets something in a running shipped runtime; False if it does not take it (it is still loading)."""
+        try:
+            reply = await fetch(replica.details.upstream, "POST", f"/tidegate/{what}", body.encode(), timeout_s=5.0)
+        except FetchError:
+            return False
+        return 200 <= reply.status < 300
+
+    def _unlink(self, details: ReplicaDetails | None) -> None:
+        if details is not None:
+            for address in (details.address, details.admin, details.upstream):
+                sockets.unlink(address)
+
+    async def _keep_house(self) -> None:
+        while True:
+            self._table.trim_logs()
+            kept = {each.id for each in self._all()}
+            for function in {each.status.function for each in self._all()}:
+                prune(self._places.logs_of(function), KEPT_LOGS, kept)
+            await asyncio.sleep(HOUSEKEEPING_S)
+
+    def _report(self, name: str, error: BaseException) -> None:
+        self._complain(f"{name}: {error!r}")
+
+    def __repr__(self) -> str:
+        return f"<LocalBackend {len(self._replicas)} replicas, {len(self._ending)} ending>"
+
+
+def _has_port(details: ReplicaDetails) -> bool:
+    return not details.upstream.startswith("unix:")
+
+
+def _merged(known: ColdStartPhases, told: ColdStartPhases) -> ColdStartPhases:
+    """What the queue_proxy told, and what it does not know of."""
+    return ColdStartPhases(
+        decide_s=told.decide_s if told.decide_s is not None else known.decide_s,
+        schedule_s=told.schedule_s if told.schedule_s is not None else known.schedule_s,
+        pull_s=told.pull_s if told.pull_s is not None else known.pull_s,
+        load_s=told.load_s if told.load_s is not None else known.load_s,
+        warm_s=told.warm_s if told.warm_s is not None else known.warm_s,
+        first_response_s=told.first_response_s if told.first_response_s is not None else known.first_response_s,
+    )

@@ -1,0 +1,176 @@
+"""One replica on this machine: what the backend keeps of it, and how its two processes are started."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.backend import ReplicaStatus
+from deploy.environment import Endpoints, Host, Launch, proxy_launch, server_launch
+from deploy.local import sockets
+from deploy.local.link import ProxyLink
+from deploy.local.proc import set_affinity
+from deploy.local.processes import Child, ProcessTable, SpawnError
+from deploy.local.records import ProcessKind, ReplicaDetails
+from deploy.placement.ledger import Accelerator
+from tidegate.function import Batching, Revision
+from tidegate.records import ColdStartPhases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The folders of the state directory that replicas need; all exist and belong to this user."""
+
+    run: Path
+    """Sockets."""
+    logs: Path
+
+    def logs_of(self, function: str) -> Path:
+        return self.logs / function
+
+    def server_log(self, function: str, replica_id: str) -> Path:
+        return self.logs / function / f"{replica_id}.server.log"
+
+    def proxy_log(self, function: str, replica_id: str) -> Path:
+        return self.logs / function / f"{replica_id}.proxy.log"
+
+
+@dataclass(slots=True, eq=False)
+class LocalReplica:
+    """State of one replica. ``turn`` makes *the stop is recorded* and *the drain is taken back* exclude each other."""
+
+    status: ReplicaStatus
+    revision: Revision
+    accelerator: Accelerator
+    details: ReplicaDetails
+    link: ProxyLink
+    proxy: Child | None = None
+    server: Child | None = None
+    leaving: bool = False
+    """Its removal was ordered, and not taken back."""
+    stop_recorded: bool = False
+    follow: "asyncio.Task[None] | None" = None
+    drain: "asyncio.Task[None] | None" = None
+    overdue: asyncio.TimerHandle | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    """The queue_proxy has told its state."""
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """No process is left and its room is given back."""
+
+    @property
+    def id(self) -> str:
+        return self.status.id
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """queue_proxy, model server: those that were started."""
+        return tuple(child for child in (self.proxy, self.server) if child is not None)
+
+    @property
+    def is_revivable(self) -> bool:
+        """True while its drain can be taken back."""
+        return self.leaving and not self.stop_recorded
+
+    def __repr__(self) -> str:
+        return f"<LocalReplica {self.id} {self.status.state.value}{', leaving' if self.leaving else ''}>"
+
+
+@dataclass(slots=True)
+class Spawned:
+    proxy: Child
+    server: Child
+
+
+def addresses(
+    places: Places, revision: Revision, replica_id: str, shipped: bool, taken: set[int]
+) -> tuple[str, str, str]:
+    """Addresses of queue_proxy, its admin endpoint and the model server."""
+    run, function = places.run, revision.function
+    proxy = f"unix:{sockets.socket_path(run, replica_id, sockets.PROXY)}"
+    admin = f"unix:{sockets.socket_path(run, replica_id, sockets.ADMIN)}"
+    if shipped:
+        upstream = f"unix:{sockets.socket_path(run, replica_id, sockets.MODEL)}"
+    elif function.socket is not None:
+        upstream = f"unix:{Path(function.workdir) / function.socket.replace('{replica}', replica_id)}"
+    else:
+        upstream = f"127.0.0.1:{sockets.choose_port(function.port, taken)}"
+    return proxy, admin, upstream
+
+
+def spawn_pair(
+    table: ProcessTable,
+    places: Places,
+    host: Host,
+    details: ReplicaDetails,
+    revision: Revision,
+    accelerator: Accelerator,
+    batching: Batching,
+    phases: ColdStartPhases,
+) -> Spawned:
+    """Starts the model server (its load is the long part), then its queue_proxy. Raises SpawnError or OSError."""
+    listener = sockets.listen(Path(details.address.removeprefix("unix:")))
+    try:
+        endpoints = Endpoints(listen_fd=listener.fileno(), admin=details.admin, upstream=details.upstream)
+        for address in (details.admin, details.upstream):
+            sockets.unlink(address)
+        launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
+        server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
+        if details.assignment.cores:
+            set_affinity(server.pid, details.assignment.cores)
+        try:
+            launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases)
+            proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener)
+        except BaseException:
+            server.kill()
+            raise
+    finally:
+        listener.close()
+    return Spawned(proxy, server)
+
+
+def _spawn(
+    table: ProcessTable,
+    kind: ProcessKind,
+    details: ReplicaDetails,
+    launch: Launch,
+    places: Places,
+    listener: socket.socket | None,
+) -> Child:
+    is_server = kind is ProcessKind.MODEL_SERVER
+    log = (places.server_log if is_server else places.proxy_log)(details.function, details.id)
+    return table.spawn(
+        kind,
+        f"{details.id}.{'server' if is_server else 'proxy'}",
+        launch.argv,
+        env={**launch.env, **read_secrets(launch.secrets)},
+        log=log,
+        cwd=launch.cwd,
+        fds=() if listener is None else (listener.fileno(),),
+        replica=details,
+    )
+
+
+def read_secrets(files: Mapping[str, str]) -> dict[str, str]:
+    """The values of the secrets, without the newline that editors leave at the end of a file."""
+    values = {}
+    for name, path in files.items():
+        try:
+            values[name] = Path(path).read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            # The error's own text may quote bytes of the value.
+            raise SpawnError(f"secret {name} cannot be read from {path} ({type(error).__name__})") from None
+    return values
+
+
+def story(what: str, output: list[str], hint: str | None = None) -> str:
+    """Why a replica failed, for people: what happened, a hint, the last lines of the server's own output."""
+    lines = [what if hint is None else f"{what}; {hint}"]
+    if output:
+        lines.append("last output of the model server:")
+        lines += [f"  {line}" for line in output]
+    else:
+        lines.append("the model server wrote nothing")
+    return "\n".join(lines)

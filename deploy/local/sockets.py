@@ -1,0 +1,70 @@
+"""Where a replica's processes listen: unix sockets in the run folder, and ports for servers that need one."""
+
+import hashlib
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+NAME_LIMIT: Final = 40
+"""Bytes of a name in the run folder: its path must fit into a unix socket's address."""
+BACKLOG: Final = 1024
+
+PROXY: Final = ".q"
+ADMIN: Final = ".a"
+MODEL: Final = ".m"
+SUFFIXES: Final = (PROXY, ADMIN, MODEL)
+
+
+def socket_path(run: Path, replica_id: str, suffix: str) -> Path:
+    """``run/<replica><suffix>``; a long name is replaced by its digest."""
+    name = f"{replica_id}{suffix}"
+    if len(name) > NAME_LIMIT:
+        name = f"{hashlib.sha256(replica_id.encode()).hexdigest()[:24]}{suffix}"
+    return run / name
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening unix socket, to be inherited; connections wait in it until its process is there."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def choose_port(wanted: int | None, taken: Collection[int]) -> int:
+    """``wanted`` if nobody listens there, else any free port outside ``taken``.
+
+    The port is free at this moment; a server that finds it taken nevertheless fails and is started anew, with another.
+    """
+    if wanted is not None and wanted not in taken and _is_free(wanted):
+        return wanted
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in taken:
+            return port
+
+
+def _is_free(port: int) -> bool:
+    """Bound for a moment, not listened on: nothing can connect."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def unlink(address: str) -> None:
+    """Removes the file of a ``unix:/path`` address."""
+    kind, _, path = address.partition(":")
+    if kind == "unix":
+        Path(path).unlink(missing_ok=True)
