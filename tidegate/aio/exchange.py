@@ -7,20 +7,40 @@ the event loop, must be quick and must not raise. Order of calls for one exchang
     start ──> finished                                                         (answered with respond or fail)
     start ──> abandoned ──> finished                                           (client went away)
 
-``body_started`` may come once after ``start``, when head and body arrive apart.
+States::
+
+    WAITING ──forward──> CONNECTING ──connected──> SENT ──head──> ANSWERING ──> STREAMING ──> ENDED
+       ^                     │                      │                 │
+       └── connect failed, upstream died, answer taken back ──────────┘        respond, fail, client gone: ──> ENDED
 
 ``finished`` comes exactly once, whatever happened. All times are seconds of ``time.monotonic``.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.errors import ErrorKind, Executed
+from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, error_body
+from tidegate.headers import REQUEST_ID
+from tidegate.wire.chunked import chunk, last_chunk
+from tidegate.wire.events import REASONS, Data
 from tidegate.wire.head import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream import UpstreamPool
+    from tidegate.aio.upstream import UpstreamConn, UpstreamPool
+
+WAITING, CONNECTING, SENT, ANSWERING, STREAMING, ENDED = range(6)
+_STATES = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
+
+KEPT_BYTES = 256 * 1024
+"""Body kept for a late or repeated forward; beyond it reading pauses (waiting) or the replay is given up (sent)."""
+JOIN_BYTES = 64 * 1024
+"""Head and body are one write below this, two above."""
+BODY_KEPT, UPSTREAM_SLOW = 1, 2
+"""Why reading from the client is paused; bits."""
+CLIENT_GONE = 499
+_IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 
 
 class ProxyApp(Protocol):
@@ -31,13 +51,6 @@ class ProxyApp(Protocol):
 
         Now or later exactly one of ``ex.forward``, ``ex.respond``, ``ex.fail``, ``ex.upgrade``. Until then the
         request waits; up to 256 KB of its body are buffered, then reading pauses.
-        """
-
-    def body_started(self, ex: "Exchange") -> None:
-        """The first bytes of the body came after ``start``, and the request is neither forwarded nor answered yet.
-
-        Many clients send head and body apart; what tells a request's size (V2's shape) is in the body. Called at
-        most once. Not called when ``start`` already saw body bytes.
         """
 
     def abandoned(self, ex: "Exchange") -> None:
@@ -53,89 +66,217 @@ class ProxyApp(Protocol):
         """The upstream's final head is there. Returns header lines to add (``b"name: value\\r\\n"``..., or b"").
 
         ``head.drop(...)`` removes fields. None takes the answer back (only if ``ex.replayable``): the client sees
-        nothing, the exchange waits again, and the app forwards or answers it now or later.
+        nothing, the exchange waits again, and the app forwards or answers it, already in here or later.
+        ``ex.fail`` and ``ex.respond`` replace the answer; what is returned then does not matter.
         """
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
-        """Connecting failed (``sent`` False) or the connection died before any response byte.
+        """Connecting failed (``sent`` False) or the connection died before any response byte was passed on.
 
-        The app forwards again (``ex.may_retry(sent, idempotent)`` says whether the rules allow it) or fails.
+        The app forwards again (``ex.may_retry(sent, idempotent)`` says whether the rules allow it), fails, or lets
+        the request wait.
         """
 
     def finished(self, ex: "Exchange") -> None:
         """The end, exactly once: ``ex.status`` (499: client gone), ``ex.ended``, ``ex.bytes_in/bytes_out``."""
 
 
+class ClientSide(Protocol):
+    """Where a request comes from and its answer goes: a connection, an HTTP/2 stream, a hedge."""
+
+    peer: bytes
+    trusted: bool
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        """``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came."""
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: bytes,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        """The final head and the body so far; see ``H1Server.respond``."""
+
+    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+        """A further piece of the body."""
+
+    def last(self) -> None:
+        """The connection ends after this answer."""
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        """A 1xx answer (not to HTTP/1.0 clients)."""
+
+    def truncate(self) -> None:
+        """The answer will never be complete: the client must see that."""
+
+    def ended(self) -> None:
+        """The exchange has ended."""
+
+    def pause(self, why: int) -> None:
+        """Stops reading the request's body for one more reason."""
+
+    def resume(self, why: int) -> None:
+        """Takes a reason back; reading goes on when none is left."""
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        """Writes ``head`` (a 101) and gives the transport, and bytes already received, to ``protocol``."""
+
+    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
+        """Writes ``head`` (the upstream's 101) and joins both connections."""
+
+    def date(self) -> bytes:
+        """Value of a ``date`` field."""
+
+
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
+        "_again",
+        "_client",
+        "_continued",
+        "_extra",
+        "_kept",
+        "_parts",
+        "_replay",
+        "_state",
+        "_target",
+        "_trailers",
+        "_upstream",
         "app",
         "attempts",
         "body_complete",
         "bytes_in",
         "bytes_out",
-        "complete",
         "context",
         "deadline",
         "ended",
         "first_byte",
         "head",
+        "heard",
+        "holding",
         "inferences",
         "received",
         "status",
+        "truncated",
     )
 
-    head: RequestHead
-    received: float
-    """When the head was complete."""
-    deadline: float
-    """Bounds waiting and the time to the first response byte."""
-    ended: float
-    """When the last byte was handed to the client's transport; 0.0 while running."""
-    first_byte: float
-    """When the answer's head was handed to the client's transport; 0.0 before."""
-    context: Any
-    """The app's own state of this request; None at start."""
-    inferences: int
-    """Set by the app; 1 at start."""
-    status: int
-    """Final status; 0 before, 499 when the client went away."""
-    body_complete: bool
-    complete: bool
-    """At the end: the whole answer was handed to the client's transport; False: client gone or answer cut off."""
-    bytes_in: int
-    """Body bytes received from the client."""
-    bytes_out: int
-    """Body bytes sent to the client."""
-    attempts: int
-    """How often it was forwarded."""
-    app: ProxyApp
+    def __init__(
+        self,
+        client: ClientSide,
+        app: ProxyApp,
+        head: RequestHead,
+        body: bytes,
+        complete: bool,
+        received: float,
+        deadline: float,
+        trailers: bytes = b"",
+    ) -> None:
+        self._client = client
+        self.app = app
+        self.head = head
+        self.received = received
+        """When the head was complete."""
+        self.deadline = deadline
+        """Bounds waiting and the time to the first response byte."""
+        self.ended = 0.0
+        """When the last byte was handed to the client's transport; 0.0 while running."""
+        self.first_byte = 0.0
+        """When the answer's head was handed to the client's transport; 0.0 before."""
+        self.heard = received
+        """When the last piece of a body came or went; moves the idle limits (coarse clock)."""
+        self.context: Any = None
+        """The app's own state of this request."""
+        self.inferences = 1
+        """Set by the app."""
+        self.status = 0
+        """Final status; 0 before, 499 when the client went away, 502 when the answer broke off."""
+        self.truncated = False
+        """The answer's head was sent, its end never came."""
+        self.body_complete = complete
+        self.bytes_in = self._kept = len(body)
+        """Body bytes received from the client."""
+        self.bytes_out = 0
+        """Body bytes sent to the client."""
+        self.attempts = 0
+        """How often it was forwarded."""
+        self.holding = False
+        """Sent, and the rest of the body waits for the upstream's 100."""
+        self._parts = [body] if body else []
+        self._trailers = trailers
+        self._replay = True
+        self._continued = False
+        self._state = WAITING
+        self._upstream: UpstreamConn | None = None
+        self._again: tuple[UpstreamPool, bytes, bytes | None, bool] | None = None
+        self._extra = b""
+        self._target = b""
+
+    # --- what an app may ask ----------------------------------------------------------------------------------------
 
     @property
     def body(self) -> bytes:
-        """The body received so far, as long as it is kept (256 KB)."""
-        raise RuntimeError("not built yet")
+        """The body received so far, as long as it is kept (256 KB); b"" once it was given up."""
+        parts = self._parts
+        if len(parts) > 1:
+            self._parts = parts = [b"".join(parts)]
+        return parts[0] if parts else b""
 
     @property
     def replayable(self) -> bool:
         """Every body byte received so far is still kept and the client has seen nothing of an answer."""
-        raise RuntimeError("not built yet")
+        return self._replay and self._state < STREAMING
+
+    @property
+    def waiting(self) -> bool:
+        """Neither forwarded nor answered at this moment."""
+        return self._state == WAITING
+
+    @property
+    def is_ended(self) -> bool:
+        return self._state == ENDED
+
+    @property
+    def answered(self) -> bool:
+        """The head of an answer has gone to the client."""
+        return self._state == STREAMING or (self._state == ENDED and self.first_byte > 0)
+
+    @property
+    def body_due(self) -> bool:
+        """The client is to send the rest of its body now (it may hold it back until it has seen a 100)."""
+        return not self.body_complete and (self._continued or not self.head.expect_continue)
 
     @property
     def peer(self) -> bytes:
         """Address of the client without port; b"unix" on a unix socket."""
-        raise RuntimeError("not built yet")
+        return self._client.peer
 
     @property
     def trusted(self) -> bool:
         """Whether the peer is in the trusted networks."""
-        raise RuntimeError("not built yet")
+        return self._client.trusted
 
     def may_retry(self, sent: bool, idempotent: bool) -> bool:
-        """The engine's rule for one retry: replayable, first attempt, and (nothing was sent, or ``idempotent``, or
-        a reused connection died without a byte under an idempotent method)."""
-        raise RuntimeError("not built yet")
+        """The rule for one retry after ``upstream_failed(ex, sent, ...)``.
+
+        Replayable and the first attempt; and nothing was sent, or running it twice does no harm: the function
+        declares it (``idempotent``), or the method does and a reused connection may have been stale.
+        """
+        if not self.replayable or self.attempts > 1:
+            return False
+        return not sent or idempotent or self.head.method in _IDEMPOTENT
+
+    def set_deadline(self, when: float) -> None:
+        """Moves the deadline (seconds of ``time.monotonic``)."""
+        self.deadline = when
+
+    # --- what an app may do -----------------------------------------------------------------------------------------
 
     def forward(
         self, pool: "UpstreamPool", extra: bytes = b"", *, target: bytes | None = None, hold: bool = False
@@ -143,13 +284,29 @@ class Exchange:
         """Sends the request to a connection of ``pool``.
 
         ``extra``: header lines to add (``b"name: value\\r\\n"``...). ``target`` replaces the request target.
-        ``hold``: body bytes beyond the 256 KB buffer flow only after the upstream's 100 (slots.md section 3.2).
+        ``hold``: body bytes beyond the 256 KB buffer flow only after the upstream's 100 (slots, rule 2).
         """
-        raise RuntimeError("not built yet")
+        state = self._state
+        if state == ANSWERING:
+            self._again = (pool, extra, target, hold)
+            return
+        if state != WAITING:
+            raise RuntimeError(f"forward of {self!r}")
+        self.attempts += 1
+        self._extra = extra
+        self._target = self.head.target if target is None else target
+        self.holding = hold and not self.body_complete
+        upstream = pool.take()
+        if upstream is not None:
+            self._send(upstream)
+        else:
+            self._state = CONNECTING
+            pool.connect(self)
 
     def proceed(self) -> None:
-        """Answers ``Expect: 100-continue`` with 100 now, instead of waiting for the upstream's; no-op without it."""
-        raise RuntimeError("not built yet")
+        """Answers ``Expect: 100-continue`` with 100 now, instead of passing it on; no-op without it."""
+        if self.head.expect_continue and not self._continued and not self.body_complete:
+            self._continue()
 
     def respond(
         self,
@@ -160,8 +317,16 @@ class Exchange:
         extra: bytes = b"",
         close: bool = False,
     ) -> None:
-        """Answers the request from here."""
-        raise RuntimeError("not built yet")
+        """Answers the request from here; an upstream that works on it is aborted."""
+        if self._state >= STREAMING:
+            raise RuntimeError(f"respond to {self!r}")
+        self._leave_upstream()
+        kind = b"content-type: %b\r\n" % content_type if body else b""
+        block = b"\r\n%bcontent-length: %d\r\ndate: %b\r\n" % (kind, len(body), self._client.date())
+        if close:
+            self._client.last()
+        self._answer(status, REASONS.get(status, b"Status"), block, extra, len(body), body, True, b"")
+        self._finish(status)
 
     def fail(
         self,
@@ -173,8 +338,12 @@ class Exchange:
         request_id: str | None = None,
         extra: bytes = b"",
     ) -> None:
-        """Answers with the JSON error shape of ``tidegate.errors``."""
-        raise RuntimeError("not built yet")
+        """Answers with the JSON error shape of ``tidegate.errors``; the request id defaults to the client's."""
+        if request_id is None:
+            given = self.head.get(REQUEST_ID)
+            request_id = given.decode("latin-1") if given is not None else None
+        body = error_body(kind, message, function=function, request_id=request_id, executed=executed)
+        self.respond(kind.status, body, extra=extra)
 
     def upgrade(self, factory: Callable[[], asyncio.Protocol], fields: bytes = b"") -> asyncio.Protocol:
         """Answers 101 to ``head.upgrade`` and hands the transport to a new protocol of ``factory``.
@@ -182,8 +351,308 @@ class Exchange:
         The protocol gets ``connection_made`` and, if bytes followed the request, ``data_received``. The exchange
         is finished with status 101.
         """
-        raise RuntimeError("not built yet")
+        if self._state != WAITING or self.head.upgrade is None:
+            raise RuntimeError(f"upgrade of {self!r}")
+        protocol = factory()
+        client = self._client
+        self.first_byte = time.monotonic()
+        self._finish(101, tell_client=False)
+        client.switch(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n%b\r\n"
+            % (self.head.upgrade, fields),
+            protocol,
+        )
+        return protocol
 
-    def set_deadline(self, when: float) -> None:
-        """Moves the deadline (seconds of ``time.monotonic``)."""
-        raise RuntimeError("not built yet")
+    # --- towards the upstream ---------------------------------------------------------------------------------------
+
+    def _send(self, upstream: "UpstreamConn") -> None:
+        """Writes the request, as far as it is there, on a connection."""
+        head = self.head
+        self._state = SENT
+        self._upstream = upstream
+        upstream.begin(self, head.method)
+        body = self.body
+        complete = self.body_complete
+        framing = b""
+        if head.chunked:
+            if complete and not self._trailers:
+                framing = b"content-length: %d\r\n" % len(body)
+            else:
+                framing = b"transfer-encoding: chunked\r\n"
+                if body:
+                    body = chunk(body)
+                if complete:
+                    body += last_chunk(self._trailers)
+        if not complete and (self.holding or (head.expect_continue and not self._continued)):
+            framing += b"expect: 100-continue\r\n"
+        if head.upgrade is not None:
+            framing += b"connection: upgrade\r\nupgrade: %b\r\n" % head.upgrade
+        data = b"%b %b HTTP/1.1%b%b%b%b\r\n" % (
+            head.method,
+            self._target,
+            head._block,
+            self._extra,
+            self._client.forwarding_lines(head),
+            framing,
+        )
+        upstream.request_complete = complete
+        write = upstream.transport.write
+        if len(body) < JOIN_BYTES:
+            write(data + body)
+        else:
+            write(data)
+            write(body)
+        if not complete:
+            self._room()
+
+    def connected(self, upstream: "UpstreamConn", attempt: int) -> bool:
+        """A connection that was opened for ``attempt`` is there; False: no longer wanted."""
+        if self._state != CONNECTING or attempt != self.attempts:
+            return False
+        self._send(upstream)
+        return True
+
+    def connect_failed(self, attempt: int, why: str) -> None:
+        """Connecting for ``attempt`` failed."""
+        if self._state == CONNECTING and attempt == self.attempts:
+            self._state = WAITING
+            self.app.upstream_failed(self, False, why)
+
+    def _leave_upstream(self) -> None:
+        """Parts from the upstream; what runs there is aborted."""
+        upstream = self._upstream
+        if upstream is not None:
+            self._upstream = None
+            upstream.discard()
+        if self._state < STREAMING:
+            self._state = WAITING
+        self.holding = False
+
+    def _room(self) -> None:
+        """Pauses or resumes the client after the state or the kept amount has changed."""
+        if self._kept >= KEPT_BYTES and (self._state < SENT or self.holding):
+            self._client.pause(BODY_KEPT)
+        else:
+            self._client.resume(BODY_KEPT)
+
+    # --- from the client side ---------------------------------------------------------------------------------------
+
+    def client_data(self, event: Data, now: float) -> None:
+        """A further piece of the request's body."""
+        data = event.data
+        self.heard = now
+        self.bytes_in += len(data)
+        if event.done:
+            self.body_complete = True
+            self._trailers = event.trailers
+        if self._replay:
+            if self._kept + len(data) <= KEPT_BYTES or self._state < SENT or self.holding:
+                if data:
+                    self._parts.append(data)
+                    self._kept += len(data)
+            else:
+                self._replay = False
+                self._parts.clear()
+        upstream = self._upstream
+        if upstream is not None:
+            if self.head.chunked:
+                data = chunk(data) if data else b""
+                if event.done:
+                    data += last_chunk(event.trailers)
+            if data:
+                upstream.transport.write(data)
+            if event.done:
+                upstream.request_complete = True
+        if self._kept >= KEPT_BYTES:
+            self._room()
+
+    def client_gone(self) -> None:
+        """The client closed, reset or half-closed its connection: its work goes with it."""
+        if self._state == ENDED:
+            return
+        self._leave_upstream()
+        self.status = CLIENT_GONE
+        self.app.abandoned(self)
+        self._finish(CLIENT_GONE, tell_client=False)
+
+    def refuse(self, status: int) -> bool:
+        """The rest of the request is faulty. Ends the exchange; True: no answer has begun, the client may get one."""
+        if self._state == ENDED:
+            return False
+        clean = self._state < STREAMING
+        self._leave_upstream()
+        self.truncated = not clean
+        self.app.abandoned(self)
+        self._finish(status, tell_client=False)
+        return clean
+
+    def expire(self) -> None:
+        """The deadline has passed before the first response byte."""
+        self._leave_upstream()
+        self.app.expired(self)
+        if self._state == WAITING:
+            self.fail(DEADLINE, "the deadline passed before an answer began", executed=Executed.UNKNOWN)
+
+    def pause_upstream(self) -> None:
+        """The client reads slowly."""
+        if self._upstream is not None:
+            self._upstream.pause_reading()
+
+    def resume_upstream(self) -> None:
+        """The client's buffer has drained."""
+        if self._upstream is not None:
+            self._upstream.resume_reading()
+
+    # --- from the upstream side -------------------------------------------------------------------------------------
+
+    def interim(self, head: ResponseHead) -> None:
+        """A 1xx answer: 100 frees a held body; it is passed on where the client asked for it."""
+        if head.status == 100:
+            if self.holding:
+                self.holding = False
+                self._room()
+            if self.head.expect_continue and not self._continued:
+                self._continue()
+        elif self.head.version_minor:
+            self._client.interim(head.status, head.reason, head._block)
+
+    def _continue(self) -> None:
+        self._continued = True
+        self.heard = time.monotonic()
+        self._client.interim(100, REASONS[100], b"\r\n")
+
+    def response(self, head: ResponseHead, body: bytes, complete: bool, trailers: bytes) -> None:
+        """The final head of the answer, and what came of its body."""
+        self._state = ANSWERING
+        extra = self.app.answering(self, head)
+        if self._state != ANSWERING:
+            return  # the app answered itself
+        if extra is None:
+            self._take_back()
+            return
+        length = head.content_length
+        if complete and length is None and not trailers:
+            length = len(body)
+            extra += b"content-length: %d\r\n" % length
+        self.holding = False
+        self._answer(head.status, head.reason, head._block, extra, length, body, complete, trailers)
+        if complete:
+            self._complete(head.status)
+        else:
+            self._state = STREAMING
+            self.status = head.status
+
+    def _answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: bytes,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        self.first_byte = time.monotonic()
+        self.bytes_out += len(body)
+        self._client.answer(status, reason, block, extra, length, body, done, trailers)
+
+    def _take_back(self) -> None:
+        """The app does not want this answer: the request waits again."""
+        upstream, self._upstream = self._upstream, None
+        self._state = WAITING
+        self.holding = False
+        if upstream is not None:
+            upstream.release()
+        if not self._replay:
+            self.fail(REPLICA_BROKE, "the request cannot be sent again", executed=Executed.UNKNOWN)
+            return
+        self._room()
+        again, self._again = self._again, None
+        if again is not None:
+            pool, extra, target, hold = again
+            self.forward(pool, extra, target=target, hold=hold)
+
+    def response_data(self, event: Data, now: float) -> None:
+        """A further piece of the answer."""
+        self.heard = now
+        self.bytes_out += len(event.data)
+        self._client.more(event.data, event.done, event.trailers)
+        if event.done:
+            self._complete(self.status)
+
+    def _complete(self, status: int) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.release()
+        self._finish(status)
+
+    def upstream_lost(self, why: str) -> None:
+        """The connection died before the answer was complete. It is already gone."""
+        self._upstream = None
+        if self._state == ENDED:
+            return
+        if self._state == STREAMING:
+            self.truncate()
+            return
+        self._state = WAITING
+        self.holding = False
+        if not self.body_complete:
+            self._room()
+        self.app.upstream_failed(self, True, why)
+
+    def upstream_slow(self, slow: bool) -> None:
+        """The upstream reads slower than the client sends, or has caught up."""
+        if slow:
+            self._client.pause(UPSTREAM_SLOW)
+        else:
+            self._client.resume(UPSTREAM_SLOW)
+
+    def truncate(self) -> None:
+        """The answer has begun and cannot be completed."""
+        self._leave_upstream()
+        self.truncated = True
+        client = self._client
+        self._finish(502, tell_client=False)
+        client.truncate()
+
+    def tunnelled(self, head: ResponseHead, upstream: "UpstreamConn") -> None:
+        """The upstream switched protocols: from here on bytes flow both ways until both sides have closed."""
+        extra = self.app.answering(self, head)
+        if self._state != SENT:
+            return
+        self.first_byte = time.monotonic()
+        self._state = STREAMING
+        self.status = 101
+        data = b"HTTP/1.1 101 %b%bconnection: upgrade\r\nupgrade: %b\r\n%b\r\n" % (
+            head.reason,
+            head._block,
+            self.head.upgrade or b"",
+            extra or b"",
+        )
+        self._client.tunnel(data, upstream)
+
+    def tunnel_closed(self, bytes_in: int, bytes_out: int) -> None:
+        """Both sides of the tunnel have closed."""
+        self._upstream = None
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        self._finish(101, tell_client=False)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, status: int, *, tell_client: bool = True) -> None:
+        """The only exit: accounting happens here, once."""
+        if self._state == ENDED:
+            return
+        self._state = ENDED
+        self.status = status
+        self.ended = time.monotonic()
+        self._parts.clear()
+        self.app.finished(self)
+        if tell_client:
+            self._client.ended()
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.head.method!r} {self.head.target!r} {_STATES[self._state]}, status {self.status}>"

@@ -1,10 +1,38 @@
-"""The listening side of a proxy process."""
+"""The listening side of a proxy process: client connections, their phases and limits, drain.
 
+A connection is in one of these phases; each has its own limit, kept by the sweeper::
+
+    IDLE ──first byte──> HEAD ──request──> exchange ──answer ended──> IDLE
+                                              │
+                                              └──refused, early answer──> LINGER ──> closed
+
+While an exchange runs, its own deadline, the body's idle time and the stream's idle and total times count.
+"""
+
+import asyncio
+import ipaddress
+import random
 import socket
+import time
 from dataclasses import dataclass
+from typing import cast
 
-from tidegate.aio.exchange import ProxyApp
+from tidegate.aio import sockets
+from tidegate.aio.exchange import Exchange, ProxyApp
 from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tunnel import Tunnel, join
+from tidegate.aio.upstream import WRITE_BUFFER_BYTES, UpstreamConn
+from tidegate.wire.events import Data
+from tidegate.wire.h1_server import LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
+from tidegate.wire.head import Bad, HeadRules, RequestHead
+
+LINGER_BYTES = 1 << 20
+LINGER_S = 2.0
+"""After an answer that overtook its request we read and discard this much, this long: closing with unread bytes
+makes the kernel send RST, and the client would lose the answer."""
+_JOIN_BYTES = 64 * 1024
+
+_IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED = range(6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +58,7 @@ class Limits:
     stream_idle_timeout_s: float = 300.0
     """Between two pieces of a response; aborts."""
     stream_total_s: float = 3600.0
-    """From head to the last response byte; aborts."""
+    """From the answer's head to its last byte; aborts."""
     tunnel_idle_timeout_s: float = 3600.0
     trusted_proxies: tuple[str, ...] = ()
     """Networks (``10.0.0.0/8``) whose forwarding fields are kept and appended to; ``unix`` for unix sockets."""
@@ -40,27 +68,486 @@ class Limits:
     upgrades: frozenset[bytes] = frozenset({b"websocket"})
     """Upgrade protocols that pass."""
     via: bytes = b"tidegate"
+    """Our name in ``via`` fields."""
+
+    def rules(self, *, trusted: bool) -> HeadRules:
+        """What the head grammar needs of these."""
+        return HeadRules(
+            head_bytes=self.head_bytes,
+            headers=self.headers,
+            target_bytes=self.target_bytes,
+            front_door=self.front_door,
+            trusted=trusted,
+            upgrades=self.upgrades,
+        )
+
+
+class ServerConn(asyncio.Protocol):
+    """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
+
+    __slots__ = (
+        "_lingered",
+        "_paused",
+        "_server",
+        "_suffix",
+        "_turning",
+        "deadline",
+        "engine",
+        "exchange",
+        "peer",
+        "phase",
+        "transport",
+        "trusted",
+    )
+
+    transport: asyncio.Transport
+    engine: H1Server
+
+    def __init__(self, server: "ProxyServer") -> None:
+        self._server = server
+        self.exchange: Exchange | None = None
+        self.phase = _IDLE
+        self.deadline = 0.0
+        self.peer = b"unix"
+        self.trusted = False
+        self._suffix = b""
+        self._paused = 0
+        self._turning = False
+        self._lingered = 0
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        server = self._server
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.peer = name[0].encode()
+        self.trusted = server.trusts(self.peer)
+        self._suffix = _forwarding_suffix(self.peer, server.limits.via)
+        self.engine = H1Server(server.rules[self.trusted], server.limits.body_bytes)
+        self.deadline = time.monotonic() + server.limits.idle_timeout_s
+        server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self.phase == _LINGER:
+                self._lingered += len(data)
+                if self._lingered > LINGER_BYTES:
+                    self.close()
+            elif self.phase != _CLOSED:
+                self._turn(self.engine.receive(data))
+        except Exception as error:  # an exception here would close the connection without an answer
+            self._server.sweeper.report("client connection", error)
+            self.abort()
+
+    def eof_received(self) -> None:
+        self._gone()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone()
+        self.phase = _CLOSED
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.pause_upstream()
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.resume_upstream()
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, event: Event | None) -> None:
+        """Handles ``event`` and what the engine holds behind it. Never recurses: an exchange that ends inside
+        ``start`` returns to this loop."""
+        while event is not None:
+            if type(event) is RequestHead:
+                self._turning = True
+                self._start(event)
+                self._turning = False
+                if self.exchange is not None or self.phase != _IDLE:
+                    return
+                event = self.engine.next()
+            elif type(event) is Data:
+                exchange = self.exchange
+                if exchange is not None:
+                    exchange.client_data(event, self._server.sweeper.now)
+                return
+            else:
+                self._refuse(event)
+                return
+        if self.exchange is None and self.phase == _IDLE and self.engine.pending:
+            self.phase = _HEAD
+            self.deadline = time.monotonic() + self._server.limits.head_timeout_s
+
+    def _start(self, head: RequestHead) -> None:
+        engine = self.engine
+        server = self._server
+        now = time.monotonic()
+        self.phase = _EXCHANGE
+        exchange = Exchange(
+            self,
+            server.app,
+            head,
+            engine.body,
+            engine.body_complete,
+            now,
+            now + server.limits.response_timeout_s,
+            engine.trailers,
+        )
+        engine.body = b""
+        self.exchange = exchange
+        server.app.start(exchange)
+
+    def _refuse(self, bad: Bad) -> None:
+        """Answers what the engine refused, if no answer has begun, and closes."""
+        exchange = self.exchange
+        if exchange is not None:
+            clean = exchange.refuse(bad.status)
+            self.exchange = None
+            if not clean:
+                self.truncate()
+                return
+        self.transport.write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.sweeper.date))
+        self._linger()
+
+    def _gone(self) -> None:
+        """The client ended the connection, in whatever way."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone()
+            self.phase = _CLOSED
+            self.transport.abort()
+
+    # --- ClientSide -------------------------------------------------------------------------------------------------
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        lines = self._suffix
+        if not head.names_proto:
+            lines += b"x-forwarded-proto: http\r\n"
+        if not head.names_host and head.authority:
+            lines = b"%bx-forwarded-host: %b\r\n" % (lines, head.authority)
+        if not head.traced:
+            bits = self._server.random.getrandbits
+            lines = b"%btraceparent: 00-%032x-%016x-01\r\n" % (lines, bits(128) | 1, bits(64) | 1)
+        return lines
+
+    def date(self) -> bytes:
+        return self._server.sweeper.date
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: bytes,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        engine = self.engine
+        if self._server.draining:
+            engine.keep_alive = False
+        head = engine.respond(status, reason, block, extra, length)
+        if engine.coding != LENGTH:
+            body = engine.data(body)
+            if done:
+                body += engine.end(trailers)
+        if len(body) < _JOIN_BYTES:
+            self.transport.write(head + body)
+        else:
+            self.transport.write(head)
+            self.transport.write(body)
+
+    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+        engine = self.engine
+        if engine.coding != LENGTH:
+            data = engine.data(data)
+            if done:
+                data += engine.end(trailers)
+        if data:
+            self.transport.write(data)
+
+    def last(self) -> None:
+        self.engine.keep_alive = False
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 %d %b%b\r\n" % (status, reason, block))
+
+    def ended(self) -> None:
+        engine = self.engine
+        self.exchange = None
+        if self._paused:
+            self._paused = 0
+            self.transport.resume_reading()
+        if not engine.keep_alive:
+            if engine.state == WAIT and not engine.pending:
+                self.close()
+            else:
+                self._linger()
+            return
+        self.phase = _IDLE
+        self.deadline = self._server.sweeper.now + self._server.limits.idle_timeout_s
+        if not self._turning:
+            self._turn(engine.next())
+
+    def truncate(self) -> None:
+        """Aborts, so that the missing end is visible."""
+        if self.engine.coding == UNTIL_CLOSE:
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None:
+                sockets.reset_on_close(sock)
+        self.abort()
+
+    def pause(self, why: int) -> None:
+        if not self._paused and self.phase == _EXCHANGE:
+            self.transport.pause_reading()
+        self._paused |= why
+
+    def resume(self, why: int) -> None:
+        if self._paused:
+            self._paused &= ~why
+            if not self._paused and self.phase == _EXCHANGE:
+                self.transport.resume_reading()
+                if self.exchange is not None:
+                    self.exchange.heard = self._server.sweeper.now
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        self.exchange = None
+        self.phase = _CLOSED
+        transport = self.transport
+        transport.write(head)
+        self._server.closed(self)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        rest = self.engine.leftover()
+        if rest:
+            protocol.data_received(rest)
+
+    def tunnel(self, head: bytes, upstream: UpstreamConn) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            raise RuntimeError("a tunnel without an exchange")
+        self.phase = _TUNNEL
+        self.transport.write(head)
+        limit_s = self._server.limits.tunnel_idle_timeout_s
+        tunnel = join(exchange, self.transport, upstream, self.engine.leftover(), limit_s, self._tunnel_closed)
+        self._server.tunnels.add(tunnel)
+        self._server.closed(self)
+
+    def _tunnel_closed(self, tunnel: Tunnel) -> None:
+        self._server.tunnels.discard(tunnel)
+        self._server.left()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        self.phase = _LINGER
+        self._lingered = 0
+        self.deadline = time.monotonic() + LINGER_S
+        if self._paused:
+            self._paused = 0
+            self.transport.resume_reading()
+        if self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+
+    def close_if_idle(self) -> None:
+        """While draining: closes between two requests, unless the next one has already reached our socket."""
+        if self.phase == _IDLE:
+            sock = self.transport.get_extra_info("socket")
+            if sock is None or not sockets.is_readable(sock):
+                self.close()
+
+    def close(self) -> None:
+        """Closes after what was written has gone out."""
+        self.phase = _CLOSED
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection now."""
+        self._gone()
+        self.phase = _CLOSED
+        self.transport.abort()
+
+    # --- sweeper ----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Acts on the limit of the present phase, if it has passed."""
+        exchange = self.exchange
+        if exchange is not None:
+            self._sweep_exchange(exchange, now)
+        elif now < self.deadline:
+            return
+        elif self.phase == _HEAD:
+            self._refuse(Bad(408, "the head took too long"))
+        elif self.phase in (_IDLE, _LINGER):
+            self.close()
+
+    def _sweep_exchange(self, exchange: Exchange, now: float) -> None:
+        limits = self._server.limits
+        if self._paused and self._peer_is_gone():
+            self.abort()
+        elif not exchange.answered:
+            if now >= exchange.deadline:
+                exchange.expire()
+            elif exchange.body_due and not self._paused and now - exchange.heard > limits.body_idle_timeout_s:
+                self._refuse(Bad(408, "the body took too long"))
+        else:
+            idle_s = now - max(exchange.heard, exchange.first_byte)
+            if idle_s > limits.stream_idle_timeout_s or now - exchange.first_byte > limits.stream_total_s:
+                exchange.truncate()
+
+    def _peer_is_gone(self) -> bool:
+        sock = self.transport.get_extra_info("socket")
+        return sock is None or sockets.peer_is_gone(sock)
+
+    def __repr__(self) -> str:
+        phase = ("IDLE", "HEAD", "EXCHANGE", "LINGER", "TUNNEL", "CLOSED")[self.phase]
+        return f"<ServerConn {self.peer.decode()} {phase} {self.engine!r}>"
 
 
 class ProxyServer:
     """A running listener and its connections."""
 
-    connections: int
-    """Open client connections."""
+    __slots__ = (
+        "_connections",
+        "_empty",
+        "_listener",
+        "_networks",
+        "_unregister",
+        "app",
+        "draining",
+        "limits",
+        "random",
+        "rules",
+        "sweeper",
+        "tunnels",
+    )
+
+    def __init__(self, app: ProxyApp, limits: Limits, sweeper: Sweeper) -> None:
+        """Raises ValueError for a trusted network that is none."""
+        self.app = app
+        self.limits = limits
+        self.sweeper = sweeper
+        self.rules = {trusted: limits.rules(trusted=trusted) for trusted in (False, True)}
+        self.random = random.Random()
+        """For trace ids."""
+        self.draining = False
+        self.tunnels: set[Tunnel] = set()
+        self._networks = [ipaddress.ip_network(network) for network in limits.trusted_proxies if network != "unix"]
+        self._connections: set[ServerConn] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._listener: asyncio.AbstractServer | None = None
+        self._unregister = sweeper.add(self._sweep)
+
+    async def listen(self, sock: socket.socket) -> None:
+        """Accepts connections on a listening socket."""
+        loop = asyncio.get_running_loop()
+        if sock.family == socket.AF_UNIX:
+            self._listener = await loop.create_unix_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
+        else:
+            self._listener = await loop.create_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
+
+    def _connect(self) -> ServerConn:
+        return ServerConn(self)
+
+    @property
+    def connections(self) -> int:
+        """Open client connections, tunnels included."""
+        return len(self._connections) + len(self.tunnels)
+
+    def trusts(self, peer: bytes) -> bool:
+        """Whether the peer's forwarding fields are kept."""
+        if peer == b"unix":
+            return "unix" in self.limits.trusted_proxies
+        if not self._networks:
+            return False
+        address = ipaddress.ip_address(peer.decode())
+        return any(address in network for network in self._networks)
+
+    def opened(self, connection: ServerConn) -> None:
+        self._connections.add(connection)
+        self._empty.clear()
+
+    def closed(self, connection: ServerConn) -> None:
+        """A connection has ended or belongs to somebody else now."""
+        self._connections.discard(connection)
+        self.left()
+
+    def left(self) -> None:
+        """Wakes a drain when nobody is left."""
+        if not self._connections and not self.tunnels:
+            self._empty.set()
+
+    def _sweep(self, now: float) -> None:
+        for connection in tuple(self._connections):
+            connection.sweep(now)
+        for tunnel in tuple(self.tunnels):
+            tunnel.sweep(now)
+        if self.draining:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        for connection in tuple(self._connections):
+            connection.close_if_idle()
 
     def stop_accepting(self) -> None:
         """Closes the listener here (an inherited socket stays open in the parent); connections go on."""
-        raise RuntimeError("not built yet")
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
     async def drain(self, grace_s: float) -> None:
-        """Stops accepting, closes idle connections, waits for running exchanges at most ``grace_s``, aborts the rest."""
-        raise RuntimeError("not built yet")
+        """Stops accepting, closes idle connections, waits for running exchanges at most ``grace_s``, aborts the rest.
+
+        Answers carry ``connection: close`` from now on.
+        """
+        self.stop_accepting()
+        self.draining = True
+        self._close_idle()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._empty.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.abort()
 
     def abort(self) -> None:
         """Ends every connection now."""
-        raise RuntimeError("not built yet")
+        self.stop_accepting()
+        for connection in tuple(self._connections):
+            connection.abort()
+        for tunnel in tuple(self.tunnels):
+            tunnel.abort()
+        self._unregister()
+
+    def __repr__(self) -> str:
+        return f"<ProxyServer {self.connections} connections{', draining' if self.draining else ''}>"
 
 
 async def serve_proxy(app: ProxyApp, sock: socket.socket, limits: Limits, sweeper: Sweeper) -> ProxyServer:
     """Serves HTTP/1.1 on a listening socket (TCP or unix)."""
-    raise RuntimeError("not built yet")
+    server = ProxyServer(app, limits, sweeper)
+    await server.listen(sock)
+    return server
+
+
+def _forwarding_suffix(peer: bytes, via: bytes) -> bytes:
+    """The forwarding fields that are the same for every request of a connection.
+
+    Added behind what a trusted peer sent: several lines of one field are one list (RFC 9110 section 5.3).
+    """
+    if peer == b"unix":
+        return b"via: 1.1 %b\r\n" % via
+    node = b'"[%b]"' % peer if b":" in peer else peer
+    return b"x-forwarded-for: %b\r\nforwarded: for=%b;proto=http\r\nvia: 1.1 %b\r\n" % (
+        peer,
+        node,
+        via,
+    )

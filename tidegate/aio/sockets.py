@@ -63,6 +63,12 @@ def _listen_unix(path: Path) -> socket.socket:
     return sock
 
 
+def remove(address: str) -> None:
+    """Removes the file of ``unix:/path``, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        Path(address.removeprefix(UNIX)).unlink()
+
+
 def inherited(fd: int) -> socket.socket:
     """The listening socket behind an inherited file descriptor; family and type are read from the kernel."""
     sock = socket.socket(fileno=fd)
@@ -93,6 +99,16 @@ def peer_is_gone(sock: socket.socket) -> bool:
         return True
     poll = select.poll()
     poll.register(fd, _GONE)
+    return bool(poll.poll(0))
+
+
+def is_readable(sock: socket.socket) -> bool:
+    """Whether bytes (or the end) wait to be read."""
+    fd = sock.fileno()
+    if fd < 0:
+        return False
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))
 
 

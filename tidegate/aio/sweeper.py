@@ -19,7 +19,7 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 class Sweeper:
     """The ticker of one event loop. ``now`` is the coarse clock: ``time.monotonic`` at the last tick, in seconds."""
 
-    __slots__ = ("_handle", "_interval_s", "_loop", "_report", "_sweeps", "date", "now")
+    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "report")
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Sweeper:
     ) -> None:
         self._loop = loop
         self._interval_s = interval_s
-        self._report = report
+        self.report = report
         self._sweeps: dict[int, Callable[[float], None]] = {}
         self.now = time.monotonic()
         self.date = _date()
@@ -58,7 +58,7 @@ class Sweeper:
             try:
                 sweep(now)
             except Exception as error:  # the ticker must survive: without it no deadline is ever met again
-                self._report("sweeper", error)
+                self.report("sweeper", error)
 
     def close(self) -> None:
         """Stops the ticker."""

@@ -1,10 +1,178 @@
 """Connections to one upstream address: a LIFO list of idle ones, and connecting as the only coroutine of the path."""
 
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from tidegate.aio.sockets import UNIX, host_port, is_unix
 from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tasks import TaskOwner
+from tidegate.wire.events import Data
+from tidegate.wire.h1_client import H1Client
+from tidegate.wire.head import ResponseHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+
+WRITE_BUFFER_BYTES = 256 * 1024
+"""Beyond it the other side of an exchange is not read."""
+
+
+class UpstreamConn(asyncio.Protocol):
+    """One connection to a model server or queue_proxy; carries one exchange at a time."""
+
+    __slots__ = (
+        "dead",
+        "engine",
+        "exchange",
+        "idle_since",
+        "pool",
+        "request_complete",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: "UpstreamPool") -> None:
+        self.pool = pool
+        self.engine = H1Client()
+        self.exchange: Exchange | None = None
+        self.idle_since = 0.0
+        self.request_complete = False
+        """Whether all of the present request was written."""
+        self.dead = False
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.pool.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._received(data)
+        except Exception as error:  # an exception here would close the connection without an answer
+            self.pool.report("upstream connection", error)
+            self._lost("internal error")
+
+    def _received(self, data: bytes) -> None:
+        engine = self.engine
+        event = engine.receive(data)
+        while event is not None:
+            exchange = self.exchange
+            if exchange is None:
+                self.close()
+                return
+            if type(event) is ResponseHead:
+                if event.status >= 200:
+                    exchange.response(event, engine.body, engine.complete, engine.trailers)
+                elif event.status == 101:
+                    self._switch(exchange, event)
+                else:
+                    exchange.interim(event)
+                    event = engine.next()
+                    continue
+            elif type(event) is Data:
+                exchange.response_data(event, self.pool.sweeper.now)
+            else:
+                self._lost(event.why)
+            return
+
+    def _switch(self, exchange: "Exchange", head: ResponseHead) -> None:
+        if exchange.head.upgrade is None or head.upgrade != exchange.head.upgrade:
+            self._lost("the upstream switched protocols without being asked")
+        else:
+            exchange.tunnelled(head, self)
+
+    def eof_received(self) -> None:
+        event = self.engine.eof()
+        exchange = self.exchange
+        if exchange is not None:
+            if type(event) is Data:
+                exchange.response_data(event, self.pool.sweeper.now)
+            else:
+                self._lost("the upstream closed the connection")
+        self.dead = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.dead = True
+        self.pool.closed(self)
+        self._lost(str(exc) if exc is not None else "the upstream closed the connection")
+
+    def pause_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.upstream_slow(True)
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.upstream_slow(False)
+
+    # --- for exchanges ----------------------------------------------------------------------------------------------
+
+    def begin(self, exchange: "Exchange", method: bytes) -> None:
+        """Takes a request; the exchange writes it."""
+        self.exchange = exchange
+        self.engine.request(method)
+
+    def release(self) -> None:
+        """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
+        self.exchange = None
+        engine = self.engine
+        if engine.complete and engine.reusable and self.request_complete and not self.dead:
+            self.pool.put(self)
+        else:
+            self.discard()
+
+    def discard(self) -> None:
+        """Aborts the connection: whatever runs behind it is not wanted any more."""
+        self.exchange = None
+        self.dead = True
+        self.transport.abort()
+
+    def give_away(self) -> None:
+        """The transport gets another protocol."""
+        self.exchange = None
+        self.dead = True
+        self.pool.closed(self)
+
+    def close(self) -> None:
+        """Closes an idle connection."""
+        self.dead = True
+        self.transport.close()
+
+    def pause_reading(self) -> None:
+        if not self.dead:
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.dead:
+            self.transport.resume_reading()
+
+    def _lost(self, why: str) -> None:
+        self.dead = True
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            self.transport.abort()
+            exchange.upstream_lost(why)
+
+    def __repr__(self) -> str:
+        return f"<UpstreamConn {self.pool.address} {self.engine!r}{' dead' if self.dead else ''}>"
 
 
 class UpstreamPool:
     """Keep-alive connections to ``host:port`` or ``unix:/path``."""
+
+    __slots__ = (
+        "_closed",
+        "_connect_timeout_s",
+        "_idle",
+        "_idle_timeout_s",
+        "_open",
+        "_owner",
+        "_unregister",
+        "address",
+        "sweeper",
+    )
 
     def __init__(
         self,
@@ -13,11 +181,100 @@ class UpstreamPool:
         *,
         idle_timeout_s: float = 4.0,
         connect_timeout_s: float = 5.0,
-        stream_idle_timeout_s: float = 300.0,
     ) -> None:
-        """``idle_timeout_s`` must be below the upstream's keep-alive time (uvicorn: 5 s; a queue_proxy: 75 s)."""
+        """``idle_timeout_s`` must be below the upstream's keep-alive time (uvicorn: 5 s; a queue_proxy: 75 s).
+
+        Raises ValueError for an address of another shape.
+        """
+        if not is_unix(address):
+            host_port(address)
         self.address = address
+        self.sweeper = sweeper
+        self._idle_timeout_s = idle_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._idle: list[UpstreamConn] = []
+        self._open: set[UpstreamConn] = set()
+        self._owner = TaskOwner(f"connect to {address}", sweeper.report)
+        self._closed = False
+        self._unregister = sweeper.add(self._sweep)
+
+    def take(self) -> UpstreamConn | None:
+        """The idle connection that was used last, if any."""
+        idle = self._idle
+        while idle:
+            upstream = idle.pop()
+            if not upstream.dead:
+                return upstream
+        return None
+
+    def put(self, upstream: UpstreamConn) -> None:
+        """Takes an idle connection back."""
+        if self._closed:
+            upstream.close()
+            return
+        upstream.idle_since = self.sweeper.now
+        self._idle.append(upstream)
+
+    def connect(self, exchange: "Exchange") -> None:
+        """Opens a connection for ``exchange``."""
+        self._owner.spawn(self._connect(exchange, exchange.attempts), name="connect")
+
+    async def _connect(self, exchange: "Exchange", attempt: int) -> None:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                upstream = await self._open_connection()
+        except TimeoutError:
+            exchange.connect_failed(attempt, f"no connection to {self.address} within {self._connect_timeout_s} s")
+            return
+        except OSError as error:
+            exchange.connect_failed(attempt, f"no connection to {self.address}: {error.strerror or error}")
+            return
+        if not exchange.connected(upstream, attempt):
+            self.put(upstream)
+
+    async def _open_connection(self) -> UpstreamConn:
+        loop = asyncio.get_running_loop()
+        if is_unix(self.address):
+            path = self.address.removeprefix(UNIX)
+            _, upstream = await loop.create_unix_connection(lambda: UpstreamConn(self), path)
+        else:
+            host, port = host_port(self.address)
+            _, upstream = await loop.create_connection(lambda: UpstreamConn(self), host, port)
+        return upstream
+
+    def opened(self, upstream: UpstreamConn) -> None:
+        self._open.add(upstream)
+
+    def closed(self, upstream: UpstreamConn) -> None:
+        self._open.discard(upstream)
+
+    def report(self, name: str, error: BaseException) -> None:
+        """Tells of an error that no caller can get."""
+        self.sweeper.report(name, error)
+
+    def _sweep(self, now: float) -> None:
+        """Closes what has been idle for too long; the list is ordered, oldest first."""
+        idle, limit, count = self._idle, now - self._idle_timeout_s, 0
+        while count < len(idle) and (idle[count].dead or idle[count].idle_since < limit):
+            count += 1
+        for upstream in idle[:count]:
+            if not upstream.dead:
+                upstream.close()
+        del idle[:count]
+
+    @property
+    def connections(self) -> int:
+        """Open connections, idle and busy."""
+        return len(self._open)
 
     def close(self) -> None:
-        """Closes idle connections now and busy ones when their exchange ends."""
-        raise RuntimeError("not built yet")
+        """Closes idle connections now and busy ones when their exchange ends. A pool that closed forwards no more."""
+        self._closed = True
+        self._unregister()
+        for upstream in self._idle:
+            if not upstream.dead:
+                upstream.close()
+        self._idle.clear()
+
+    def __repr__(self) -> str:
+        return f"<UpstreamPool {self.address}: {len(self._idle)} idle of {len(self._open)}>"

@@ -91,6 +91,10 @@ class _Fields:
         """Header lines to pass on, each ``name: value CRLF``; hop-by-hop and stripped fields are gone."""
         return self._block[2:]
 
+    def received_fields(self) -> bytes:
+        """All header lines as received, each ``name: value CRLF`` (the commonest Connection line may be missing)."""
+        return self._original[2:]
+
     def get(self, name: bytes) -> bytes | None:
         """Value of the first field ``name`` (given in lower case) without surrounding white space, or None.
 
@@ -121,6 +125,7 @@ class RequestHead(_Fields):
         "keep_alive",
         "method",
         "names_host",
+        "names_proto",
         "target",
         "traced",
         "upgrade",
@@ -148,6 +153,8 @@ class RequestHead(_Fields):
     """A valid ``traceparent`` is among the fields."""
     names_host: bool
     """A trusted peer's ``x-forwarded-host`` is among the fields."""
+    names_proto: bool
+    """A trusted peer's ``x-forwarded-proto`` is among the fields."""
 
     @property
     def path(self) -> bytes:
@@ -245,7 +252,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> tuple[RequestHead, 
     head._block = head._original = block
     head._lower = lower = block.lower()
     head.content_length = None
-    head.chunked = head.expect_continue = head.traced = head.names_host = False
+    head.chunked = head.expect_continue = head.traced = head.names_host = head.names_proto = False
     head.upgrade = None
     found = _specials(lower)
     values = dict(found)
@@ -295,6 +302,9 @@ def _unusual_target(head: RequestHead, values: dict[bytes, bytes], authority: by
     if host is None:
         return Bad(400, "invalid Host")
     head.authority, head.host = authority, host
+    if not authority:
+        # HTTP/1.0 may omit Host, what we forward is 1.1 and must not (RFC 9112 section 3.2).
+        head._block = b"\r\nhost: localhost" + _without(head._block, head._lower, (b"host",))
     if head.target[0] == 0x2F:
         return None
     if head.target == b"*":
@@ -346,6 +356,8 @@ def _examine_rest(
                 strip.add(name)
             elif name == b"x-forwarded-host":
                 head.names_host = True
+            elif name == b"x-forwarded-proto":
+                head.names_proto = True
         elif name == b"traceparent":
             if not head.traced:
                 strip.add(name)

@@ -1,0 +1,135 @@
+"""After a 101: two linked protocols that pass bytes both ways, each half-close by itself."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.upstream import UpstreamConn
+
+
+class _Side(asyncio.Protocol):
+    """Reads one transport, writes the other."""
+
+    __slots__ = ("_tunnel", "closed", "other", "transport")
+
+    other: "_Side"
+
+    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport) -> None:
+        self._tunnel = tunnel
+        self.transport = transport
+        self.closed = False
+        """No more bytes come from this side."""
+
+    def data_received(self, data: bytes) -> None:
+        self._tunnel.passed(self, len(data))
+        self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Passes the half-close on. True keeps this side open for what still flows towards it; when the second
+        EOF arrives nobody else would close, so both are closed here."""
+        self.closed = True
+        if self.other.closed:
+            self._tunnel.close()
+            return False
+        if self.other.transport.can_write_eof():
+            self.other.transport.write_eof()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._tunnel.lost()
+
+    def pause_writing(self) -> None:
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+
+class Tunnel:
+    """Both sides and the exchange that they belong to."""
+
+    __slots__ = ("_bytes_in", "_bytes_out", "_client", "_exchange", "_on_end", "_upstream", "heard", "idle_s")
+
+    def __init__(
+        self,
+        exchange: "Exchange",
+        client: asyncio.Transport,
+        upstream: asyncio.Transport,
+        idle_s: float,
+        on_end: Callable[["Tunnel"], None],
+    ) -> None:
+        self._exchange = exchange
+        self._client = _Side(self, client)
+        self._upstream = _Side(self, upstream)
+        self._client.other, self._upstream.other = self._upstream, self._client
+        self._bytes_in = self._bytes_out = 0
+        self._on_end: Callable[[Tunnel], None] | None = on_end
+        self.heard = time.monotonic()
+        """When a byte last passed."""
+        self.idle_s = idle_s
+        client.set_protocol(self._client)
+        upstream.set_protocol(self._upstream)
+        client.resume_reading()
+        upstream.resume_reading()
+
+    def feed(self, from_client: bytes, from_upstream: bytes) -> None:
+        """Bytes that came before the tunnel was there."""
+        if from_client:
+            self._client.data_received(from_client)
+        if from_upstream:
+            self._upstream.data_received(from_upstream)
+
+    def passed(self, side: _Side, size: int) -> None:
+        """``size`` bytes came from ``side``."""
+        self.heard = time.monotonic()
+        if side is self._client:
+            self._bytes_in += size
+        else:
+            self._bytes_out += size
+
+    def close(self) -> None:
+        """Closes both sides after what was written has gone out."""
+        self._client.transport.close()
+        self._upstream.transport.close()
+
+    def abort(self) -> None:
+        """Ends both sides now."""
+        self._client.transport.abort()
+        self._upstream.transport.abort()
+
+    def lost(self) -> None:
+        """One side's connection is gone; the other one follows, and the exchange ends once."""
+        self.close()
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            self._exchange.tunnel_closed(self._bytes_in, self._bytes_out)
+            on_end(self)
+
+    def sweep(self, now: float) -> None:
+        """Closes a tunnel through which nothing has passed for too long."""
+        if now - self.heard > self.idle_s:
+            self.abort()
+
+    def __repr__(self) -> str:
+        return f"<Tunnel {self._bytes_in} bytes in, {self._bytes_out} out>"
+
+
+def join(
+    exchange: "Exchange",
+    client: asyncio.Transport,
+    upstream: "UpstreamConn",
+    from_client: bytes,
+    idle_s: float,
+    on_end: Callable[[Tunnel], None],
+) -> Tunnel:
+    """Joins the client's transport and ``upstream``; ``from_client`` are bytes that came before the 101."""
+    from_upstream = upstream.engine.leftover()
+    upstream.give_away()
+    tunnel = Tunnel(exchange, client, upstream.transport, idle_s, on_end)
+    tunnel.feed(from_client, from_upstream)
+    return tunnel
