@@ -5,30 +5,64 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ErrorKind
+from tidegate.flow.fair_queue import Key
 from tidegate.flow.messages import WorkerMessage
 from tidegate.records import Activation
 
 if TYPE_CHECKING:
-    from activator.replicas import Replica
+    from activator.replicas import Replica, RevisionRoom
 
 
 class Bind:
     """A request and the replica that runs it: send it there, with ``header`` among its fields.
 
-    Handle of the request until one of ``WaitingRoom.answered/aborted/refused/unsent`` is called with it.
+    Handle of the request from then on, until ``WaitingRoom.answered``, ``aborted``, ``refused`` or ``unsent`` is
+    called with it. (Inside the room it is the request's place in the queue.)
     """
 
-    __slots__ = ("arrived", "credit", "deadline", "header", "inferences", "key", "replica", "request", "waiting")
+    __slots__ = (
+        "arrived",
+        "credit",
+        "deadline",
+        "entry",
+        "epoch",
+        "header",
+        "inferences",
+        "key",
+        "replica",
+        "request",
+        "reserved",
+        "revision",
+        "size",
+        "units",
+    )
 
-    request: Hashable
-    replica: "Replica"
-    """``.id``, ``.address``, ``.group.accelerator``, ``.revision.id``"""
-    credit: int
-    """Number; 0 at a replica without a limit."""
-    header: bytes
-    """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``, or b"" without a limit."""
-    arrived: float
-    """``now`` of its arrival; the time waited is the difference to the ``now`` it was bound."""
+    def __init__(
+        self, request: Hashable, revision: "RevisionRoom", inferences: int, size: int, deadline: float, arrived: float
+    ) -> None:
+        self.request = request
+        self.revision = revision
+        """``.id`` and ``.function.name`` are its names."""
+        self.inferences = inferences
+        self.size = size
+        self.deadline = deadline
+        self.arrived = arrived
+        """``now`` of its arrival."""
+        self.credit = 0
+        """Number of its credit; 0 at a replica without a limit."""
+        self.header = b""
+        """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
+        self.units = 0
+        self.epoch = 0
+        """Which channel of the replica granted the credit."""
+        self.entry = 0
+        self.reserved: Replica | None = None
+        self.key: Key
+        self.replica: Replica
+        """Set while it is bound: ``.id``, ``.address``, ``.group.accelerator``."""
+
+    def __repr__(self) -> str:
+        return f"<Bind {self.request!r} of {self.inferences}, credit {self.credit}>"
 
 
 @dataclass(frozen=True, slots=True)

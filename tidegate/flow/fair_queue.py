@@ -8,28 +8,30 @@ until half of the heap is dead.
 import heapq
 from typing import Generic, Protocol, TypeVar
 
-
-class Item(Protocol):
-    """What can wait: ``key`` is unique and fixed, ``waiting`` turns False when it left the queue."""
-
-    key: "Key"
-    waiting: bool
-
-
 Key = tuple[int, int, int]
 """(priority class, fair turn, arrival number); lower goes first."""
+
+
+class Item(Protocol):
+    """What can wait. ``key`` is unique and fixed; ``entry`` belongs to the queue: 0 while the item is in none."""
+
+    key: Key
+    entry: int
+
 
 T = TypeVar("T", bound=Item)
 
 
 class FairQueue(Generic[T]):
-    """Items by key. The owner sets ``item.waiting``; the queue counts and forgets those that do not wait."""
+    """Items by key."""
 
-    __slots__ = ("_heap", "_length")
+    __slots__ = ("_heap", "_last_entry", "_length")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Key, T]] = []
+        self._heap: list[tuple[Key, int, T]] = []
+        """(key, entry number, item); an entry whose number is not the item's is dead."""
         self._length = 0
+        self._last_entry = 0
 
     def __len__(self) -> int:
         return self._length
@@ -38,17 +40,18 @@ class FairQueue(Generic[T]):
         return f"<FairQueue {self._length} waiting>"
 
     def push(self, item: T) -> None:
-        """Adds an item and marks it as waiting."""
-        item.waiting = True
+        """Adds an item that is in no queue."""
+        self._last_entry += 1
+        item.entry = self._last_entry
         self._length += 1
-        heapq.heappush(self._heap, (item.key, item))
+        heapq.heappush(self._heap, (item.key, self._last_entry, item))
 
     def head(self) -> T | None:
         """The item that goes first, without removing it."""
         heap = self._heap
         while heap:
-            item = heap[0][1]
-            if item.waiting:
+            _, entry, item = heap[0]
+            if item.entry == entry:
                 return item
             heapq.heappop(heap)
         return None
@@ -57,22 +60,20 @@ class FairQueue(Generic[T]):
         """Removes the item that goes first."""
         item = self.head()
         if item is not None:
-            heapq.heappop(self._heap)
-            item.waiting = False
-            self._length -= 1
+            self.remove(item)
         return item
 
     def remove(self, item: T) -> bool:
         """Takes an item out wherever it stands; False when it was not waiting."""
-        if not item.waiting:
+        if not item.entry:
             return False
-        item.waiting = False
+        item.entry = 0
         self._length -= 1
         if len(self._heap) > 2 * self._length + 64:
-            self._heap = [entry for entry in self._heap if entry[1].waiting]
+            self._heap = [row for row in self._heap if row[2].entry == row[1]]
             heapq.heapify(self._heap)
         return True
 
     def items(self) -> list[T]:
         """All waiting items in their order."""
-        return [item for _, item in sorted(self._heap, key=lambda entry: entry[0]) if item.waiting]
+        return [item for _, entry, item in sorted(self._heap, key=lambda row: row[0]) if item.entry == entry]

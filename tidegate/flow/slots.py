@@ -1,40 +1,127 @@
-"""SlotLedger: a queue_proxy's half of the slots (guides: slots). Pure: ``now`` is an argument, commands come out.
+"""SlotLedger: the queue_proxy's half of the slots, the only authority over one replica's concurrency.
 
-After each call look at ``out``; it holds what has to be done, in order. (Steady state leaves it empty.)
+A *credit* is the right of one gateway worker to run one request of so many units. The ledger grants credits on slot
+channels, checks every request's credit, and says at the head of each answer whether the credit stays with the worker
+(``keep``) or comes home. Steady state costs no message: a kept credit carries one request after the other.
+
+Life of a credit::
+
+    granted --> IDLE --start--> BUSY --ended, kept--> IDLE ...
+                 |                |
+                 | returned,      | ended, home
+                 | void, closed   v
+                 +-------------> GONE
+
+Who gets a free slot: the waiting head with the best key (priority class, fair turn, arrival) over all channels and the
+proxy's own FIFO. Channels tell their waiting requests as a level (:class:`~tidegate.flow.wants.Want`); what a channel
+lacks is its level minus the idle credits it holds. While somebody lacks, idle credits of others are recalled, and a
+worker that does not answer for 100 ms loses its idle credits and counts as wanting nothing until it is heard again.
+
+Pure: ``now`` is an argument (seconds, one clock for all calls), and after each call ``out`` holds what has to be
+done, in order. Steady state leaves it empty.
 """
 
-from collections.abc import Hashable
+from collections import deque
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from tidegate.flow.messages import ProxyMessage, WorkerMessage
+from tidegate.flow.messages import (
+    Grant,
+    Limit,
+    ProxyMessage,
+    Recall,
+    Return,
+    Short,
+    State,
+    Void,
+    Welcome,
+    WorkerMessage,
+)
+from tidegate.flow.wants import Want, WantError, decode_want
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import ColdStartPhases
-from tidegate.replica import ReplicaState
+from tidegate.replica import ReplicaEvent, ReplicaState, advance
+
+SILENCE_S: Final = 0.1
+"""A recall without an answer, or a grant without a request while others wait, voids after this time."""
+LOST_S: Final = 1.0
+"""An idle credit of a worker that wants, unused for this long though nobody else waits, must be lost. Our choice."""
+CREDITS_PER_LINE: Final = 1000
+"""Keeps a message far below ``messages.LINE_LIMIT``."""
+
+_IDLE, _BUSY, _GONE = 0, 1, 2
+
+_Place = tuple[int, int, float]
+"""(priority class, fair turn, time of arrival) of a waiting head; lower goes first."""
 
 
 class Channel:
     """One worker's slot channel, as the ledger sees it."""
 
-    __slots__ = ("open", "worker")
+    __slots__ = ("head_at", "idle", "open", "sequence", "short_told", "silent", "tail_at", "typical", "want", "worker")
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.open = True
+        self.silent = False
+        """It let a recall or a grant lapse: nothing is dealt to it until it is heard again."""
+        self.want = Want(0, 0)
+        self.sequence = 0
+        self.head_at = 0.0
+        """When the head arrived, on the ledger's clock."""
+        self.tail_at = 0.0
+        self.short_told = False
+        self.idle: dict[int, Credit] = {}
+        self.typical = 1
+        """Units of the last request: the size of credits that nobody asked for."""
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.worker} wants {self.want.amount}, {len(self.idle)} idle{', silent' * self.silent}>"
+
+    @property
+    def lacks(self) -> int:
+        """Waiting requests for which no credit is on its way."""
+        return self.want.amount - len(self.idle)
+
+    def place(self) -> _Place:
+        """The key of the first request that lacks a credit.
+
+        Credits on their way are for the requests before it, so its arrival is interpolated between head and tail.
+        """
+        want = self.want
+        arrived = self.head_at
+        if self.idle and want.amount > 1:
+            arrived += (self.tail_at - arrived) * len(self.idle) / (want.amount - 1)
+        return (want.priority, want.turn, arrived)
 
 
 class Credit:
-    """The right to run one request, outstanding; handle of a request that runs."""
+    """An outstanding right to run one request; handle of the request while it runs."""
 
-    __slots__ = ("channel", "number", "units")
+    __slots__ = ("channel", "kept", "number", "recalled", "returned", "since", "state", "units")
 
-    def __init__(self, number: int, units: int, channel: Channel | None) -> None:
+    def __init__(self, number: int, units: int, channel: Channel | None, now: float) -> None:
         self.number = number
         self.units = units
         self.channel = channel
+        self.state = _IDLE
+        self.since = now
+        """Idle since."""
+        self.recalled = 0.0
+        """When it was recalled; 0: it was not."""
+        self.kept = False
+        """The head of the running request's answer said so."""
+        self.returned = False
+        """The worker gave it back while the request ran here."""
+
+    def __repr__(self) -> str:
+        holder = "visit" if self.channel is None else self.channel.worker
+        return f"<Credit {self.number} of {self.units} at {holder}, {('idle', 'busy', 'gone')[self.state]}>"
 
 
 class Visit:
-    """A request without a channel: waits in the proxy's own FIFO until ``credit`` is set."""
+    """A request without a channel; it waits in the proxy's own FIFO while ``credit`` is None."""
 
     __slots__ = ("arrived", "credit", "request", "units")
 
@@ -55,7 +142,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Run the waiting request now: ``visit.credit`` is set."""
+    """Run this request, which waited, now: ``visit.credit`` is set."""
+
+    visit: Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Refuse this request, which waited: the replica will not run it."""
 
     visit: Visit
 
@@ -67,7 +161,7 @@ class StateIs:
     state: ReplicaState
 
 
-Command = Send | Admit | StateIs
+Command = Send | Admit | Reject | StateIs
 
 
 class SlotLedger:
@@ -83,65 +177,478 @@ class SlotLedger:
         state: ReplicaState = ReplicaState.STARTING,
     ) -> None:
         self.incarnation = incarnation
+        """Names this process; credits are numbered within it."""
         self.limit = limit
+        """Slots; 0: no limit."""
         self.unit = unit
         self.state = state
         self.out: list[Command] = []
-        """What has to be done since it was last emptied; the shell takes the list and leaves an empty one."""
+        """What has to be done; the shell takes the list and leaves an empty one."""
+        self.running = 0
+        """Units in the model now."""
+        self._phases: ColdStartPhases | None = None
+        self._fifo_bound = fifo_bound
+        self._fifo: deque[Visit] = deque()
+        self._channels: list[Channel] = []
+        self._credits: dict[int, Credit] = {}
+        self._charged = 0
+        """Units of all outstanding credits, idle or busy, and of visits that run."""
+        self._wanting = 0
+        """Channels whose want is above zero."""
+        self._recalled = 0
+        """Idle credits that are recalled."""
+        self._last_number = 0
+        self._dealer = 0
+        """Where the next round of dealing starts."""
+        self._wake: float | None = None
 
-    # --- channels ---
+    def __repr__(self) -> str:
+        return (
+            f"<SlotLedger {self.state.value}, {self.running}/{self.limit} running, {self._charged} charged, "
+            f"{len(self._channels)} channels, {len(self._fifo)} queued>"
+        )
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait in the proxy's own FIFO."""
+        return len(self._fifo)
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The open channels."""
+        return tuple(self._channels)
+
+    # --- channels ---------------------------------------------------------------------------------------------------
 
     def opened(self, worker: str, now: float) -> Channel:
         """A channel said hello: it is welcomed, told the state, and dealt slots that nobody asked for."""
-        return Channel(worker)
+        channel = Channel(worker)
+        self._channels.append(channel)
+        self.out.append(Send(channel, Welcome(self.incarnation, self.limit, self.unit)))
+        self.out.append(Send(channel, State(self.state, self._phases)))
+        self._settle(now)
+        return channel
 
     def closed(self, channel: Channel, now: float) -> None:
         """The channel is gone: idle credits are free at once, busy ones when their requests end."""
+        if not channel.open:
+            return
+        channel.open = False
+        self._channels.remove(channel)
+        self._set_want(channel, Want(channel.sequence, 0), now)
+        for credit in tuple(channel.idle.values()):
+            self._drop(credit)
+        self._settle(now)
 
     def heard(self, channel: Channel, message: WorkerMessage, now: float) -> None:
         """A want or a return arrived."""
+        if not channel.open:
+            return
+        channel.silent = False
+        if type(message) is Want:
+            if message.sequence <= channel.sequence:
+                return
+            self._set_want(channel, message, now)
+        elif type(message) is Return:
+            self._take_back(channel, message.credits)
+        self._settle(now)
 
-    # --- requests ---
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     def start(self, number: int, units: int, want: bytes, now: float) -> Credit | None:
-        """A request with ``tidegate-credit: number`` and ``tidegate-want: want`` (b"" if absent) arrived. None: that
-        credit is not outstanding, answer 409 STALE_CREDIT with outcome not-started before the model sees it."""
-        return None
+        """A request with ``tidegate-credit: number`` and ``tidegate-want: want`` (b"" where absent) arrived.
+
+        None: the credit is not outstanding, or cannot carry so much: answer 409 STALE_CREDIT with outcome not-started
+        before the model sees it.
+        """
+        credit = self._credits.get(number)
+        if credit is None or credit.state != _IDLE:
+            return None
+        channel = credit.channel
+        assert channel is not None  # visits' credits are in no index
+        channel.silent = False
+        limit = self.limit
+        if self.unit is ConcurrencyUnit.REQUESTS:
+            units = 1
+        elif limit and units > limit:
+            units = limit
+        if units > credit.units or (limit and self.running + units > limit):
+            # The limit shrank since the grant, or the worker asked for less than it sends.
+            self._drop(credit)
+            self._settle(now)
+            return None
+        del channel.idle[number]
+        credit.state = _BUSY
+        credit.kept = credit.returned = False
+        if credit.recalled:
+            credit.recalled = 0.0
+            self._recalled -= 1
+        if units < credit.units:
+            self._charged -= credit.units - units
+            credit.units = units
+        self.running += units
+        channel.typical = units
+        if want:
+            self._overhear(channel, want, now)
+        if not self._is_quiet():
+            self._settle(now)
+        return credit
 
     def enter(self, request: Hashable, units: int, now: float) -> Visit | None:
-        """A request without a credit. ``visit.credit`` set: run it now; unset: it waits for an ``Admit``; None: full
-        or drained, refuse it."""
-        return None
+        """A request without a credit, from nowhere or at a replica without a limit.
+
+        ``visit.credit`` set: run it now; unset: it waits for an ``Admit`` or a ``Reject``; None: the FIFO is full or
+        the replica has drained, refuse it.
+        """
+        if self.state not in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING):
+            return None
+        if self.unit is ConcurrencyUnit.REQUESTS:
+            units = 1
+        visit = Visit(request, units, now)
+        serving = self.state is not ReplicaState.STARTING
+        nobody_waits = not self._fifo and not any(channel.lacks > 0 for channel in self._channels)
+        if serving and (self.limit == 0 or (nobody_waits and self._need(units) <= self.limit - self._charged)):
+            self._admit(visit, now)
+            return visit
+        if len(self._fifo) >= self._fifo_bound:
+            return None
+        self._fifo.append(visit)
+        self._settle(now)
+        if visit.credit is not None:
+            self.out = [command for command in self.out if not (type(command) is Admit and command.visit is visit)]
+        return visit
 
     def leave(self, visit: Visit, now: float) -> None:
         """A request that still waits in the FIFO went away (cancelled or past its deadline)."""
+        if visit.credit is None and visit in self._fifo:
+            self._fifo.remove(visit)
+            self._settle(now)
 
     def keeps(self, credit: Credit, now: float) -> bool:
         """At the head of the answer: True for ``tidegate-credit: keep``, False for ``home``. Once per request."""
-        return False
+        channel = credit.channel
+        credit.kept = (
+            channel is not None
+            and channel.open
+            and not channel.silent
+            and not credit.returned
+            and self.state is ReplicaState.READY
+            and self._charged <= self.limit
+            and (not (self._wanting or self._fifo) or self._deserves(channel, credit))
+        )
+        return credit.kept
 
     def ended(self, credit: Credit, now: float, *, aborted: bool = False) -> None:
-        """The request and its connections are over. ``aborted``: the answer did not end; the slot comes home anyway."""
+        """The request and its connections are over. ``aborted``: the answer did not end, the slot comes home anyway."""
+        if credit.state != _BUSY:
+            return
+        self.running -= credit.units
+        channel = credit.channel
+        if credit.kept and not aborted and not credit.returned and channel is not None and channel.open:
+            credit.state = _IDLE
+            credit.since = now
+            channel.idle[credit.number] = credit
+            if self._is_quiet():
+                return
+        else:
+            self._drop(credit)
+        self._settle(now)
 
-    # --- replica ---
+    # --- replica ----------------------------------------------------------------------------------------------------
 
     def ready(self, now: float, phases: ColdStartPhases | None = None) -> None:
-        """The model answers."""
+        """The model answers: whoever waits gets slots."""
+        self._phases = phases
+        self._turn(ReplicaEvent.MODEL_READY)
+        self._settle(now)
 
     def drain(self, now: float) -> None:
         """No new credits, idle ones are recalled; ``StateIs(DRAINED)`` follows when all is home and nothing runs."""
+        if self.state not in (ReplicaState.STARTING, ReplicaState.READY):
+            return
+        self._turn(ReplicaEvent.DRAIN_ORDERED)
+        self._settle(now)
 
     def revive(self, now: float) -> None:
         """Takes a drain back, also from drained."""
+        if self.state not in (ReplicaState.DRAINING, ReplicaState.DRAINED):
+            return
+        self._turn(ReplicaEvent.REVIVE_ORDERED)
+        self._settle(now)
 
     def resize(self, limit: int, now: float) -> None:
         """Another limit; 0: none. Running work goes on, nothing starts above the new limit."""
+        if limit == self.limit:
+            return
+        self.limit = limit
+        self._tell_all(Limit(limit))
+        if limit == 0:
+            for channel in self._channels:
+                self._void(channel, tuple(channel.idle.values()))
+        self._settle(now)
 
-    # --- time ---
+    # --- time -------------------------------------------------------------------------------------------------------
 
     def next_wakeup(self) -> float | None:
         """When ``on_wakeup`` has something to do; None: not by time alone."""
-        return None
+        return self._wake
 
     def on_wakeup(self, now: float) -> None:
-        """Voids what was recalled or granted and not used for 100 ms."""
+        """Voids what was recalled, or granted and not used while others wait, for 100 ms."""
+        for channel in tuple(self._channels):
+            late = [credit for credit in channel.idle.values() if self._due(channel, credit) <= now]
+            if not late:
+                continue
+            channel.silent = any(credit.recalled for credit in late) or self._others_wait(channel)
+            self._void(channel, tuple(channel.idle.values()) if channel.silent else late)
+            self._set_want(channel, Want(channel.sequence, 0), now)
+        self._settle(now)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _need(self, units: int) -> int:
+        """Units that are charged: a request larger than the limit runs alone."""
+        return min(units, self.limit) if self.limit else units
+
+    def _is_quiet(self) -> bool:
+        """Nobody waits, nothing is recalled, nothing is above the limit."""
+        return (
+            not self._wanting
+            and not self._fifo
+            and not self._recalled
+            and self.state is ReplicaState.READY
+            and self._charged == self.limit
+        )
+
+    def _overhear(self, channel: Channel, text: bytes, now: float) -> None:
+        """The want in a request's header."""
+        try:
+            want = decode_want(text)
+        except WantError:
+            return  # A level that cannot be read leaves the last one standing; the channel tells the next.
+        if want.sequence > channel.sequence:
+            self._set_want(channel, want, now)
+
+    def _set_want(self, channel: Channel, want: Want, now: float) -> None:
+        self._wanting += (want.amount > 0) - (channel.want.amount > 0)
+        channel.want = want
+        channel.sequence = want.sequence
+        channel.head_at = now - want.age_ms / 1000
+        channel.tail_at = now - want.tail_ms / 1000
+        channel.short_told = False
+
+    def _take_back(self, channel: Channel, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            credit = self._credits.get(number)
+            if credit is None or credit.channel is not channel:
+                continue  # Void or returned already.
+            if credit.state == _IDLE:
+                self._drop(credit)
+            else:
+                credit.returned = True
+
+    def _deserves(self, channel: Channel, credit: Credit) -> bool:
+        """Whether a credit stays with its channel although somebody waits.
+
+        With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them
+        in arrival order; else it stays if the channel's own head is the next in order, and fits.
+        """
+        parties = self._wanting + bool(self._fifo)
+        if parties > max(1, self.limit // max(1, credit.units)):
+            return False
+        best = self._best(())
+        if best is None:
+            return True
+        return best is channel and self._need(channel.want.units) <= credit.units
+
+    def _best(self, passed: Iterable[Channel]) -> Channel | Visit | None:
+        """Who waits with the best key; ``passed`` are left out."""
+        best: Channel | Visit | None = None
+        best_place: _Place | None = None
+        if self._fifo:
+            best = self._fifo[0]
+            best_place = (0, 0, best.arrived)
+        if self._wanting:
+            for channel in self._channels:
+                if channel.lacks > 0 and channel not in passed:
+                    place = channel.place()
+                    if best_place is None or place < best_place:
+                        best, best_place = channel, place
+        return best
+
+    def _others_wait(self, channel: Channel) -> bool:
+        return bool(self._fifo) or any(other.lacks > 0 for other in self._channels if other is not channel)
+
+    def _settle(self, now: float) -> None:
+        """Makes all assignments that are possible now, then asks for what is missing."""
+        if self.limit == 0:
+            self._settle_without_limit(now)
+        elif self.state is ReplicaState.READY:
+            self._grant(now)
+            if self._best(()) is not None:
+                self._recall(self._missing(), now)
+            elif self._charged > self.limit:
+                self._recall(self._charged - self.limit, now)
+            else:
+                self._deal(now)
+        elif self.state is ReplicaState.DRAINING:
+            while self._fifo and self._need(self._fifo[0].units) <= self.limit - self._charged:
+                self._admit_first(now)
+            self._recall(self._charged, now)
+        if self.state is ReplicaState.DRAINING and not self._charged and not self._fifo:
+            self._turn(ReplicaEvent.LAST_WORK_ENDED)
+        self._arm()
+
+    def _settle_without_limit(self, now: float) -> None:
+        while self._fifo and self.state is not ReplicaState.STARTING:
+            self._admit_first(now)
+
+    def _grant(self, now: float) -> None:
+        """Free slots to the best heads, whole or nothing."""
+        granted: dict[Channel, list[Credit]] = {}
+        passed: list[Channel] = []
+        while self._charged < self.limit:
+            best = self._best(passed)
+            if best is None:
+                break
+            need = self._need(best.units if isinstance(best, Visit) else best.want.units)
+            free = self.limit - self._charged
+            if isinstance(best, Visit):
+                if need > free:
+                    break  # It has nowhere else to go: nothing younger passes it.
+                self._admit_first(now)
+            elif need <= free:
+                granted.setdefault(best, []).append(self._issue(best, need, now))
+            elif best.want.reserves:
+                break
+            else:
+                passed.append(best)
+        for channel, credits in granted.items():  # noqa: A001
+            self._send_grant(channel, credits)
+        for channel in passed:
+            if not channel.short_told and channel.lacks > 0:
+                channel.short_told = True
+                self.out.append(Send(channel, Short(self.limit - self._charged)))
+
+    def _missing(self) -> int:
+        """Units that those who lack need beyond what is free."""
+        units = sum(self._need(visit.units) for visit in self._fifo)
+        for channel in self._channels:
+            if channel.lacks > 0:
+                units += channel.lacks * self._need(channel.want.units)
+        return units - (self.limit - self._charged)
+
+    def _recall(self, units: int, now: float) -> None:
+        """Recalls idle credits of so many units, less those that are recalled already, from those who hold most."""
+        units -= sum(credit.units for channel in self._channels for credit in channel.idle.values() if credit.recalled)
+        if units <= 0:
+            return
+        draining = self.state is not ReplicaState.READY or self._charged > self.limit
+        for channel in sorted(self._channels, key=lambda one: one.want.amount - len(one.idle)):
+            idle = [credit for credit in channel.idle.values() if not credit.recalled]
+            # What it holds for its own waiting requests stays: their use is under way.
+            spare = len(idle) if draining else len(idle) - channel.want.amount
+            recalled = []
+            for credit in idle[: max(0, spare)]:
+                if units <= 0:
+                    break
+                units -= credit.units
+                credit.recalled = now
+                self._recalled += 1
+                recalled.append(credit.number)
+            for part in _parts(recalled):
+                self.out.append(Send(channel, Recall(part)))
+
+    def _deal(self, now: float) -> None:
+        """Slots that nobody asked for, round robin over the channels that are heard."""
+        hearing = [channel for channel in self._channels if not channel.silent]
+        if not hearing or self._charged >= self.limit:
+            return
+        dealt: dict[Channel, list[Credit]] = {}
+        passes = 0
+        while self._charged < self.limit and passes < len(hearing):
+            channel = hearing[self._dealer % len(hearing)]
+            self._dealer += 1
+            units = self._need(channel.typical)
+            if units > self.limit - self._charged:
+                passes += 1
+                continue
+            passes = 0
+            dealt.setdefault(channel, []).append(self._issue(channel, units, now))
+        for channel, credits in dealt.items():  # noqa: A001
+            self._send_grant(channel, credits)
+
+    def _issue(self, channel: Channel | None, units: int, now: float) -> Credit:
+        self._last_number += 1
+        credit = Credit(self._last_number, units, channel, now)
+        self._charged += units
+        if channel is not None:
+            self._credits[credit.number] = credit
+            channel.idle[credit.number] = credit
+        return credit
+
+    def _send_grant(self, channel: Channel, credits: list[Credit]) -> None:  # noqa: A002
+        for start in range(0, len(credits), CREDITS_PER_LINE):
+            part = credits[start : start + CREDITS_PER_LINE]
+            self.out.append(Send(channel, Grant(tuple((credit.number, credit.units) for credit in part))))
+
+    def _admit(self, visit: Visit, now: float) -> None:
+        credit = self._issue(None, self._need(visit.units), now)
+        credit.state = _BUSY
+        self.running += credit.units
+        visit.credit = credit
+
+    def _admit_first(self, now: float) -> None:
+        visit = self._fifo.popleft()
+        self._admit(visit, now)
+        self.out.append(Admit(visit))
+
+    def _drop(self, credit: Credit) -> None:
+        """The credit is outstanding no more, its units are free."""
+        if credit.recalled:
+            credit.recalled = 0.0
+            self._recalled -= 1
+        credit.state = _GONE
+        self._charged -= credit.units
+        if credit.channel is not None:
+            self._credits.pop(credit.number, None)
+            credit.channel.idle.pop(credit.number, None)
+
+    def _void(self, channel: Channel, credits: Iterable[Credit]) -> None:  # noqa: A002
+        numbers = [credit.number for credit in credits]
+        for credit in tuple(credits):
+            self._drop(credit)
+        for part in _parts(numbers):
+            self.out.append(Send(channel, Void(part)))
+
+    def _due(self, channel: Channel, credit: Credit) -> float:
+        """When an idle credit becomes void if nothing is heard."""
+        if credit.recalled:
+            return credit.recalled + SILENCE_S
+        if channel.want.amount == 0:
+            return float("inf")
+        return credit.since + (SILENCE_S if self._others_wait(channel) else LOST_S)
+
+    def _arm(self) -> None:
+        wake = float("inf")
+        if self._wanting or self._recalled:
+            for channel in self._channels:
+                for credit in channel.idle.values():
+                    wake = min(wake, self._due(channel, credit))
+        self._wake = None if wake == float("inf") else wake
+
+    def _turn(self, event: ReplicaEvent) -> None:
+        self.state = advance(self.state, event)
+        self.out.append(StateIs(self.state))
+        self._tell_all(State(self.state, self._phases))
+        if self.state is ReplicaState.DRAINED:
+            self.out.extend(Reject(visit) for visit in self._fifo)
+            self._fifo.clear()
+
+    def _tell_all(self, message: ProxyMessage) -> None:
+        self.out.extend(Send(channel, message) for channel in self._channels)
+
+
+def _parts(numbers: list[int]) -> Iterable[tuple[int, ...]]:
+    for start in range(0, len(numbers), CREDITS_PER_LINE):
+        yield tuple(numbers[start : start + CREDITS_PER_LINE])

@@ -1,0 +1,145 @@
+"""Which group takes a request, and which replica inside it.
+
+Groups: smooth weighted choice counted in inferences. Each group that could serve is owed its share of every request
+that is bound, and pays for what it takes; among the groups with free slots the one that is owed most is next. At low
+load this is the mu/lambda split exactly; at saturation the group whose slot frees takes the work, and what the others
+are owed stays bounded, so that an old debt never becomes a burst.
+
+Replicas: by the function's :class:`~tidegate.records.Spread`, one pass comparing an integer.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from tidegate.records import Spread
+
+SCAN_LIMIT: Final = 16
+"""Above this many replicas two random picks replace the full pass (one pass over 8 is 0.4 us)."""
+DEBT_LIMIT: Final = 16.0
+"""No group is owed, or owes, more than this many times the present request. Our choice."""
+
+
+class Takes(Protocol):
+    """A replica as the choice sees it."""
+
+    free: int
+    """Free slots that this worker may use now; 0: none."""
+
+    def fits(self, inferences: int) -> bool:
+        """Whether one request of so many inferences can run on what is free."""
+        ...
+
+
+class Shares(Protocol):
+    """A group as the choice sees it."""
+
+    share: float
+    """Its weight; above 0 for all that are compared."""
+    owed: float
+    """Inferences it is behind (above 0) or ahead of its share."""
+
+
+R = TypeVar("R", bound=Takes)
+G = TypeVar("G", bound=Shares)
+
+
+def most_owed(groups: Sequence[G], total: float, inferences: int) -> G:
+    """The group furthest below its share; ``total`` is the sum of all shares, also of groups without free slots."""
+    best = groups[0]
+    best_owed = float("-inf")
+    for group in groups:
+        owed = group.owed + inferences * group.share / total
+        if owed > best_owed:
+            best, best_owed = group, owed
+    return best
+
+
+def settle_debts(groups: Sequence[G], taker: G, total: float, inferences: int) -> None:
+    """``taker`` took so many inferences: every group is owed its share of them, the taker pays all."""
+    bound = DEBT_LIMIT * inferences
+    for group in groups:
+        owed = group.owed + inferences * group.share / total
+        if group is taker:
+            owed -= inferences
+        group.owed = -bound if owed < -bound else bound if owed > bound else owed
+
+
+def expected_s(inferences: int, limit: int, counts_inferences: bool, replica_ips: float) -> float:
+    """Seconds that a request takes on a replica that runs at its limit and rate, by Little's law. Our choice.
+
+    A replica with ``limit`` requests in it, each like this one, at ``replica_ips`` inferences per second: 4 requests
+    of 8 inferences at 64 per second take 4 * 8 / 64 = 0.5 s each. Counted in inferences the limit is the occupancy.
+    """
+    occupancy = max(limit, inferences) if counts_inferences else max(1, limit) * inferences
+    return occupancy / replica_ips
+
+
+def _most_free(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+    count = len(replicas)
+    if count > SCAN_LIMIT:
+        picked = _of_two(replicas, turn, inferences, rng)
+        if picked is not None:
+            return picked
+    best: R | None = None
+    best_free = 0
+    for step in range(count):
+        replica = replicas[(turn + step) % count]
+        if replica.free > best_free and replica.fits(inferences):
+            best, best_free = replica, replica.free
+    return best
+
+
+def _first_available(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+    for replica in replicas:
+        if replica.free and replica.fits(inferences):
+            return replica
+    return None
+
+
+def _round_robin(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+    count = len(replicas)
+    for step in range(count):
+        replica = replicas[(turn + step) % count]
+        if replica.free and replica.fits(inferences):
+            return replica
+    return None
+
+
+def _random(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+    able = [replica for replica in replicas if replica.free and replica.fits(inferences)]
+    return able[int(rng.random() * len(able))] if able else None
+
+
+def _of_two(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+    """The freer of two random ones; None when neither can."""
+    count = len(replicas)
+    one, other = replicas[int(rng.random() * count)], replicas[int(rng.random() * count)]
+    if other.free > one.free:
+        one, other = other, one
+    for replica in (one, other):
+        if replica.free and replica.fits(inferences):
+            return replica
+    return None
+
+
+def _power_of_two(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+    picked = _of_two(replicas, turn, inferences, rng)
+    return picked if picked is not None else _random(replicas, turn, inferences, rng)
+
+
+Pick = Callable[[Sequence[R], int, int, random.Random], R | None]
+"""(replicas, turn, inferences, rng) -> one that can take the request now. ``turn``: the place after the last taken."""
+
+
+def replica_pick(spread: Spread) -> Pick[R]:
+    """The function that chooses a replica by this rule."""
+    if spread is Spread.MOST_FREE:
+        return _most_free
+    if spread is Spread.FIRST_AVAILABLE:
+        return _first_available
+    if spread is Spread.ROUND_ROBIN:
+        return _round_robin
+    if spread is Spread.RANDOM:
+        return _random
+    return _power_of_two
