@@ -162,6 +162,7 @@ class Exchange:
         "heard",
         "holding",
         "inferences",
+        "on_body",
         "received",
         "status",
         "truncated",
@@ -195,6 +196,9 @@ class Exchange:
         """The app's own state of this request."""
         self.inferences = 1
         """Set by the app."""
+        self.on_body: Callable[[Exchange], None] | None = None
+        """Set by an app that waits for the first bytes of the body (many clients send head and body apart): called
+        once when more of the request arrives, if it still waits then."""
         self.status = 0
         """Final status; 0 before, 499 when the client went away, 502 when the answer broke off."""
         self.truncated = False
@@ -466,6 +470,11 @@ class Exchange:
                 upstream.request_complete = True
         if self._kept >= KEPT_BYTES:
             self._room()
+        on_body = self.on_body
+        if on_body is not None:
+            self.on_body = None
+            if self._state == WAITING:
+                on_body(self)
 
     def client_gone(self) -> None:
         """The client closed, reset or half-closed its connection: its work goes with it."""
