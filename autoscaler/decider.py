@@ -73,6 +73,10 @@ class Decider:
     def revisions(self) -> tuple[Revision, ...]:
         return tuple(state.revision for state in self._states.values())
 
+    def revision(self, revision_id: str) -> Revision | None:
+        state = self._states.get(revision_id)
+        return None if state is None else state.revision
+
     def tick(self, now: float, observation: Observation) -> Decision:
         """The decision for the observed revision. Raises UnknownRevisionError."""
         state = self._state(observation.revision)
@@ -130,7 +134,12 @@ class Decider:
         if state.is_initial and observation.ready >= max(1, min(goal for goal in goals if goal is not None)):
             state.is_initial = False
         idle_s = observation.idle_s if state.up_since is None else min(observation.idle_s, now - state.up_since)
-        return Standing(idle_s=idle_s, is_initial=state.is_initial, is_activating=self._is_activating(state, now))
+        return Standing(
+            idle_s=idle_s,
+            is_initial=state.is_initial,
+            is_activating=self._is_activating(state, now),
+            retention_s=state.policy.retention_s,
+        )
 
     def _ask(self, state: _State, observation: Observation, now: float) -> Wish:
         try:

@@ -1,7 +1,7 @@
 """From Knative's words to the numbers of a decision: annotations, cluster settings, derived targets.
 
 Names are Knative's, without the ``autoscaling.knative.dev/`` prefix. As there, a value that does not parse counts as
-absent here; Tidegate's own manifests are checked before (:data:`TABLE`), so this only happens to Knative documents.
+absent here; manifests are checked before that (the table of KPA parameters in ``tidegate.annotations``).
 """
 
 import math
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from autoscaler.policy import Parameter
 from tidegate import units
 from tidegate.function import Function
 
@@ -218,79 +217,11 @@ def derive(
     )
 
 
-def of_function(function: Function, concurrency: int) -> KpaParameters:
-    """Parameters of a function whose replicas have ``concurrency`` slots (0: no limit).
+def of_function(function: Function, concurrency: int) -> Derived:
+    """What follows for a function whose replicas have ``concurrency`` slots (0: no limit).
 
-    The keys of :data:`TABLE` that are cluster settings in Knative may be given per function here.
+    Some of Knative's cluster settings may be given per function here (``max-scale-up-rate``), so its parameters are
+    read as both.
     """
     values = function.scaling.parameters
-    return derive(values, config(values), concurrency).parameters
-
-
-def _number_in(low: float, high: float, sentence: str) -> Parameter:
-    def is_valid(text: str) -> bool:
-        value = number(text)
-        return value is not None and low <= value <= high
-
-    allowed = f"a number >= {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
-    return Parameter(sentence, allowed, is_valid)
-
-
-def _seconds_in(low: float, high: float, sentence: str) -> Parameter:
-    def is_valid(text: str) -> bool:
-        value = duration_s(text)
-        return value is not None and low <= value <= high and value == math.floor(value)
-
-    return Parameter(
-        sentence, f"a duration of whole seconds from {low:g}s to {high:g}s, such as 90s or 1m30s", is_valid
-    )
-
-
-def _one_of(words: tuple[str, ...], sentence: str) -> Parameter:
-    return Parameter(sentence, "one of " + ", ".join(words), lambda text: text in words)
-
-
-def _burst(text: str) -> bool:
-    value = number(text)
-    return value is not None and (value == -1 or value >= 0)
-
-
-def _activation(text: str) -> bool:
-    value = integer(text)
-    return value is not None and 2 <= value <= 2**31 - 1
-
-
-def _rate(text: str) -> bool:
-    value = number(text)
-    return value is not None and value > 1.0
-
-
-TABLE: Mapping[str, Parameter] = MappingProxyType(
-    {
-        "metric": _one_of(("concurrency", "rps"), "What is averaged: requests waiting and in flight, or arrivals."),
-        "target": _number_in(TARGET_MIN, math.inf, "What one replica shall carry; default: its concurrency limit."),
-        "target-utilization-percentage": _number_in(1, 100, "Share of the target that is aimed at; default 70."),
-        "container-concurrency-target-percentage": _number_in(
-            0.01, 100, "The same for concurrency only; up to 1 it is a fraction."
-        ),
-        "container-concurrency-target-default": _number_in(
-            TARGET_MIN, math.inf, "Target of replicas without a limit; default 100."
-        ),
-        "requests-per-second-target-default": _number_in(TARGET_MIN, math.inf, "Target of metric rps; default 200."),
-        "target-burst-capacity": Parameter(
-            "Burst in requests that shall always fit; only reported here.", "-1 or a number >= 0", _burst
-        ),
-        "window": _seconds_in(6, 3600, "The stable window; default 60s."),
-        "panic-window-percentage": _number_in(1, 100, "The panic window as a share of the stable one; default 10."),
-        "panic-threshold-percentage": _number_in(110, 1000, "Panic from this ratio of wanted to ready; default 200."),
-        "activation-scale": Parameter(
-            "Replicas that a revision gets when it wakes.", "a whole number >= 2", _activation
-        ),
-        "scale-down-delay": _seconds_in(0, 3600, "Shrinking follows the largest size of this time; default 0s."),
-        "metric-aggregation-algorithm": _one_of(
-            ("linear", "weighted-exponential", "weightedExponential"), "How a window is averaged; default linear."
-        ),
-        "max-scale-up-rate": Parameter("Growth of one decision, as a factor; default 1000.", "a number > 1", _rate),
-        "max-scale-down-rate": Parameter("Shrinking of one decision, as a factor; default 2.", "a number > 1", _rate),
-    }
-)
+    return derive(values, config(values), concurrency)

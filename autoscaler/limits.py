@@ -29,6 +29,8 @@ class Standing:
     """The initial scale has not been reached yet."""
     is_activating: bool = False
     """An activation was decided and its replica has not been seen yet."""
+    retention_s: float = 0.0
+    """How much longer than ``scale-to-zero-after`` the last replica stays."""
 
 
 def bounded(
@@ -84,7 +86,7 @@ def _zero_protocol(
             reasons.append(reason("starting"))
             return 1
         return desired
-    after = scaling.scale_to_zero_after_s
+    after = scaling.scale_to_zero_after_s + standing.retention_s
     is_quiet = (
         observation.complete and observation.waiting == 0 and observation.concurrency == 0 and observation.rps == 0
     )

@@ -24,6 +24,8 @@ from tidegate.replica import ReplicaState
 PULL_TIMEOUT_S = 0.5
 LOG_BYTES = 4 * 1024 * 1024
 """A decision log that has grown to this size becomes ``.1`` and a new one begins: at most twice this per function."""
+TAIL_BYTES = 512 * 1024
+"""How much of an earlier run's log is read back."""
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
 
@@ -115,7 +117,8 @@ class DecisionLog:
         if self._directory is None:
             return
         try:
-            path = self._path(decision.function)
+            self._directory.mkdir(parents=True, exist_ok=True)
+            path = self._path(self._directory, decision.function)
             if path.exists() and path.stat().st_size >= self._max_bytes:
                 path.replace(path.with_suffix(".jsonl.1"))
             with path.open("ab") as log:
@@ -131,7 +134,7 @@ class DecisionLog:
         if self._directory is None:
             return []
         try:
-            lines = self._tail(function)
+            lines = self._tail(self._path(self._directory, function))
         except OSError as error:
             self.fault = f"decision log: {error}"
             return []
@@ -143,17 +146,17 @@ class DecisionLog:
                 continue
         return list(decisions)
 
-    def _tail(self, function: str) -> list[bytes]:
-        path = self._path(function)
+    @staticmethod
+    def _tail(path: Path) -> list[bytes]:
         if not path.exists():
             return []
         with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - 512 * 1024))
+            log.seek(max(0, path.stat().st_size - TAIL_BYTES))
             return log.read().splitlines()
 
-    def _path(self, function: str) -> Path:
-        assert self._directory is not None
-        return self._directory / f"{function}.jsonl"
+    @staticmethod
+    def _path(directory: Path, function: str) -> Path:
+        return directory / f"{function}.jsonl"
 
     def __repr__(self) -> str:
         return f"<DecisionLog {self._directory}, fault: {self.fault}>"
@@ -230,11 +233,13 @@ class Autoscaler:
         await self.puller.pull(self._gateways, self._replicas)
 
     def decide(self, now: float, *, part: tuple[int, int] = (0, 1)) -> list[Decision]:
-        """One decision for every revision. ``part=(i, n)``: only for the i-th of n parts, so that a round can spread
-        many revisions over its second."""
+        """One decision for every revision whose fleet has been told. ``part=(i, n)``: only for the i-th of n parts, so
+        that a round can spread many revisions over its second."""
         index, parts = part
         decisions = []
         for revision in self.decider.revisions:
+            if revision.id not in self._fleet:
+                continue
             if parts > 1 and zlib.crc32(revision.id.encode()) % parts != index:
                 continue
             observation = self._observe(revision, now)
@@ -243,9 +248,9 @@ class Autoscaler:
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
         """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica
-        starts already). None: nobody knows that revision."""
-        revision = next((each for each in self.decider.revisions if each.id == activation.revision), None)
-        if revision is None:
+        starts already). None: nobody knows that revision, or what runs of it."""
+        revision = self.decider.revision(activation.revision)
+        if revision is None or revision.id not in self._fleet:
             return None
         self.collector.touch(revision.id, now)
         return self._log(self.decider.activate(activation, now, self._observe(revision, now)))

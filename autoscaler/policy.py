@@ -35,18 +35,14 @@ class Policy(Protocol):
         """Replicas to start at once when a request wakes the revision, at least 1."""
         ...
 
+    @property
+    def retention_s(self) -> float:
+        """How much longer than ``scale-to-zero-after`` the last replica stays."""
+        ...
+
     def decide(self, observation: Observation, now: float) -> Wish:
         """The wish at ``now``; called about once a second."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One ``policy.<name>`` annotation: what it means, what is allowed, and the check."""
-
-    sentence: str
-    allowed: str
-    is_valid: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +53,3 @@ class PolicyRow:
     sentence: str
     build: Callable[[Function, float, int], Policy]
     """(function, now, ready replicas) -> a policy for one revision."""
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)

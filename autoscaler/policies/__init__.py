@@ -1,7 +1,5 @@
 """The registry of policies: one row each. An unknown name is an error that lists the known ones."""
 
-from collections.abc import Mapping
-
 from autoscaler.policies import kpa
 from autoscaler.policy import Policy, PolicyRow
 from tidegate.errors import Fault, InvalidInputError
@@ -26,16 +24,3 @@ def row(name: str) -> PolicyRow:
 def build(function: Function, now: float, ready: int) -> Policy:
     """A new policy for one revision of ``function`` that has ``ready`` replicas at ``now``."""
     return row(function.scaling.policy).build(function, now, ready)
-
-
-def parameter_faults(name: str, parameters: Mapping[str, str]) -> list[Fault]:
-    """What is wrong with the ``policy.*`` annotations of a function under policy ``name``."""
-    known = row(name).parameters
-    faults = []
-    for key, value in parameters.items():
-        parameter = known.get(key)
-        if parameter is None:
-            faults.append(Fault(f"policy.{key}", repr(value), "one of " + (", ".join(sorted(known)) or "none")))
-        elif not parameter.is_valid(value):
-            faults.append(Fault(f"policy.{key}", repr(value), parameter.allowed))
-    return faults

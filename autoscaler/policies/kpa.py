@@ -159,13 +159,15 @@ class KnativeScaler:
 class KpaPolicy:
     """The core under Tidegate's observations: one record a second, the limit learnt from the replicas."""
 
-    __slots__ = ("_concurrency", "_function", "_recorded", "scaler")
+    __slots__ = ("_concurrency", "_function", "_recorded", "retention_s", "scaler")
 
     def __init__(self, function: Function, now: float, ready: int) -> None:
         self._function = function
         self._concurrency = AUTO_CONCURRENCY if function.concurrency is None else function.concurrency
         self._recorded: int | None = None
-        self.scaler = KnativeScaler(knative_parameters.of_function(function, self._concurrency), now, ready)
+        derived = knative_parameters.of_function(function, self._concurrency)
+        self.retention_s = derived.retention_s
+        self.scaler = KnativeScaler(derived.parameters, now, ready)
 
     @property
     def activation_scale(self) -> int:
@@ -197,6 +199,8 @@ class KpaPolicy:
     def _record(self, now: float, value: float) -> None:
         """One record for each second since the last one: two ticks in one second must not add up, and a second that
         a late tick skipped is not a silent one."""
+        if not math.isfinite(value):
+            return
         second = math.floor(now)
         if self._recorded is not None and second <= self._recorded:
             return
@@ -210,7 +214,7 @@ class KpaPolicy:
         if self._function.concurrency is not None or observation.limit in (None, self._concurrency):
             return
         self._concurrency = observation.limit or 0
-        self.scaler.update(knative_parameters.of_function(self._function, self._concurrency), now)
+        self.scaler.update(knative_parameters.of_function(self._function, self._concurrency).parameters, now)
 
     def __repr__(self) -> str:
         return f"<KpaPolicy {self._function.name} {self.scaler!r}>"
@@ -220,5 +224,4 @@ ROW = PolicyRow(
     name="kpa",
     sentence="Knative's pod autoscaler: requests in flight against a target per replica, with a panic mode.",
     build=KpaPolicy,
-    parameters=knative_parameters.TABLE,
 )

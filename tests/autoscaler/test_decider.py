@@ -1,0 +1,241 @@
+"""Timelines of one revision: deploy, load, zero and back, with the real collector and a world that obeys."""
+
+import pytest
+
+from autoscaler.decider import Decider, UnknownRevisionError
+from tests.support.autoscaling import T0, World, activation, codes, group, observation, revision
+from tidegate.function import Scaling
+
+
+def world(**options: object) -> World:
+    scaling = options.pop("scaling", Scaling())
+    concurrency = options.pop("concurrency", 1)
+    return World(revision(scaling=scaling, concurrency=concurrency), **options)  # type: ignore[arg-type]  # as given
+
+
+def test_a_deploy_starts_one_replica_and_without_requests_it_goes_to_zero() -> None:
+    at = world(scaling=Scaling(scale_to_zero_after_s=30.0))
+    first = at.second()
+    assert (first.desired, codes(first)[-1]) == (1, "initial_scale")
+    assert at.run(2) == [1, 1], "ready after two seconds"
+    wanted = at.run(40)
+    zero_at = wanted.index(0)
+    assert 29 <= zero_at <= 31, "thirty seconds after it became ready, not after the deploy"
+    assert "idle" in codes(at.decisions[3 + zero_at])
+    assert set(wanted[zero_at:]) == {0}
+    assert codes(at.decisions[-1])[-1] == "asleep"
+
+
+def test_initial_scale_zero_waits_for_the_first_request() -> None:
+    at = world(scaling=Scaling(initial_scale=0))
+    assert set(at.run(5)) == {0}
+    assert at.push().desired == 1
+
+
+def test_initial_scale_is_reached_once_and_then_the_load_decides() -> None:
+    at = world(scaling=Scaling(initial_scale=3, scale_to_zero_after_s=600.0))
+    assert at.second().desired == 3
+    at.load = 0.5
+    wanted = at.run(120)
+    assert wanted[0] == 3
+    assert wanted[-1] == 1
+
+
+def test_a_redeploy_of_a_sleeping_function_after_a_restart_starts_nothing() -> None:
+    at = world()
+    at.decider = Decider()
+    at.decider.apply(at.revision, at.now, fresh=False)
+    assert set(at.run(3)) == {0}
+
+
+def test_the_first_request_starts_one_replica_however_many_workers_push() -> None:
+    at = world(scaling=Scaling(initial_scale=0))
+    at.run(3)
+    first, *others = [at.push(waiting=50) for _ in range(8)]
+    assert (first.desired, codes(first)) == (1, ["activation"])
+    assert {other.desired for other in others} == {None}
+    assert {codes(other)[0] for other in others} == {"already_starting"}
+    assert len(at.births) == 1
+
+
+def test_between_decision_and_spawn_a_push_does_not_start_a_second_one() -> None:
+    decider, now = Decider(), T0
+    decider.apply(revision(), now, fresh=False)
+    empty = observation(group(ready=0))
+    assert decider.activate(activation(), now, empty).desired == 1
+    again = decider.activate(activation(), now + 0.2, empty)
+    assert (again.desired, codes(again)) == (None, ["already_starting"])
+    tick = decider.tick(now + 0.3, empty)
+    assert (tick.desired, codes(tick)[-1]) == (1, "activating"), "a tick before the spawn takes nothing back"
+
+
+def test_an_activation_whose_replica_never_shows_up_may_be_asked_again() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0, fresh=False)
+    empty = observation(group(ready=0))
+    decider.activate(activation(), T0, empty)
+    assert decider.activate(activation(), T0 + 11, empty).desired == 1
+
+
+def test_a_push_while_a_replica_is_ready_needs_nothing() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0, fresh=False, ready=1)
+    decision = decider.activate(activation(), T0, observation(group(ready=1)))
+    assert (decision.desired, codes(decision)) == (None, ["already_ready"])
+
+
+def test_a_push_while_the_last_replica_drains_wants_one_again() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0, fresh=False, ready=1)
+    idle = observation(group(ready=1), idle_s=100.0)
+    decider.tick(T0 + 100, idle)
+    going = decider.tick(T0 + 200, idle)
+    assert going.desired == 0
+    back = decider.activate(activation(), T0 + 200.1, observation(group(draining=1, room=0)))
+    assert back.desired == 1, "the draining replica is room enough: the plan revives it"
+    assert back.groups is not None
+    assert back.groups[0].replicas == 1
+
+
+def test_activation_gives_the_activation_scale_within_max_and_room() -> None:
+    decider = Decider()
+    wide = revision(parameters={"activation-scale": "5"}, scaling=Scaling(max_scale=4))
+    decider.apply(wide, T0, fresh=False)
+    decision = decider.activate(activation(), T0, observation(group(ready=0)))
+    assert (decision.desired, codes(decision)) == (4, ["activation", "capped_by_max"])
+    full = decider.activate(activation(), T0 + 20, observation(group(ready=0, room=2)))
+    assert (full.desired, codes(full)[-1]) == (2, "capped_by_capacity")
+
+
+def test_load_scales_out_and_a_full_house_is_a_ceiling_with_a_reason() -> None:
+    at = world(room=4)
+    at.run(3)
+    at.load, at.arrivals = 20.0, 20
+    assert at.second().desired == 4
+    assert "capped_by_capacity" in codes(at.decisions[-1])
+    assert max(at.run(20), key=lambda n: n or 0) == 4
+
+
+def test_a_burst_ends_many_replicas_go_to_one_and_then_to_zero_never_at_once() -> None:
+    at = world(scaling=Scaling(scale_to_zero_after_s=60.0))
+    at.run(3)
+    at.load = 6.0
+    at.run(30)
+    peak = len(at.births)
+    assert peak >= 6
+    at.load = 0.0
+    wanted = [n for n in at.run(300) if n is not None]
+    assert wanted[-1] == 0
+    assert 1 in wanted
+    before_zero = wanted[wanted.index(0) - 1]
+    assert before_zero == 1
+    assert wanted == sorted(wanted, reverse=True), "nothing comes back while it is idle"
+
+
+def test_short_scale_to_zero_does_not_wait_for_the_long_average() -> None:
+    at = world(scaling=Scaling(scale_to_zero_after_s=10.0))
+    at.run(4)
+    at.load = 3.0
+    at.run(20)
+    at.load = 0.0
+    wanted = at.run(14)
+    assert wanted[-1] == 0, "idle for ten seconds, although the 60 s average still remembers"
+    assert "one_before_zero" in {code for decision in at.decisions for code in codes(decision)}
+
+
+def test_work_that_runs_without_new_arrivals_is_not_idle() -> None:
+    at = world(scaling=Scaling(scale_to_zero_after_s=10.0))
+    at.run(4)
+    at.load = 0.4
+    assert 0 not in at.run(60)
+
+
+def test_retention_keeps_the_last_replica_longer() -> None:
+    scaling = Scaling(scale_to_zero_after_s=10.0, parameters={"scale-to-zero-pod-retention-period": "20s"})
+    at = world(scaling=scaling)
+    wanted = at.run(60)
+    assert 32 <= wanted.index(0) <= 34, "ready after 3 s, idle 10 s, kept 20 s"
+
+
+def test_min_scale_is_held_without_load_and_without_data() -> None:
+    at = world(scaling=Scaling(min_scale=2))
+    assert set(at.run(100)) == {2}
+    at.are_samples_lost = True
+    at.births.popitem()
+    at.run(5)
+    assert at.second().desired == 2
+    assert "raised_to_min" in codes(at.decisions[-1]) or "hold_stale_metrics" in codes(at.decisions[-1])
+
+
+def test_loss_of_all_samples_for_a_minute_holds() -> None:
+    at = world()
+    at.run(3)
+    at.load = 4.0
+    at.run(60)
+    size = len(at.births)
+    at.are_samples_lost = True
+    at.run(300)
+    assert len(at.births) == size, "five minutes without data: neither less nor zero"
+    assert {"hold_stale_metrics", "hold_no_data"} & set(codes(at.decisions[-1]))
+    at.are_samples_lost = False
+    at.load = 0.0
+    assert at.run(200)[-1] == 0
+
+
+def test_a_starting_replica_is_let_to_its_end_though_the_client_left() -> None:
+    at = world(scaling=Scaling(initial_scale=0, scale_to_zero_after_s=5.0), start_up_s=30.0)
+    at.run(2)
+    at.push()
+    wanted = at.run(29)
+    assert set(wanted) == {1}
+    assert "starting" in codes(at.decisions[-1])
+    assert at.run(10)[-1] == 0
+
+
+def test_a_crashed_replica_of_a_waiting_function_is_wanted_again() -> None:
+    at = world()
+    at.run(4)
+    at.load = 1.0
+    at.run(5)
+    at.births.clear()
+    assert (at.second().desired or 0) >= 1
+    assert len(at.births) >= 1
+
+
+def test_without_any_accelerator_the_reason_says_so() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0)
+    nothing = observation(at=T0)
+    bare = type(nothing)(function="resnet", revision="resnet-00001", at=T0, complete=True)
+    decision = decider.tick(T0, bare)
+    assert (decision.desired, codes(decision)[-1]) == (0, "no_accelerator")
+
+
+def test_a_policy_that_breaks_on_a_figure_holds_and_says_so() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0, fresh=False, ready=1)
+    for second in range(3):
+        decision = decider.tick(T0 + second, observation(group(ready=1), concurrency=1e308))
+    assert (decision.desired, codes(decision)) == (None, ["policy_failed"])
+
+
+def test_a_revision_nobody_applied_is_an_error_that_names_the_known_ones() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0)
+    with pytest.raises(UnknownRevisionError, match="known: resnet-00001"):
+        decider.tick(T0, observation(revision="other-00001"))
+    decider.forget("resnet-00001")
+    decider.forget("resnet-00001")
+    assert decider.revisions == ()
+    assert decider.last("resnet-00001") is None
+
+
+def test_applying_the_same_revision_again_keeps_what_is_known() -> None:
+    decider = Decider()
+    decider.apply(revision(), T0)
+    decider.tick(T0, observation(group(ready=1)))
+    decider.apply(revision(), T0 + 1)
+    last = decider.last("resnet-00001")
+    assert last is not None
+    assert last.at == T0
+    assert repr(decider) == "<Decider 1 revisions>"

@@ -1,0 +1,108 @@
+"""The KPA policy under observations; its exact numbers are replayed in tests/golden/test_knative_kpa.py."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler import policies
+from autoscaler.knative_parameters import KpaParameters, config, derive, of_function
+from autoscaler.observation import Observation
+from autoscaler.policies.kpa import KnativeScaler, KpaPolicy
+from tests.support.autoscaling import T0, function, group, observation
+from tidegate.errors import InvalidInputError
+from tidegate.function import ConcurrencyUnit, Scaling
+
+
+def seen(at: float, concurrency: float, ready: int = 1, **values: object) -> Observation:
+    return observation(group(ready=ready, limit=1), at=at, concurrency=concurrency, **values)
+
+
+def test_one_replica_panics_just_above_its_target() -> None:
+    policy = KpaPolicy(function(concurrency=10), T0, 1)
+    calm = policy.decide(seen(T0, 7.0), T0)
+    assert (calm.desired, [r.code for r in calm.reasons]) == (1, ["load"])
+    panic = policy.decide(seen(T0 + 1, 7.2), T0 + 1)
+    assert panic.desired == 2, "ceil(7.1 / 7) = 2 replicas, twice the one that is ready"
+    assert "panic_enter" in [r.code for r in panic.reasons]
+
+
+def test_panic_holds_the_size_and_leaves_after_a_calm_stable_window() -> None:
+    policy = KpaPolicy(function(concurrency=1, parameters={"window": "10s"}), T0, 1)
+    policy.decide(seen(T0, 6.0), T0)
+    last_over = T0
+    for second in range(1, 13):
+        wish = policy.decide(seen(T0 + second, 0.0, ready=9), T0 + second)
+        assert wish.desired == (9 if second <= 10 else 4), f"second {second} after {last_over}"
+    assert wish.desired == 4, "the leaving tick is still braked: half of nine ready"
+
+
+def test_no_data_is_no_opinion() -> None:
+    policy = KpaPolicy(function(), T0, 1)
+    wish = policy.decide(seen(T0, 0.0, complete=False), T0)
+    assert (wish.desired, wish.reasons[0].code) == (None, "hold_no_data")
+
+
+def test_two_ticks_in_one_second_count_once_and_a_late_tick_leaves_no_hole() -> None:
+    policy = KpaPolicy(function(concurrency=100), T0, 1)
+    for now in (T0 + 0.01, T0 + 0.99, T0 + 2.01):
+        wish = policy.decide(seen(now, 30.0), now)
+    assert wish.observed["stable_concurrency"] == 30.0
+
+
+def test_a_long_gap_is_a_gap() -> None:
+    policy = KpaPolicy(function(concurrency=100), T0, 1)
+    policy.decide(seen(T0, 30.0), T0)
+    wish = policy.decide(seen(T0 + 9, 30.0), T0 + 9)
+    assert wish.observed["stable_concurrency"] == 6.0, "two records in ten seconds"
+
+
+def test_concurrency_auto_follows_what_the_replicas_say() -> None:
+    policy = KpaPolicy(function(concurrency=None), T0, 1)
+    assert policy.decide(observation(group(ready=1), concurrency=10.0), T0).observed["target"] == pytest.approx(2.8)
+    told = observation(group(ready=1, limit=10), concurrency=10.0)
+    assert policy.decide(told, T0 + 1).observed["target"] == pytest.approx(7.0)
+
+
+def test_a_function_that_counts_inferences_scales_on_inferences() -> None:
+    counted = replace(function(concurrency=10), concurrency_unit=ConcurrencyUnit.INFERENCES)
+    policy = KpaPolicy(counted, T0, 1)
+    wish = policy.decide(seen(T0, 1.0, concurrency_inferences=70.0), T0)
+    assert wish.desired == 10
+
+
+def test_metric_rps_uses_arrivals() -> None:
+    policy = KpaPolicy(function(parameters={"metric": "rps", "target": "10"}), T0, 1)
+    wish = policy.decide(seen(T0, 1.0, rps=21.0), T0)
+    assert (wish.desired, wish.observed["stable_rps"]) == (3, 21.0)
+
+
+def test_settings_of_the_cluster_can_be_given_per_function() -> None:
+    derived = of_function(
+        function(concurrency=10, parameters={"max-scale-up-rate": "1.5", "activation-scale": "3"}), 10
+    )
+    assert (derived.parameters.max_scale_up_rate, derived.parameters.activation_scale) == (1.5, 3)
+    assert KpaPolicy(function(parameters={"activation-scale": "3"}), T0, 0).activation_scale == 3
+
+
+def test_a_restart_with_replicas_starts_in_panic_so_that_nothing_shrinks() -> None:
+    scaler = KnativeScaler(of_function(function(), 1).parameters, T0, 5)
+    scaler.record(T0, 0.0)
+    assert scaler.evaluate(T0, 5).desired == 5
+    assert repr(scaler).endswith("panic since 1.7e+09 at 5>")
+
+
+def test_values_that_do_not_parse_count_as_absent() -> None:
+    derived = derive({"target": "many", "window": "60"}, config({"stable-window": "30s"}), 0)
+    assert (derived.parameters.total_value, derived.parameters.stable_window_s) == (100.0, 30.0)
+
+
+def test_an_unknown_policy_is_an_error_that_lists_the_known_ones() -> None:
+    assert "kpa" in policies.names()
+    with pytest.raises(InvalidInputError, match=r"one of .*kpa"):
+        policies.build(function(scaling=Scaling(policy="magic")), T0, 0)
+
+
+def test_unlimited_burst_reads_silence_as_no_load() -> None:
+    parameters = KpaParameters(target_value=7.0, total_value=10.0, target_burst_capacity=-1)
+    result = KnativeScaler(parameters, T0, 0).evaluate(T0, 0)
+    assert (result.valid, result.desired, result.excess_burst_capacity) == (True, 0, -1)
