@@ -12,8 +12,7 @@ from typing import Final
 from tidegate.annotations import PREFIX
 from tidegate.document import dump
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.manifest import API_VERSION, KIND
-from tidegate.spec import HANDLER
+from tidegate.spec import API_VERSION, HANDLER, KIND
 from tidegate.table import accepts
 
 NAME_LENGTH: Final = 50

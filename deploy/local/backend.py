@@ -377,6 +377,8 @@ class LocalBackend:
         limit = replica.status.limit if told.limit is None else told.limit
         match told.state:
             case ReplicaState.FAILED:
+                if replica.server is not None and not replica.server.is_alive:
+                    return  # how it ended is told by its process in a moment
                 what = told.message or "the queue_proxy gave up on the model server"
                 self._fail(replica, story(what, self._output(replica), self._port_hint(replica)))
             case ReplicaState.READY if not replica.leaving:

@@ -48,7 +48,7 @@ class ProxyLink:
         uds = path if kind == "unix" else None
         self._base = "http://queue-proxy" if uds is not None else f"http://{admin}"
         self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=uds, verify=_no_tls()), timeout=COMMAND_TIMEOUT_S
+            transport=httpx.AsyncHTTPTransport(uds=uds, verify=_no_tls()), timeout=COMMAND_TIMEOUT_S, trust_env=False
         )
 
     async def states(self) -> AsyncIterator[ProxyState]:

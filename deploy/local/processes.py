@@ -92,6 +92,11 @@ class Child:
         return self.record.pid or 0
 
     @property
+    def is_alive(self) -> bool:
+        """Asks the system; :attr:`exit` follows a moment later."""
+        return self._handle is not None and self._handle.is_alive()
+
+    @property
     def exit(self) -> Exit | None:
         """How it ended; None while it lives."""
         return self._exited.result() if self._exited.done() else None
