@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from tidegate.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.document import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
 from tidegate.files import Disk, Files, Found, absolute
-from tidegate.function import Function, Server
-from tidegate.table import NAME, Row, Text, assemble, by_spelling
+from tidegate.function import Function, Server, ServerKind
+from tidegate.table import NAME, Row, Text, assemble, by_spelling, reach
 from tidegate.units import UnreadableError, go_int
 
 NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
@@ -37,6 +37,8 @@ class Rule:
     allowed: str
     is_valid: Callable[[str], bool]
 
+
+_DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
 
 Policies = Collection[str] | Mapping[str, Mapping[str, ParameterRule]]
 """The policies that exist: their names, or each with the rules of its parameters."""
@@ -219,6 +221,9 @@ class Draft:
         self._check_sla()
         self._choose_policy()
         self._check_parameters()
+        mounts = self._first_of("volume_mounts")
+        if mounts is not None and not self.terms.images:
+            self.note(mounts.where, "has no effect here: volumes are mounted on Kubernetes", mounts.line)
         self.values.setdefault("models", (name,))
         return assemble(Function(name=name, server=server), self.values)
 
@@ -257,8 +262,9 @@ class Draft:
         return self._first_of("gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count")
 
     def _first_of(self, *places: str) -> Origin | None:
-        """Origin of the first of these fields that was written and says something."""
-        return next((self.origins[lands] for lands in places if lands in self.origins and self.values[lands]), None)
+        """Origin of the first of these fields that was written and says something other than its default."""
+        said = (lands for lands in places if lands in self.origins and self.values[lands] != reach(_DEFAULTS, lands))
+        return next((self.origins[lands] for lands in said), None)
 
     def _check_sla(self) -> None:
         if self.values.get("sla.drop_after") is not None and not self._has("sla.latency_s"):

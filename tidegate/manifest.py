@@ -14,11 +14,9 @@ from tidegate.draft import NAME_KIND, Draft, Note, Origin, Policies, Terms
 from tidegate.files import Disk, Files, Found, absolute
 from tidegate.function import Function, MetricsEndpoint, Protocol, Server, ServerKind
 from tidegate.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
-from tidegate.spec import ACCELERATOR, DEFAULT_READINESS, HANDLER, IMAGE, MODEL_NAME, SPEC, VARIABLE
+from tidegate.spec import ACCELERATOR, API_VERSION, DEFAULT_READINESS, HANDLER, IMAGE, KIND, MODEL_NAME, SPEC, VARIABLE
 from tidegate.table import Kind
 
-API_VERSION: Final = "tidegate.dev/v1alpha1"
-KIND: Final = "Function"
 SOCKET_PATH_BYTES: Final = 100
 """Length of a unix socket's path that every system takes."""
 

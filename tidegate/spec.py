@@ -7,7 +7,11 @@ from tidegate.annotations import CONCURRENCY, TIMEOUT
 from tidegate.function import ConcurrencyUnit, Protocol
 from tidegate.table import Choice, Duration, Row, Size, Text, Whole, WordOr
 
+API_VERSION: Final = "tidegate.dev/v1alpha1"
+KIND: Final = "Function"
+
 URL_PATH: Final = Text(r"/[!-~]{0,1023}", "a path that starts with /")
+PROBE_PATH: Final = Text(r"[!-~]{0,1023}", "a path")
 MODEL_NAME: Final = Text(
     r"[A-Za-z0-9](?:[A-Za-z0-9._:@/-]{0,254}[A-Za-z0-9._-])?", "a model's name: letters, digits and . _ : @ / -"
 )

@@ -244,7 +244,7 @@ class WordOr:
 
     @property
     def allowed(self) -> str:
-        return f"{self.word}, or {self.kind.allowed}"
+        return f"{self.word or 'empty'}, or {self.kind.allowed}"
 
     @property
     def unit(self) -> str:

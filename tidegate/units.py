@@ -116,7 +116,10 @@ def _split(text: str) -> tuple[Decimal, str]:
 
 def plain(value: float) -> str:
     """A number without exponent: ``0.25``, ``98``, ``1000000``."""
-    exact = Decimal(repr(value))
+    return _plain(Decimal(repr(value)))
+
+
+def _plain(exact: Decimal) -> str:
     text = f"{exact:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -124,14 +127,10 @@ def plain(value: float) -> str:
 def show_duration(seconds: float) -> str:
     """The shortest way to write it that :func:`duration` reads back exactly: ``90s``, ``2m``, ``200ms``."""
     exact = Decimal(repr(seconds))
-    if exact == 0:
-        return "0s"
-    for unit in ("h", "m", "s"):
-        if exact % SECONDS[unit] == 0:
-            return f"{exact / SECONDS[unit]:f}{unit}"
-    if exact < 1:
-        return plain(float(exact / SECONDS["ms"])) + "ms"
-    return plain(seconds) + "s"
+    if exact and exact < 1:
+        return _plain(exact / SECONDS["ms"]) + "ms"
+    unit = next(unit for unit in ("h", "m", "s") if exact % SECONDS[unit] == 0 or unit == "s")
+    return _plain(exact / SECONDS[unit]) + unit if exact else "0s"
 
 
 def show_size(count: int) -> str:
