@@ -105,6 +105,14 @@ class Sidecar:
             return
         if not self._set_deadline(ex):
             return
+        if not run.trusted and self._tells_size_in_body(ex):
+            ex.on_body = self._admit
+        else:
+            self._admit(ex)
+
+    def _admit(self, ex: "Exchange") -> None:
+        """Head and first bytes are there: to the model server, or to wait for a slot."""
+        head, run = ex.head, ex.context
         ex.inferences = self._inferences(ex, run.trusted)
         now = self._clock()
         if now >= ex.deadline:
@@ -115,12 +123,6 @@ class Sidecar:
             self._enter(ex, run, now)
         else:
             self._on_credit(ex, run, number, now)
-
-    def body_started(self, ex: "Exchange") -> None:
-        """A stranger whose body came after its head and that still waits: now its size is known better."""
-        run: Run = ex.context
-        if run.visit is not None and not run.is_sent:
-            ex.inferences = self._inferences(ex, run.trusted)
 
     def admitted(self, visit: Visit) -> None:
         """A request that waited in the replica's own queue has a slot."""
@@ -271,6 +273,17 @@ class Sidecar:
             bytes_per_item=settings.bytes_per_item,
             overhead_bytes=settings.batch_overhead_bytes,
             max_batch=settings.max_batch,
+        )
+
+    def _tells_size_in_body(self, ex: "Exchange") -> bool:
+        """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
+        head = ex.head
+        return (
+            not ex.body_complete
+            and not ex.body
+            and not head.expect_continue
+            and head.path.startswith(b"/v2/")
+            and head.get(self._batch_header) is None
         )
 
     def _on_credit(self, ex: "Exchange", run: Run, number: bytes, now: float) -> None:

@@ -1,0 +1,71 @@
+"""What the control process tells a gateway worker, as a JSON file."""
+
+from dataclasses import dataclass, field
+
+from tidegate.aio.server import Limits
+from tidegate.codec import CodecError, decode
+from tidegate.errors import Fault, InvalidInputError
+
+LimitValue = int | float | str | list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """One worker's configuration; keys as in the file."""
+
+    worker: str
+    listen_fd: int
+    """The inherited listening socket."""
+    admin: str
+    """Unix socket of the admin endpoint: ``/path`` or ``unix:/path``."""
+    table_file: str
+    """The last route table: read at start, so that a worker serves without the control process."""
+    token: str
+    domain: str = "localhost"
+    """Of the table until one is there."""
+    workers: int = 1
+    limits: dict[str, LimitValue] = field(default_factory=dict)
+    """By the names of ``tidegate.aio.server.Limits``; absent ones keep their defaults."""
+    log: str | None = None
+    """File that standard output and error are appended to; None: as they are."""
+
+    @property
+    def admin_address(self) -> str:
+        return self.admin if self.admin.startswith("unix:") else f"unix:{self.admin}"
+
+    @property
+    def index(self) -> int:
+        """The worker's number: the digits at the end of its name; 0 without."""
+        digits = self.worker[len(self.worker.rstrip("0123456789")) :]
+        return int(digits) if digits else 0
+
+
+def read_config(data: bytes, source: str) -> WorkerConfig:
+    """Raises InvalidInputError with every fault of the limits, or the first of the rest."""
+    try:
+        config = decode(data, WorkerConfig)
+    except CodecError as error:
+        raise InvalidInputError(source, [Fault("file", "something else", str(error))]) from error
+    read_limits(config.limits, source)
+    return config
+
+
+def read_limits(values: dict[str, LimitValue], source: str) -> Limits:
+    """The limits of the client side; raises InvalidInputError for names and types that are none."""
+    known = {name: field.type for name, field in Limits.__dataclass_fields__.items()}
+    faults: list[Fault] = []
+    chosen: dict[str, object] = {}
+    for name, value in values.items():
+        allowed = known.get(name)
+        if name == "trusted_proxies" and isinstance(value, list):
+            chosen[name] = tuple(value)
+        elif allowed is float and isinstance(value, int | float) and value > 0:
+            chosen[name] = float(value)
+        elif allowed is int and isinstance(value, int) and value > 0:
+            chosen[name] = value
+        else:
+            wanted = "a limit's name" if allowed is None else f"{getattr(allowed, '__name__', allowed)} above 0"
+            faults.append(Fault(f"limits.{name}", repr(value), wanted))
+    if faults:
+        raise InvalidInputError(source, faults)
+    return Limits(**chosen)  # type: ignore[arg-type]  # each value was checked against its field

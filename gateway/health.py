@@ -1,0 +1,74 @@
+"""What the front door answers by itself: the protocols' health calls, and copies of model metadata.
+
+A health call never wakes a function; asleep counts as ready, because a request that comes now would be served.
+"""
+
+import json
+
+from gateway.match import Call
+from tidegate import __version__
+from tidegate.records import RouteTable
+
+KEPT_COPIES = 512
+COPY_BYTES = 64 * 1024
+
+
+def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
+    """V2's calls about the server itself."""
+    if call is Call.SERVER_READY:
+        return (503, b'{"ready":false}') if is_draining else (200, b'{"ready":true}')
+    if call is Call.SERVER_METADATA:
+        return 200, json.dumps(
+            {"name": "tidegate", "version": __version__, "extensions": ["binary_tensor_data"]}
+        ).encode()
+    return 200, b'{"live":true}'
+
+
+def model_list(table: RouteTable) -> tuple[int, bytes]:
+    """Every model that a function answers to."""
+    models = sorted({model for route in table.functions for model in route.models or (route.name,)})
+    return 200, json.dumps({"models": models}).encode()
+
+
+def model_answer(call: Call, name: str, failure: str | None) -> tuple[int, bytes]:
+    """V2's calls about one function or model; ``failure``: why it cannot be served now."""
+    if call is Call.FUNCTION_LIVE:
+        return 200, b'{"live":true}'
+    if failure is not None:
+        return 503, json.dumps({"error": failure, "name": name, "ready": False}).encode()
+    return 200, json.dumps({"name": name, "ready": True}).encode()
+
+
+class Copies:
+    """The last known metadata of models, by revision and path; bounded."""
+
+    __slots__ = ("_asked", "_known")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bytes] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    def wants(self, revision: str, path: str) -> bool:
+        """Whether a copy should be made; True once per revision and path until it is kept or given up."""
+        key = (revision, path)
+        if key in self._known or key in self._asked or len(self._known) + len(self._asked) >= KEPT_COPIES:
+            return False
+        self._asked.add(key)
+        return True
+
+    def keep(self, revision: str, path: str, body: bytes | None) -> None:
+        """The copy, or None where it could not be made; large ones are not kept."""
+        key = (revision, path)
+        self._asked.discard(key)
+        if body is not None and len(body) <= COPY_BYTES:
+            self._known[key] = body
+
+    def get(self, revision: str, path: str) -> bytes | None:
+        return self._known.get((revision, path))
+
+    def forget_except(self, revisions: frozenset[str]) -> None:
+        for key in [key for key in self._known if key[0] not in revisions]:
+            del self._known[key]
+
+    def __repr__(self) -> str:
+        return f"<Copies {len(self._known)} known, {len(self._asked)} asked>"

@@ -1,0 +1,266 @@
+"""A gateway worker at work: listener, slot channels, upstream pools, timers and the admin endpoint around the chain."""
+
+import asyncio
+import random
+import signal
+import socket
+import sys
+from pathlib import Path
+from time import monotonic
+
+from activator.commands import Activate, Command, Link, Send, Unlink
+from activator.room import WaitingRoom
+from gateway.chain import Chain
+from gateway.config import WorkerConfig, read_limits
+from gateway.report import Report
+from tidegate import metrics
+from tidegate.aio.broadcast import Broadcast
+from tidegate.aio.channel import ChannelClient
+from tidegate.aio.client import FetchError, fetch
+from tidegate.aio.endpoint import Request, Response, StreamResponse, serve_endpoint
+from tidegate.aio.server import ProxyServer, serve_proxy
+from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tasks import TaskOwner
+from tidegate.aio.upstream import UpstreamPool
+from tidegate.codec import CodecError, decode, encode
+from tidegate.records import RouteTable
+
+POOL_IDLE_S = 60.0
+"""Below the 75 s for which a queue_proxy keeps an idle connection."""
+COPY_TIMEOUT_S = 5.0
+GRACE_S = 300.0
+"""A drain lasts at most as long as the longest default timeout; whoever gave the order may end it sooner."""
+
+
+class GatewayWorker:
+    """One worker of the front door."""
+
+    def __init__(self, config: WorkerConfig, *, incarnation: str, rng: random.Random) -> None:
+        loop = asyncio.get_running_loop()
+        self._config = config
+        self._loop = loop
+        self._rng = rng
+        self._started = monotonic()
+        self._sweeper = Sweeper(loop)
+        self._tasks = TaskOwner(f"gateway-{config.worker}")
+        self._activations = Broadcast()
+        self._pools: dict[str, UpstreamPool] = {}
+        self._channels: dict[str, ChannelClient] = {}
+        self._settling = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._server: ProxyServer | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+        self.chain = Chain(
+            room=WaitingRoom(rng=rng, worker_index=config.index),
+            report=Report(config.worker, incarnation, self._started),
+            token=config.token,
+            rng=rng,
+            clock=monotonic,
+            pool_of=self._pool,
+            shell=self._carry_out,
+            after=self._after,
+            learn=self._learn,
+        )
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Runs until a drain (SIGTERM, SIGINT or ``POST /drain``) has ended; a second signal ends it at once."""
+        self._read_table()
+        limits = read_limits(self._config.limits, "limits")
+        self._server = server = await serve_proxy(self.chain, sock, limits, self._sweeper)
+        admin = await serve_endpoint(self._admin, self._config.admin_address)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled)
+        try:
+            await self._stopped.wait()
+        finally:
+            server.abort()
+            if self._alarm is not None:
+                self._alarm.cancel()
+            for channel in self._channels.values():
+                channel.close()
+            await self._tasks.close()
+            await admin.close()
+            self._sweeper.close()
+
+    # --- the chain's shell ------------------------------------------------------------------------------------------
+
+    def _pool(self, address: str) -> UpstreamPool:
+        pool = self._pools.get(address)
+        if pool is None:
+            pool = self._pools[address] = UpstreamPool(address, self._sweeper, idle_timeout_s=POOL_IDLE_S)
+        return pool
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Send():
+                channel = self._channels.get(command.replica)
+                if channel is not None:
+                    channel.send(command.message)
+            case Link():
+                self._unlink(command.replica)
+                self._channels[command.replica] = ChannelClient(
+                    self._loop,
+                    replica=command.replica,
+                    address=command.address,
+                    worker=self._config.worker,
+                    token=self._config.token,
+                    handler=self.chain,
+                    rng=self._rng,
+                )
+            case Unlink():
+                self._unlink(command.replica)
+            case Activate():
+                self._activations.publish(encode(command.activation) + b"\n")
+            case _:
+                raise TypeError(f"not a command for the shell: {command!r}")
+
+    def _unlink(self, replica: str) -> None:
+        channel = self._channels.pop(replica, None)
+        if channel is not None:
+            channel.close()
+
+    def _after(self) -> None:
+        """The room may want to be settled at the end of this loop turn, or woken at another time."""
+        room = self.chain.room
+        if room.unsettled and not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._settle)
+        wakeup = room.next_wakeup()
+        if wakeup is None:
+            if self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
+        elif self._alarm is None or wakeup < self._alarm_at:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at = wakeup
+            self._alarm = self._loop.call_later(max(0.0, wakeup - monotonic()), self._wake)
+
+    def _settle(self) -> None:
+        self._settling = False
+        self.chain.settle()
+
+    def _wake(self) -> None:
+        self._alarm = None
+        self.chain.wake()
+
+    def _learn(self, revision: str, address: str, path: str) -> None:
+        self._tasks.spawn(self._copy(revision, address, path), name=f"copy-{revision}")
+
+    async def _copy(self, revision: str, address: str, path: str) -> None:
+        """Fetches a copy of model metadata, for answers while the function sleeps."""
+        body = None
+        try:
+            reply = await fetch(address, "GET", path, timeout_s=COPY_TIMEOUT_S)
+            body = reply.body if reply.status == 200 else None
+        except FetchError:
+            pass  # Asked again at the next request for it.
+        finally:
+            self.chain.copies.keep(revision, path, body)
+
+    # --- route table ------------------------------------------------------------------------------------------------
+
+    def _read_table(self) -> None:
+        """Starts from the last table, if there is one: serving does not need the control process."""
+        path = Path(self._config.table_file)
+        try:
+            table = decode(path.read_bytes(), RouteTable)
+        except FileNotFoundError:
+            table = RouteTable(epoch=0, number=0, workers=self._config.workers, domain=self._config.domain)
+        except (OSError, CodecError) as error:
+            sys.stderr.write(f"route table {path} cannot be read, starting without: {error}\n")
+            table = RouteTable(epoch=0, number=0, workers=self._config.workers, domain=self._config.domain)
+        self._apply(table)
+
+    def _apply(self, table: RouteTable) -> None:
+        if not self.chain.apply(table):
+            return
+        living = {
+            replica.address
+            for route in table.functions
+            for revision in route.revisions
+            for group in revision.groups
+            for replica in group.replicas
+        }
+        for address in self._pools.keys() - living:
+            self._pools.pop(address).close()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _signalled(self) -> None:
+        if self._draining is None:
+            self._drain()
+        else:
+            self._stopped.set()
+
+    def _drain(self) -> None:
+        """Stops accepting; every accepted request is answered, then the process ends."""
+        self.chain.is_draining = True
+        if self._draining is None and self._server is not None:
+            self._draining = self._tasks.spawn(self._finish(self._server), name="drain")
+
+    async def _finish(self, server: ProxyServer) -> None:
+        try:
+            await server.drain(GRACE_S)
+        finally:
+            self._stopped.set()
+
+    # --- admin ------------------------------------------------------------------------------------------------------
+
+    async def _admin(self, request: Request) -> Response | StreamResponse:
+        match request.method, request.path:
+            case "GET", "/healthz":
+                return Response(body=b"ok", content_type="text/plain")
+            case "GET", "/metrics":
+                return Response(body=self._scrape(), content_type=metrics.CONTENT_TYPE)
+            case "GET", "/sample":
+                return Response(body=self._sample())
+            case "GET", "/activations":
+                return StreamResponse(self._activations.listen())
+            case "PUT", "/table":
+                return self._put_table(request.body)
+            case "POST", "/drain":
+                self._drain()
+                return Response(body=b'{"draining":true}')
+        return Response(status=404, body=encode({"error": f"no {request.method} {request.path} here"}))
+
+    def _put_table(self, body: bytes) -> Response:
+        try:
+            table = decode(body, RouteTable)
+        except CodecError as error:
+            return Response(status=400, body=encode({"error": str(error)}))
+        self._apply(table)
+        applied = self.chain.table
+        return Response(body=encode({"epoch": applied.epoch, "number": applied.number}))
+
+    def _sample(self) -> bytes:
+        now = monotonic()
+        return encode(
+            self.chain.report.sample(
+                now,
+                table=self.chain.table.version,
+                connections=self._connections,
+                waiting=lambda revision: self.chain.room.counts(revision, now),
+            )
+        )
+
+    def _scrape(self) -> bytes:
+        now = monotonic()
+        exposition = metrics.Exposition()
+        self.chain.report.expose(
+            exposition,
+            now,
+            table=self.chain.table.version,
+            connections=self._connections,
+            waiting=lambda revision: self.chain.room.counts(revision, now),
+        )
+        return exposition.render()
+
+    @property
+    def _connections(self) -> int:
+        return 0 if self._server is None else self._server.connections
+
+    def __repr__(self) -> str:
+        return f"<GatewayWorker {self._config.worker}, {self._connections} connections, {self.chain!r}>"

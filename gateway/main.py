@@ -1,0 +1,48 @@
+"""A gateway worker process: ``python -P -m gateway.main --config FILE.json``."""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+from gateway.config import WorkerConfig, read_config
+from gateway.live import GatewayWorker
+from tidegate.aio.loop import run
+from tidegate.aio.sockets import inherited
+from tidegate.errors import InvalidInputError
+
+EXIT_INVALID = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one worker to its end; the exit code of the process."""
+    if len(arguments) != 2 or arguments[0] != "--config":
+        sys.stderr.write("usage: python -P -m gateway.main --config FILE.json\n")
+        return EXIT_INVALID
+    try:
+        config = read_config(Path(arguments[1]).read_bytes(), arguments[1])
+        if config.log is not None:
+            _append_output(config.log)
+        sock = inherited(config.listen_fd)
+    except (InvalidInputError, OSError) as error:
+        sys.stderr.write(f"gateway worker cannot start: {error}\n")
+        return EXIT_INVALID
+
+    async def serve(config: WorkerConfig) -> None:
+        rng = random.Random(os.urandom(16))
+        await GatewayWorker(config, incarnation=os.urandom(8).hex(), rng=rng).serve(sock)
+
+    run(serve(config))
+    return 0
+
+
+def _append_output(path: str) -> None:
+    """Sends standard output and error to the end of a file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
