@@ -3,17 +3,17 @@
 A process that is away raises :class:`LinkError` with its name; callers hold what they know and try again.
 """
 
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 import httpx
 
-from tidegate.codec import CodecError, decode, encode
+from tidegate.codec import decode, encode
 from tidegate.errors import TidegateError
-from tidegate.records import Activation, GatewaySample, ReplicaSample, RouteTable
-
-T = TypeVar("T")
+from tidegate.records import Activation, RouteTable
 
 CALL_S = 2.0
 """A worker on this machine that does not answer within this time is away."""
@@ -21,6 +21,12 @@ CALL_S = 2.0
 
 class LinkError(TidegateError):
     """The other process did not answer, or not as agreed."""
+
+
+@cache
+def _no_tls() -> ssl.SSLContext:
+    """One for all links: httpx makes one per client otherwise, for 20 ms each, and nothing here uses TLS."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Link:
@@ -31,7 +37,7 @@ class Link:
         path = address.removeprefix("unix:")
         is_unix = path != address
         self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=path if is_unix else None),
+            transport=httpx.AsyncHTTPTransport(uds=path if is_unix else None, verify=_no_tls()),
             base_url="http://localhost" if is_unix else f"http://{address}",
             timeout=CALL_S,
             trust_env=False,
@@ -39,13 +45,6 @@ class Link:
 
     async def get(self, path: str) -> bytes:
         return await self._call("GET", path)
-
-    async def read(self, path: str, kind: type[T]) -> T:
-        """GET of a record."""
-        try:
-            return decode(await self._call("GET", path), kind)
-        except CodecError as error:
-            raise LinkError(f"{self.name}: {path} is not as agreed: {error}") from error
 
     async def put(self, path: str, body: bytes) -> bytes:
         return await self._call("PUT", path, body)
@@ -84,9 +83,6 @@ class Link:
 class GatewayLink(Link):
     """A gateway worker's admin endpoint."""
 
-    async def sample(self) -> GatewaySample:
-        return await self.read("/sample", GatewaySample)
-
     async def apply(self, table: RouteTable) -> tuple[int, int]:
         """Hands over a route table; returns the version that the worker works from afterwards."""
         answer: dict[str, Any] = decode(await self.put("/table", encode(table)), dict)
@@ -98,13 +94,6 @@ class GatewayLink(Link):
             async for line in lines:
                 if line.strip():
                     yield decode(line, Activation)
-
-
-class ReplicaLink(Link):
-    """A queue_proxy's admin endpoint."""
-
-    async def sample(self) -> ReplicaSample:
-        return await self.read("/sample", ReplicaSample)
 
 
 async def _lines(response: httpx.Response) -> AsyncGenerator[str, None]:

@@ -8,6 +8,7 @@ Deploying and deleting fail when the store fails, because a restart would undo t
 holds in memory even when it could not be written (the store's ``fault`` says so).
 """
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,10 +105,15 @@ class Registry:
         name, _, number = revision_id.rpartition("-")
         return self._revisions.get(name, {}).get(int(number)) if number.isdecimal() else None
 
+    def next_number(self, name: str) -> int:
+        """The number that the next deploy of this function gets."""
+        known = self._functions.get(name)
+        return 1 if known is None else known.latest + 1
+
     async def deploy(self, function: Function, *, manifest: str, source: str, now: float) -> RevisionRecord:
         """Records a new revision. Raises StoreError when it cannot be kept."""
         known = self._functions.get(function.name, FunctionRecord(name=function.name))
-        number = known.latest + 1
+        number = self.next_number(function.name)
         record = RevisionRecord(number=number, function=function, manifest=manifest, source=source, created_at=now)
         serving = None if known.deleted else known.serving
         if function.scaling.initial_scale == 0 and function.scaling.min_scale == 0:
@@ -120,14 +126,14 @@ class Registry:
         await self._forget_old(changed)
         return record
 
-    async def promote(self, name: str, number: int) -> None:
-        """Revision ``number`` has been ready: it takes the traffic from now on."""
-        changed = replace(self._functions[name], serving=number)
-        self._functions[name] = changed
-        try:
-            await self._store.put(_function_key(name), encode(changed))
-        except StoreFaultError:
-            return  # the store says so itself; a restart promotes again
+    def promote(self, name: str, number: int) -> None:
+        """Revision ``number`` has been ready: it takes the traffic from now on. :meth:`save` writes it down."""
+        self._functions[name] = replace(self._functions[name], serving=number)
+
+    async def save(self, name: str) -> None:
+        """Writes which revision serves. A store that fails says so itself; a restart promotes again."""
+        with contextlib.suppress(StoreFaultError):
+            await self._store.put(_function_key(name), encode(self._functions[name]))
 
     async def delete(self, name: str) -> bool:
         """Forgets the function but not its last number. False when it is not deployed."""

@@ -252,7 +252,7 @@ def _translated(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        raise NotRunningError(f"{url} does not answer: {error or type(error).__name__}") from error
+        raise NotRunningError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
 
 
 def _detail(response: httpx.Response) -> ErrorDetail:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -140,10 +140,20 @@ class Supervisor:
         self._write_table(table)
         await asyncio.gather(*(self._apply(worker, table) for worker in self._workers if worker.is_linked))
 
-    async def sample(self, worker: Worker) -> GatewaySample:
-        """One pull; raises LinkError."""
-        worker.sample = await worker.link.sample()
-        return worker.sample
+    def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
+        """``GET /sample`` of every worker that can be reached, by name."""
+        return {worker.name: _sample_of(worker) for worker in self._workers if worker.is_linked}
+
+    def seen(self, sample: GatewaySample) -> None:
+        """One pull of a worker has arrived."""
+        for worker in self._workers:
+            if worker.name == sample.worker:
+                worker.sample = sample
+
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """The route tables that the workers last said to work from."""
+        known = (worker.sample for worker in self._workers if worker.is_linked)
+        return tuple((0, 0) if each is None else (each.table_epoch, each.table_number) for each in known)
 
     async def expositions(self) -> list[str]:
         """The Prometheus texts of the workers that answer."""
@@ -286,7 +296,7 @@ class Supervisor:
 
     async def _follow(self, worker: Worker, child: "Child") -> None:
         """Keeps the activation stream open for as long as the worker lives; a new link gets the newest table."""
-        while child.exit is None and not self._leaving:
+        while child.exit is None:
             with contextlib.suppress(LinkError):
                 await worker.link.get("/healthz")
                 worker.is_linked = True
@@ -314,3 +324,7 @@ class Supervisor:
 
     def __repr__(self) -> str:
         return f"<Supervisor {len(self._workers)} workers on {self.address}>"
+
+
+def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
+    return lambda: worker.link.get("/sample")

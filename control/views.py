@@ -21,7 +21,6 @@ class FunctionState(StrEnum):
     """Its replicas are on their way out; a request takes the last one back."""
     FAILED = "failed"
     """The last start failed and nothing is ready; requests get 503 until a start succeeds."""
-    DELETING = "deleting"
 
 
 class Role(StrEnum):

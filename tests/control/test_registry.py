@@ -47,14 +47,16 @@ def test_the_first_revision_is_current_and_unproven(tmp_path: Path) -> None:
 def test_a_redeploy_waits_as_candidate_until_it_was_ready(tmp_path: Path) -> None:
     async def tell(registry: Registry) -> None:
         await deploy(registry, function())
-        await registry.promote("echo", 1)
+        registry.promote("echo", 1)
+        await registry.save("echo")
         await deploy(registry, function(timeout_s=10.0))
         deployed = registry.get("echo")
         assert deployed is not None
         assert deployed.current.number == 1
         assert deployed.candidate is not None
         assert deployed.candidate.function.timeout_s == 10.0
-        await registry.promote("echo", 2)
+        registry.promote("echo", 2)
+        await registry.save("echo")
         deployed = registry.get("echo")
         assert deployed is not None
         assert (deployed.current.number, deployed.candidate, deployed.proven) == (2, None, True)
@@ -76,7 +78,8 @@ def test_a_revision_that_never_was_ready_is_replaced_at_once(tmp_path: Path) -> 
 def test_a_function_that_starts_at_zero_takes_traffic_at_once(tmp_path: Path) -> None:
     async def tell(registry: Registry) -> None:
         await deploy(registry, function())
-        await registry.promote("echo", 1)
+        registry.promote("echo", 1)
+        await registry.save("echo")
         await deploy(registry, function(scaling=Scaling(initial_scale=0)))
         deployed = registry.get("echo")
         assert deployed is not None
@@ -88,7 +91,8 @@ def test_a_function_that_starts_at_zero_takes_traffic_at_once(tmp_path: Path) ->
 def test_everything_survives_a_restart(tmp_path: Path) -> None:
     async def before(registry: Registry) -> None:
         await deploy(registry, function("a", env={"KEY": "value"}), now=5.0)
-        await registry.promote("a", 1)
+        registry.promote("a", 1)
+        await registry.save("a")
         await deploy(registry, function("a"))
         await deploy(registry, function("b"))
 
@@ -107,7 +111,8 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
 def test_numbers_go_on_after_a_delete(tmp_path: Path) -> None:
     async def tell(registry: Registry) -> None:
         await deploy(registry, function())
-        await registry.promote("echo", 1)
+        registry.promote("echo", 1)
+        await registry.save("echo")
         assert await registry.delete("echo")
         assert not await registry.delete("echo")
         assert registry.get("echo") is None
@@ -123,7 +128,8 @@ def test_numbers_go_on_after_a_delete(tmp_path: Path) -> None:
 def test_old_revisions_are_forgotten_but_not_the_serving_one(tmp_path: Path) -> None:
     async def tell(registry: Registry) -> None:
         await deploy(registry, function())
-        await registry.promote("echo", 1)
+        registry.promote("echo", 1)
+        await registry.save("echo")
         for _ in range(KEPT_REVISIONS + 3):
             await deploy(registry, function())
         assert registry.revision("echo-00001") is not None
@@ -140,7 +146,8 @@ def test_a_deploy_that_cannot_be_kept_is_refused_and_a_promotion_holds(tmp_path:
         await deploy(registry, function())
         with pytest.raises(StoreFaultError, match="full"):
             await registry.deploy(function(), manifest="x" * 200_000, source="", now=1.0)
-        await registry.promote("echo", 1)
+        registry.promote("echo", 1)
+        await registry.save("echo")
         deployed = registry.get("echo")
         assert deployed is not None
         assert (deployed.current.number, deployed.proven) == (1, True)

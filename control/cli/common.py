@@ -1,0 +1,119 @@
+"""What the commands share: finding the deployment, printing, exit codes.
+
+Exit codes: 0 done, 1 it did not work, 2 the input is wrong (every fault is printed), 130 interrupted.
+Modules of the command line import at their top only what ``--help`` needs; everything else where it is used.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tidegate.errors import InvalidInputError, TidegateError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from control.sdk import Tidegate
+    from control.state import StateDirectory
+
+EXIT_FAILED = 1
+EXIT_WRONG_INPUT = 2
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--state", metavar="DIR", help="State directory (default: $TIDEGATE_STATE, else $XDG_STATE_HOME/tidegate)."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def state_directory(given: Path | None) -> "StateDirectory":
+    """The directory named by the option, the environment, or the default."""
+    from control.state import StateDirectory, default_directory
+
+    named = given or os.environ.get("TIDEGATE_STATE") or default_directory(os.environ)
+    return StateDirectory(Path(named).expanduser())
+
+
+def connect(given: Path | None) -> "Tidegate":
+    """The running deployment. Raises NotRunningError."""
+    from control.sdk import Tidegate
+
+    return Tidegate.local(state_directory(given).root)
+
+
+def console() -> "Console":
+    """For people, on standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """One line for people, on standard error, so that standard output stays clean for results."""
+    print(text, file=sys.stderr)
+
+
+def print_json(record: object) -> None:
+    """A record of ours, or plain values, as JSON on standard output."""
+    from tidegate.codec import encode
+
+    print(json.dumps(json.loads(encode(record)), indent=2))
+
+
+def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
+    say(f"error: {text}")
+    raise typer.Exit(code)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turns what people are meant to read into a line on standard error and an exit code."""
+    try:
+        yield
+    except InvalidInputError as error:
+        fail(str(error), EXIT_WRONG_INPUT)
+    except TidegateError as error:
+        detail: Any = getattr(error, "detail", None)
+        if detail is not None and detail.faults and detail.code == "invalid_request":
+            fail("\n".join([str(error), *(f"  {each.where}: {each.allowed}" for each in detail.faults)]))
+        wrong = detail is not None and detail.code in ("invalid_input", "function_not_found")
+        fail(str(error), EXIT_WRONG_INPUT if wrong else EXIT_FAILED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`tidegate logs -f | head`): nothing more to say to anybody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_FAILED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people: ``1.8 ms``, ``2.31 s``, ``4 min``; a dash when unknown."""
+    if value is None:
+        return "-"
+    if value < 0.0995:
+        return f"{value * 1e3:.1f} ms"
+    if value < 0.9995:
+        return f"{value * 1e3:.0f} ms"
+    if value < 120:
+        return f"{value:.2f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorates a command with :func:`exit_codes`."""
+    import functools
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        with exit_codes():
+            command(*args, **kwargs)
+
+    return run

@@ -1,0 +1,102 @@
+"""``deploy`` and ``delete``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import JsonOption, StateOption, connect, console, exit_codes, guarded, print_json, say, seconds
+from control.cli.flags import Flag, with_flags
+from control.cli.show import NameArgument
+from tidegate.annotations import ANNOTATIONS
+
+if TYPE_CHECKING:
+    from control.sdk import Tidegate
+    from control.views import DeployView
+
+FLAGS = tuple(
+    Flag(key=row.key, name=row.key, help=f"{row.sentence} [{row.kind.allowed}]", panel=row.topic) for row in ANNOTATIONS
+)
+
+
+@with_flags(FLAGS)
+def deploy(
+    file: Annotated[str, typer.Argument(help="A manifest, an ONNX file, or file.py:Class.")],
+    given: dict[str, str],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the function (for model files; default: the file's).")
+    ] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--policy-parameter", metavar="KEY=VALUE", help="A parameter of the policy.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is ready, or say why not.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Deploy a function; every annotation is a flag too. Deploying again makes a new revision."""
+    with exit_codes():
+        flags = given | _parameters(parameter or [])
+        text, base, source = read(file, name)
+        with connect(state) as tidegate:
+            deployed = tidegate.deploy(text, base=base, source=source, annotations=flags)
+            if not json:
+                _tell(deployed, tidegate)
+            if wait:
+                _wait(tidegate, deployed, quiet=json)
+        if json:
+            print_json(deployed)
+
+
+def delete(name: NameArgument, state: StateOption = None, json: JsonOption = False) -> None:
+    """Delete a function: its replicas finish their work and stop."""
+    with connect(state) as tidegate:
+        tidegate.delete(name)
+    if json:
+        print_json({"deleted": name})
+    else:
+        say(f"{name} is deleted")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("deploy")(deploy)
+    app.command("delete")(guarded(delete))
+
+
+def read(file: str, name: str | None) -> tuple[str, Path, str]:
+    """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py:Class."""
+    raise RuntimeError("replaced when the builder stands")
+
+
+def _parameters(texts: list[str]) -> dict[str, str]:
+    from tidegate.annotations import PARAMETER_PREFIX
+    from tidegate.errors import Fault, InvalidInputError
+
+    faults = [
+        Fault("--policy-parameter", repr(text), "KEY=VALUE") for text in texts if "=" not in text or text[0] == "="
+    ]
+    if faults:
+        raise InvalidInputError("command line", faults)
+    pairs = (text.split("=", 1) for text in texts)
+    return {PARAMETER_PREFIX + key: value for key, value in pairs}
+
+
+def _tell(deployed: "DeployView", tidegate: "Tidegate") -> None:
+    for each in deployed.functions:
+        console().print(f"[bold]{each.name}[/bold] is revision {each.revision}")
+        for key, value in each.filled_in.items():
+            say(f"  {key}: {value}")
+        for warning in each.warnings:
+            say(f"  warning: {warning}")
+        view = tidegate.function(each.name)
+        if view.path_url:
+            print(view.path_url)
+
+
+def _wait(tidegate: "Tidegate", deployed: "DeployView", quiet: bool) -> None:
+    for each in deployed.functions:
+        view = tidegate.wait_ready(each.name, each.revision)
+        if quiet:
+            continue
+        starts = [start for start in tidegate.cold_starts(each.name) if start.revision == each.revision]
+        took = f" after {seconds(starts[-1].total_s)}" if starts and starts[-1].total_s else ""
+        say(f"{each.name} is {view.state.value}{took}")

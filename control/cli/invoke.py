@@ -1,0 +1,166 @@
+"""``invoke``: one request to a function through the front door."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
+from control.cli.show import NameArgument
+
+if TYPE_CHECKING:
+    from control.sdk import Tidegate
+
+
+def invoke(
+    name: NameArgument,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="JSON body; @FILE reads a file, @- standard input.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Body as it is in the file, of any type.")] = None,
+    path: Annotated[
+        str | None, typer.Option(help="Path on the model server (default: V2 inference for V2 functions, else /).")
+    ] = None,
+    v2: Annotated[bool, typer.Option("--v2", help="Use tritonclient; give tensors with --input.")] = False,
+    tensor: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=JSON", help="A V2 input tensor: a JSON array, or @FILE for raw bytes."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME: VALUE", help="A request header.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = 310.0,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Send one request to a function and print the answer."""
+    headers = _headers(header or [])
+    with connect(state) as tidegate:
+        if v2:
+            _invoke_v2(tidegate, name, tensor or [], headers, timeout, json)
+            return
+        if tensor:
+            raise typer.BadParameter("--input needs --v2")
+        body = _body(data, file)
+        target = path or _default_path(tidegate, name)
+        _invoke_http(tidegate, name, target, body, headers, timeout, json)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("invoke")(guarded(invoke))
+
+
+def _invoke_http(
+    tidegate: "Tidegate", name: str, path: str, body: bytes, headers: dict[str, str], timeout: float, json: bool
+) -> None:
+    import httpx
+
+    sent = {"content-type": "application/json"} | headers
+    url = f"{tidegate.gateway}/functions/{name}/{path.lstrip('/')}"
+    try:
+        with httpx.Client(timeout=timeout, trust_env=False) as client:
+            answer = client.post(url, content=body, headers=sent)
+    except httpx.HTTPError as error:
+        fail(f"{url}: {str(error) or type(error).__name__}")
+    if json:
+        print_json({"status": answer.status_code, "headers": dict(answer.headers), "body": answer.text})
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(answer.content)
+        sys.stdout.buffer.write(b"" if answer.content.endswith(b"\n") else b"\n")
+        sys.stdout.flush()
+        timing = answer.headers.get("server-timing")
+        say(f"status {answer.status_code}" + (f", {timing}" if timing else ""))
+    if not answer.is_success:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _invoke_v2(
+    tidegate: "Tidegate", name: str, tensors: list[str], headers: dict[str, str], timeout: float, json: bool
+) -> None:
+    try:
+        import numpy as np
+        import tritonclient.http as triton
+    except ImportError:
+        fail("--v2 needs tritonclient: pip install 'tidegate[triton]'")
+    model = tidegate.function(name).models[0]
+    address = tidegate.gateway.split("://", 1)[-1]
+    with triton.InferenceServerClient(
+        f"{address}/functions/{name}", connection_timeout=timeout, network_timeout=timeout
+    ) as client:
+        try:
+            metadata = client.get_model_metadata(model, headers=headers)
+            inputs = [_tensor(triton, np, text, metadata["inputs"]) for text in tensors]
+            result = client.infer(model, inputs, headers=headers)
+        except triton.InferenceServerException as error:
+            fail(str(error))
+    outputs = {each["name"]: result.as_numpy(each["name"]) for each in result.get_response()["outputs"]}
+    if json:
+        print_json({key: value.tolist() for key, value in outputs.items()})
+    else:
+        for key, value in outputs.items():
+            print(f"{key} {value.dtype}{list(value.shape)}\n{np.array2string(value, threshold=40)}")
+
+
+def _tensor(triton: Any, np: Any, text: str, declared: list[dict[str, Any]]) -> Any:
+    """One input tensor from ``NAME=JSON`` or ``NAME=@FILE``, of the type and shape that the model declares."""
+    name, _, value = text.partition("=")
+    found = next((each for each in declared if each["name"] == name), None)
+    if found is None or not value:
+        known = ", ".join(f"{each['name']} {each['datatype']}{each['shape']}" for each in declared)
+        raise typer.BadParameter(f"--input {text[:60]}: the model has {known}")
+    dtype = triton.triton_to_np_dtype(found["datatype"])
+    if value.startswith("@"):
+        array = _from_bytes(np, _read(value[1:]), dtype, found["shape"])
+    else:
+        import json
+
+        try:
+            array = np.array(json.loads(value), dtype=dtype)
+        except ValueError as error:
+            raise typer.BadParameter(f"--input {name}: {error}") from error
+    tensor = triton.InferInput(name, list(array.shape), found["datatype"])
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def _from_bytes(np: Any, raw: bytes, dtype: Any, shape: list[int]) -> Any:
+    """Raw bytes as one item of the declared shape, cut or filled up with zeros where the item has a fixed size."""
+    item = list(shape[1:])
+    if any(size < 0 for size in item):
+        return np.frombuffer(raw, dtype=dtype).reshape(1, -1)
+    wanted = int(np.prod(item)) * np.dtype(dtype).itemsize if item else np.dtype(dtype).itemsize
+    return np.frombuffer(raw[:wanted].ljust(wanted, b"\0"), dtype=dtype).reshape([1, *item])
+
+
+def _body(data: str | None, file: Path | None) -> bytes:
+    if file is not None:
+        return _read(str(file))
+    if data is None:
+        return b""
+    return _read(data[1:]) if data.startswith("@") else data.encode()
+
+
+def _read(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{name}: {error.strerror}") from error
+
+
+def _default_path(tidegate: "Tidegate", name: str) -> str:
+    view = tidegate.function(name)
+    return f"/v2/models/{view.models[0]}/infer" if view.protocol == "v2" else "/"
+
+
+def _headers(texts: list[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise typer.BadParameter(f"--header {text!r}: wanted NAME: VALUE")
+        found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,33 @@
+"""``logs``: what model servers and queue-proxies wrote."""
+
+from typing import Annotated
+
+import typer
+
+from control.cli.common import JsonOption, StateOption, connect, guarded
+from control.cli.show import NameArgument
+
+
+def logs(
+    name: NameArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Lines per replica to begin with.", min=0)] = 100,
+    replica: Annotated[str | None, typer.Option(help="Of this replica only.")] = None,
+    source: Annotated[str, typer.Option(help="server, proxy or all.")] = "server",
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what the function's model servers wrote."""
+    with connect(state) as tidegate:
+        for line in tidegate.logs(name, tail=tail, follow=follow, replica=replica, source=source):
+            if json:
+                from tidegate.codec import encode
+
+                print(encode(line).decode(), flush=follow)
+            else:
+                place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
+                print(f"{place} | {line['line']}", flush=follow)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("logs")(guarded(logs))

@@ -1,0 +1,258 @@
+"""``list``, ``status``, ``explain``: what there is, how it is, and why."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import (
+    EXIT_FAILED,
+    JsonOption,
+    StateOption,
+    connect,
+    console,
+    guarded,
+    print_json,
+    say,
+    seconds,
+    state_directory,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+    from control.sdk import Tidegate
+    from control.views import DeploymentView, FunctionView, RevisionView
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
+
+_COLOURS = {"ready": "green", "asleep": "blue", "starting": "yellow", "draining": "yellow", "failed": "red"}
+
+
+def list_functions(state: StateOption = None, json: JsonOption = False) -> None:
+    """List the deployed functions."""
+    with connect(state) as tidegate:
+        functions = tidegate.list()
+    if json:
+        print_json(functions)
+    elif functions:
+        console().print(function_table(functions))
+    else:
+        say("no function is deployed; deploy one with `tidegate deploy FILE`")
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(help="Name of a function; without it: everything.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the changes until interrupted.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the deployment or one function: state, replicas, traffic, and why a start failed."""
+    from control.sdk import NotRunningError
+
+    try:
+        tidegate = connect(state)
+    except NotRunningError as error:
+        if name is not None:
+            raise
+        _leftovers(state, str(error), json)
+        raise typer.Exit(EXIT_FAILED) from error
+    with tidegate:
+        if watch:
+            _follow(tidegate, name, json)
+            return
+        view = tidegate.status() if name is None else tidegate.function(name)
+    if json:
+        print_json(view)
+    else:
+        console().print(_render(view))
+
+
+def explain(
+    name: NameArgument,
+    last: Annotated[int, typer.Option(help="How many decisions to show.", min=1, max=1000)] = 5,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say why a function has as many replicas as it has."""
+    with connect(state) as tidegate:
+        view = tidegate.explain(name, last=last)
+    if json:
+        print_json(view)
+    else:
+        print(view.text)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("list")(guarded(list_functions))
+    app.command("status")(guarded(status))
+    app.command("explain")(guarded(explain))
+
+
+def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
+    views: Iterator[DeploymentView | FunctionView] = tidegate.watch_all() if name is None else tidegate.watch(name)
+    if json:
+        from tidegate.codec import encode
+
+        for view in views:
+            print(encode(view).decode(), flush=True)
+        return
+    from rich.live import Live
+
+    with closing(views), Live(console=console(), auto_refresh=False, screen=False) as live:  # type: ignore[type-var]  # a generator
+        for view in views:
+            live.update(_render(view), refresh=True)
+
+
+def _leftovers(given: Path | None, why: str, json: bool) -> None:
+    """What the state directory alone tells when no control process answers."""
+    from deploy.local.records import RecordStore
+    from deploy.local.recovery import survey
+
+    directory = state_directory(given)
+    found = survey(RecordStore(directory.processes))
+    if json:
+        print_json(
+            {
+                "running": False,
+                "message": why,
+                "state_directory": str(directory.root),
+                "processes": [{"id": each.id, "kind": each.kind.value, "pid": each.pid} for each in found.living],
+            }
+        )
+        return
+    say(why)
+    for each in found.living:
+        say(f"  left behind: {each.id} (process {each.pid}), serving on; `tidegate up` takes it over, `down` ends it")
+
+
+def _render(view: "DeploymentView | FunctionView") -> "RenderableType":
+    from control.views import DeploymentView
+
+    return deployment(view) if isinstance(view, DeploymentView) else function(view)
+
+
+def deployment(view: "DeploymentView") -> "Group":
+    """The whole deployment for people."""
+    from rich.console import Group
+    from rich.table import Table
+
+    head = [
+        f"[bold]tidegate {view.version}[/bold]  process {view.pid}, epoch {view.epoch}, up {seconds(view.since_s)}",
+        f"gateway {view.gateway}   api {view.api}   state {view.state_directory}",
+        *(f"[red]fault:[/red] {fault}" for fault in view.faults),
+    ]
+    workers = Table(box=None, pad_edge=False)
+    for column in ("WORKER", "STATE", "PID", "RESTARTS", "TABLE", "CONNECTIONS"):
+        workers.add_column(column)
+    for each in view.gateways:
+        row = (each.worker, each.state, each.pid, each.restarts, each.table or "-", each.connections)
+        workers.add_row(*(str(cell) for cell in row))
+    devices = Table(box=None, pad_edge=False)
+    for column in ("ACCELERATOR", "KIND", "IN USE", "PRICE/H"):
+        devices.add_column(column)
+    for kind in view.accelerators:
+        devices.add_row(kind.name, kind.kind, f"{kind.in_use}/{kind.count}", f"{kind.price_per_hour:g}")
+    return Group("\n".join(head), "", workers, "", devices, "", function_table(view.functions))
+
+
+def function_table(functions: "Iterable[FunctionView]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in (
+        "FUNCTION",
+        "STATE",
+        "REVISION",
+        "READY",
+        "WANTED",
+        "WAITING",
+        "REQ/S",
+        "INF/S",
+        "P50",
+        "TAIL",
+        "SLA",
+    ):
+        table.add_column(column)
+    for each in functions:
+        traffic = each.traffic
+        table.add_row(
+            each.name,
+            _coloured(each.state.value),
+            each.revision,
+            str(each.ready),
+            "-" if each.desired is None else str(each.desired),
+            str(traffic.waiting),
+            f"{traffic.requests_per_s:.1f}",
+            f"{traffic.inferences_per_s:.1f}",
+            seconds(traffic.p50_s),
+            f"p{each.percentile:g} {seconds(traffic.tail_s)}",
+            seconds(each.latency_s),
+        )
+    return table
+
+
+def function(view: "FunctionView") -> "Group":
+    """One function for people."""
+    from rich.console import Group
+    from rich.text import Text
+
+    traffic = view.traffic
+    sla = "no latency target" if view.latency_s is None else f"p{view.percentile:g} <= {seconds(view.latency_s)}"
+    lines = [
+        f"[bold]{view.name}[/bold]  {_coloured(view.state.value)}  serving {view.revision}  {sla}",
+        f"{view.path_url or ''}   models {', '.join(view.models)} ({view.protocol})",
+        f"last {seconds(traffic.window_s)}: {traffic.requests} requests, {traffic.inferences} inferences, "
+        f"{traffic.failed} failed, {traffic.refused} refused, {traffic.expired} expired, "
+        f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
+    ]
+    parts: list[RenderableType] = ["\n".join(lines)]
+    if view.message:
+        parts.append(Text(view.message, style="red"))
+    for revision in view.revisions:
+        parts += ["", *_revision(revision)]
+    if view.last_log:
+        parts += ["", "[bold]last lines of the server[/bold]", Text("\n".join(view.last_log), style="dim")]
+    return Group(*parts)
+
+
+def _revision(view: "RevisionView") -> "list[RenderableType]":
+    from rich.table import Table
+    from rich.text import Text
+
+    wanted = "hold" if view.desired is None else str(view.desired)
+    reasons = ", ".join(each.code for each in view.reasons) or "no decision yet"
+    parts: list[RenderableType] = [
+        f"{view.id}  {view.role.value}, {view.percent:g}% of the traffic, {view.policy}: wanted {wanted} ({reasons}); "
+        f"{view.ready} ready, {view.starting} starting, {view.leaving} leaving"
+    ]
+    parts += [Text(f"  not placed: {each}", style="yellow") for each in view.unplaced]
+    if view.failure is not None:
+        again = "" if view.failure.next_try_in_s is None else f" (next try in {seconds(view.failure.next_try_in_s)})"
+        parts.append(Text(f"  failed {view.failure.failures} times{again}: {view.failure.reason}", style="red"))
+    if not view.replicas:
+        return parts
+    table = Table(box=None, pad_edge=False)
+    for column in ("  REPLICA", "STATE", "ON", "AGE", "IN FLIGHT", "LOAD", "PIDS"):
+        table.add_column(column)
+    for each in view.replicas:
+        limit = "?" if each.limit is None else ("no limit" if each.limit == 0 else str(each.limit))
+        table.add_row(
+            f"  {each.id}",
+            _coloured(each.state),
+            each.accelerator + (" (emulated)" if each.emulated else ""),
+            seconds(each.age_s),
+            f"{'-' if each.in_flight is None else each.in_flight}/{limit}",
+            seconds(each.phases.load_s),
+            " ".join(str(pid) for pid in each.pids),
+        )
+    parts.append(table)
+    return parts
+
+
+def _coloured(state: str) -> str:
+    colour = _COLOURS.get(state)
+    return state if colour is None else f"[{colour}]{state}[/{colour}]"

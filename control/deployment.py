@@ -1,0 +1,254 @@
+"""A running deployment as its API sees it: implements ``control.service.Service`` over the round."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+
+from control import describe, metrics, tailing
+from control.faults import Faults
+from control.pulse import Pulse
+from control.registry import Deployed, Registry
+from control.round import Round
+from control.service import LeavingError, UnknownFunctionError
+from control.state import StateDirectory
+from control.supervisor import Supervisor
+from control.views import (
+    ColdStartView,
+    DecisionView,
+    DeployedView,
+    DeploymentView,
+    DeployRequest,
+    DeployView,
+    ExplainView,
+    FunctionView,
+)
+from tidegate.clock import Clock
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.function import Function, Revision
+from tidegate.store.records import Store
+
+if TYPE_CHECKING:
+    from tidegate.draft import Terms
+
+WATCH_EVERY_S: Final = 0.1
+"""A watcher is told at most this often."""
+
+
+class Deployment:
+    """``stop`` is called when the API is asked to shut down."""
+
+    def __init__(
+        self,
+        *,
+        state: StateDirectory,
+        store: Store,
+        world: Round,
+        gateways: Supervisor,
+        own_metrics: CollectorRegistry,
+        faults: Faults,
+        pulse: Pulse,
+        clock: Clock,
+        epoch: int,
+        version: str,
+        domain: str,
+        stop: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._round = world
+        self._gateways = gateways
+        self._metrics = own_metrics
+        self._faults = faults
+        self._pulse = pulse
+        self._clock = clock
+        self._epoch = epoch
+        self._version = version
+        self._domain = domain
+        self._stop = stop
+        self._since = clock.now()
+        self._changing = asyncio.Lock()
+        self.api = ""
+        """URL of the API, once it listens."""
+        self.leaving = False
+
+    @property
+    def registry(self) -> Registry:
+        return self._round.registry
+
+    @property
+    def gateway(self) -> str:
+        """URL of the front door."""
+        return f"http://{self._gateways.address}"
+
+    # --- reading ---
+
+    def view(self) -> DeploymentView:
+        table = self._round.table
+        faults = [*self._faults.texts()]
+        if self._store.fault is not None:
+            faults.append(f"store: {self._store.fault}")
+        faults += [f"{name}: {text}" for name, text in self._round.autoscaler.faults().items() if isinstance(text, str)]
+        return DeploymentView(
+            version=self._version,
+            pid=os.getpid(),
+            epoch=self._epoch,
+            since_s=self._clock.now() - self._since,
+            state_directory=str(self._state.root),
+            api=self.api,
+            gateway=self.gateway,
+            table="-" if table is None else f"{table.epoch}.{table.number}",
+            faults=tuple(faults),
+            gateways=tuple(worker.view() for worker in self._gateways.workers),
+            accelerators=describe.accelerators(self._round),
+            functions=self.functions(),
+        )
+
+    def functions(self) -> tuple[FunctionView, ...]:
+        return tuple(self._describe(deployed) for deployed in self.registry.all())
+
+    def function(self, name: str) -> FunctionView:
+        return self._describe(self._deployed(name), log=True)
+
+    async def changes(self, name: str | None) -> AsyncGenerator[DeploymentView | FunctionView, None]:
+        told: DeploymentView | FunctionView | None = None
+        while True:
+            if name is not None and self.registry.get(name) is None:
+                return
+            view = self.view() if name is None else self.function(name)
+            if view != told:
+                yield view
+                told = view
+            if self._pulse.has_ended:
+                return
+            await self._pulse.wait()
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    def explain(self, name: str, last: int) -> ExplainView:
+        self._deployed(name)
+        words = self._round.autoscaler.explain(name, last)
+        text = "\n".join(words) if words else f"nothing was decided about {name} yet"
+        return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
+
+    def decisions(self, name: str, last: int) -> tuple[DecisionView, ...]:
+        self._deployed(name)
+        return tuple(describe.decision_view(each) for each in self._round.autoscaler.decisions(name, last))
+
+    def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
+        self._deployed(name)
+        return self._round.cold_starts.of(name)
+
+    def logs(
+        self, name: str, *, tail: int, follow: bool, replica: str | None, source: str
+    ) -> AsyncGenerator[bytes, None]:
+        folder = self._state.logs / name
+        return tailing.lines(folder, tail=tail, follow=follow, replica=replica, source=source, until=self._pulse)
+
+    async def metrics(self) -> bytes:
+        gathered = await asyncio.gather(self._gateways.expositions(), self._round.expositions())
+        return metrics.render(self._metrics, [text for texts in gathered for text in texts])
+
+    # --- changing ---
+
+    async def deploy(self, request: DeployRequest) -> DeployView:
+        self._refuse_when_leaving()
+        from tidegate.manifest import read
+
+        if not Path(request.base).is_absolute():
+            raise InvalidInputError("request", [Fault("base", repr(request.base), "an absolute path of a folder")])
+        async with self._changing:
+            parsed = await asyncio.to_thread(
+                read, request.manifest, source=request.source, terms=self._terms(request.base, request.flags)
+            )
+            self._check_models(parsed.functions)
+            for function in parsed.functions:
+                await self._round.backend.apply(Revision(function, self.registry.next_number(function.name)))
+            warnings = tuple(str(note) for note in parsed.warnings)
+            views = [await self._deploy(function, request, warnings) for function in parsed.functions]
+        self._round.sync()
+        await self._round.publish()
+        self._round.soon()
+        self._pulse.fire()
+        return DeployView(functions=tuple(views))
+
+    async def delete(self, name: str) -> None:
+        self._refuse_when_leaving()
+        self._deployed(name)
+        async with self._changing:
+            await self.registry.delete(name)
+        self._round.sync()
+        await self._round.publish()
+        self._round.soon()
+        self._pulse.fire()
+
+    def shut_down(self) -> None:
+        self._stop()
+
+    async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
+        record = await self.registry.deploy(
+            function, manifest=request.manifest, source=request.source, now=self._clock.now()
+        )
+        rooms = self._round.backend.room(record.revision)
+        filled_in = {
+            "policy": function.scaling.policy,
+            "models": ", ".join(function.models),
+            "accelerators": ", ".join(rooms) or "none has room",
+            "concurrency": "auto" if function.concurrency is None else str(function.concurrency),
+            "timeout": f"{function.timeout_s:g} s",
+        }
+        return DeployedView(name=function.name, revision=record.revision.id, filled_in=filled_in, warnings=warnings)
+
+    def _terms(self, base: str, flags: dict[str, str]) -> "Terms":
+        from autoscaler.policies import REGISTRY
+        from tidegate.draft import Terms
+
+        return Terms(
+            base=base,
+            policies={name: row.parameters for name, row in REGISTRY.items()},
+            accelerators={each.name: each.kind.value for each in self._round.backend.devices()},
+            flags=flags,
+        )
+
+    def _check_models(self, functions: tuple[Function, ...]) -> None:
+        """A model name leads to one function."""
+        new = {function.name for function in functions}
+        owners = {
+            model: deployed.name
+            for deployed in self.registry.all()
+            if deployed.name not in new
+            for model in deployed.latest.function.models
+        }
+        faults = [
+            Fault("spec.models", repr(model), f"a name of its own; {owners[model]} answers to it")
+            for function in functions
+            for model in function.models
+            if model in owners
+        ]
+        if faults:
+            raise InvalidInputError("models", faults)
+
+    # --- small things ---
+
+    def _describe(self, deployed: Deployed, *, log: bool = False) -> FunctionView:
+        last = self._last_log(deployed.name) if log else ()
+        return describe.function(self._round, deployed, self.gateway, self._domain, last)
+
+    def _last_log(self, name: str) -> tuple[str, ...]:
+        found = tailing.files(self._state.logs / name, None, "server")
+        return tuple(tailing.Tail(found[-1]).last(10)) if found else ()
+
+    def _deployed(self, name: str) -> Deployed:
+        deployed = self.registry.get(name)
+        if deployed is None:
+            raise UnknownFunctionError(name, tuple(each.name for each in self.registry.all()))
+        return deployed
+
+    def _refuse_when_leaving(self) -> None:
+        if self.leaving:
+            raise LeavingError("the control process is shutting down")
+
+    def __repr__(self) -> str:
+        return f"<Deployment {self._state.root}, epoch {self._epoch}>"

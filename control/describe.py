@@ -1,0 +1,149 @@
+"""From the round's state to what people are shown (``control.views``)."""
+
+from typing import TYPE_CHECKING
+
+from control.registry import Deployed
+from control.round import Round
+from control.tracking import Tracked
+from control.views import (
+    AcceleratorView,
+    DecisionView,
+    FailureView,
+    FunctionState,
+    FunctionView,
+    ReasonView,
+    ReplicaView,
+    RevisionView,
+    Role,
+)
+from tidegate.records import Decision
+from tidegate.replica import ReplicaState
+
+if TYPE_CHECKING:
+    from deploy.backend import ReplicaStatus
+
+
+def accelerators(state: Round) -> tuple[AcceleratorView, ...]:
+    used: dict[str, int] = {}
+    for each in state.backend.replicas():
+        if each.state not in (ReplicaState.STOPPED, ReplicaState.FAILED):
+            used[each.accelerator] = used.get(each.accelerator, 0) + 1
+    return tuple(
+        AcceleratorView(
+            name=each.name,
+            kind=each.kind.value,
+            count=each.count,
+            in_use=used.get(each.name, 0),
+            memory_bytes=each.memory_bytes,
+            cores=each.cores,
+            price_per_hour=each.price_per_hour,
+            emulated=each.is_emulated,
+        )
+        for each in state.backend.devices()
+    )
+
+
+def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: tuple[str, ...] = ()) -> FunctionView:
+    """One function; ``gateway``: URL of the front door; ``log``: last lines of its newest server."""
+    spec = deployed.current.function
+    revisions = tuple(revision(state, tracked) for tracked in state.tracked(deployed.name))
+    serving = next((each for each in revisions if each.role is Role.SERVING), None)
+    word = _state(revisions)
+    message = next((each.failure.reason for each in revisions if each.failure is not None and not each.ready), None)
+    if message is None and serving is not None and serving.unplaced and not serving.ready:
+        message = serving.unplaced[0]
+    scheme, _, place = gateway.partition("://")
+    port = place.rpartition(":")[2]
+    return FunctionView(
+        name=deployed.name,
+        state=word,
+        revision=deployed.current.revision.id,
+        url=f"{scheme}://{deployed.name}.{domain}:{port}/",
+        path_url=f"{gateway}/functions/{deployed.name}/",
+        models=spec.models,
+        protocol=spec.protocol.value,
+        latency_s=spec.sla.latency_s,
+        percentile=spec.sla.percentile,
+        target_ips=spec.sla.target_ips,
+        ready=sum(each.ready for each in revisions),
+        desired=None if serving is None else serving.desired,
+        traffic=state.meter.view(deployed.name, spec.sla.percentile, state.clock.now()),
+        revisions=revisions,
+        message=message,
+        last_log=log,
+    )
+
+
+def revision(state: Round, tracked: Tracked) -> RevisionView:
+    here = [each for each in state.backend.replicas() if each.revision == tracked.id]
+    decision, now = tracked.decision, state.clock.now()
+    failure = state.backend.failure(tracked.id)
+    shown = None
+    if failure is not None and tracked.is_broken(failure):
+        wait = failure.not_before - now
+        next_try = max(0.0, wait) if decision is not None and decision.desired else None
+        shown = FailureView(reason=failure.reason, failures=failure.failures, next_try_in_s=next_try)
+    unplaced = () if tracked.unplaced is None else (tracked.unplaced,)
+    return RevisionView(
+        id=tracked.id,
+        number=tracked.record.number,
+        role=tracked.role,
+        percent=100.0 if tracked.role is Role.SERVING else 0.0,
+        policy=tracked.record.function.scaling.policy,
+        desired=None if decision is None else decision.desired,
+        ready=sum(each.state is ReplicaState.READY for each in here),
+        starting=sum(each.state is ReplicaState.STARTING for each in here),
+        leaving=sum(each.is_leaving for each in here),
+        waiting=state.meter.waiting(tracked.id),
+        reasons=() if decision is None else tuple(ReasonView(code=r.code, detail=r.detail) for r in decision.reasons),
+        unplaced=unplaced,
+        failure=shown,
+        replicas=tuple(replica(state, each, now) for each in here),
+        created_at=tracked.record.created_at,
+        source=tracked.record.source,
+    )
+
+
+def replica(state: Round, status: "ReplicaStatus", now: float) -> ReplicaView:
+    sample = state.samples.get(status.id)
+    return ReplicaView(
+        id=status.id,
+        accelerator=status.accelerator,
+        state=status.state.value,
+        age_s=max(0.0, now - status.created_at),
+        limit=status.limit,
+        in_flight=None if sample is None else sample.in_flight,
+        reason=status.reason,
+        phases=status.phases,
+        pids=status.pids,
+        emulated=status.emulated,
+        adopted=status.adopted,
+    )
+
+
+def decision_view(decision: Decision) -> DecisionView:
+    return DecisionView(
+        at=decision.at,
+        function=decision.function,
+        revision=decision.revision,
+        policy=decision.policy,
+        ready=decision.ready,
+        desired=decision.desired,
+        reasons=tuple(ReasonView(code=reason.code, detail=reason.detail) for reason in decision.reasons),
+        observed=decision.observed,
+    )
+
+
+def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
+    live = [each for each in revisions if each.role is not Role.RETIRED]
+    if any(each.ready for each in revisions):
+        return FunctionState.READY
+    if any(each.failure is not None for each in live):
+        return FunctionState.FAILED
+    if any(each.starting for each in live) or any(each.desired for each in live):
+        return FunctionState.STARTING
+    if any(each.leaving for each in revisions):
+        return FunctionState.DRAINING
+    if any(each.desired is None for each in live):
+        return FunctionState.STARTING
+    return FunctionState.ASLEEP

@@ -1,0 +1,69 @@
+"""What the round remembers of one revision while anything of it is left."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from control.registry import RevisionRecord
+from control.views import Role
+from tidegate.records import Decision
+from tidegate.replica import ReplicaState
+
+if TYPE_CHECKING:
+    from deploy.backend import ReplicaStatus, RevisionFailure
+    from deploy.plan import Plan
+
+UNPLACED_PATIENCE_S: Final = 5.0
+"""Room that is just being given back (another function drains) is no reason to refuse requests."""
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One revision at work. ``turn`` lets one plan be carried out at a time."""
+
+    record: RevisionRecord
+    role: Role
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    left_in: tuple[int, int] | None = None
+    """Retired: the first route table that gives it no new requests."""
+    decision: Decision | None = None
+    acted_at: float = float("-inf")
+    """Time of the last decision that was carried out: an older one is void."""
+    plan: "Plan | None" = None
+    ready_at: float = float("-inf")
+    """When a replica of it last became ready."""
+    unplaced_since: float | None = None
+    unplaced: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.record.revision.id
+
+    @property
+    def function(self) -> str:
+        return self.record.function.name
+
+    def is_broken(self, failure: "RevisionFailure | None") -> bool:
+        """Whether its last start failed and none has succeeded since."""
+        return failure is not None and not failure.was_ready and failure.at > self.ready_at
+
+    def refusal(self, replicas: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float) -> str | None:
+        """What waiting requests are told instead of waiting; None: let them wait.
+
+        After a failed start that is so until the next attempt is due. Then requests may wait again: for an attempt
+        that is under way, or to cause one. While it serves nothing of this applies.
+        """
+        if any(each.state in (ReplicaState.READY, ReplicaState.DRAINING) for each in replicas):
+            return None
+        if failure is not None and self.is_broken(failure):
+            starting = any(each.state is ReplicaState.STARTING for each in replicas)
+            wanted = self.decision is not None and bool(self.decision.desired)
+            if now < failure.not_before or (wanted and not starting):
+                return failure.reason
+            return None
+        if self.unplaced_since is not None and now - self.unplaced_since >= UNPLACED_PATIENCE_S and not replicas:
+            return self.unplaced
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Tracked {self.id} {self.role.value}>"
