@@ -19,7 +19,7 @@ from tidegate.function import Revision
 from tidegate.records import Activation, Decision, GroupDecision, Reason
 
 ACTIVATION_SEEN_WITHIN_S = 10.0
-"""Time for a decided activation to show up as a replica; afterwards another request may ask again."""
+"""Time for a decided start from zero to show up as a replica; afterwards another push may ask again."""
 
 
 class UnknownRevisionError(TidegateError):
@@ -33,11 +33,10 @@ class _State:
     revision: Revision
     policy: Policy
     is_initial: bool
-    wanted: int = 0
-    """Replicas of the last decision that was no hold."""
     up_since: float | None = None
     """When it was last seen to get a ready replica; None: it has none."""
     activating_until: float | None = None
+    """While a start from zero was decided and no replica has been seen yet; then another push may ask again."""
     last: Decision | None = field(default=None, repr=False)
 
 
@@ -62,7 +61,6 @@ class Decider:
             revision=revision,
             policy=policies.build(revision.function, now, ready),
             is_initial=fresh and revision.function.scaling.initial_scale > 0,
-            wanted=ready,
         )
 
     def forget(self, revision_id: str) -> None:
@@ -96,13 +94,12 @@ class Decider:
         waiting = f"{activation.waiting} waiting, the oldest for {figure(activation.oldest_waiting_s * 1e3)} ms"
         if observation.ready > 0:
             return self._hold(state, now, observation, reason("already_ready", waiting))
-        if observation.starting > 0 or (state.wanted > 0 and self._is_activating(state, now)):
+        if observation.starting > 0 or self._is_activating(state, now):
             return self._hold(state, now, observation, reason("already_starting", waiting))
         scaling = state.revision.function.scaling
         reasons = [reason("activation", waiting)]
         wanted = max(1, scaling.min_scale, state.policy.activation_scale)
         desired = capped(wanted, observation, scaling, reasons)
-        state.activating_until = now + ACTIVATION_SEEN_WITHIN_S
         observed = {"waiting": float(activation.waiting)}
         groups = spread(desired, observation.groups)
         return self._decide(state, now, observation, desired, groups, tuple(reasons), observed)
@@ -168,8 +165,10 @@ class Decider:
         reasons: tuple[Reason, ...],
         observed: Mapping[str, float],
     ) -> Decision:
-        if desired is not None:
-            state.wanted = desired
+        if desired == 0:
+            state.activating_until = None
+        elif desired is not None and observation.existing == 0 and not self._is_activating(state, now):
+            state.activating_until = now + ACTIVATION_SEEN_WITHIN_S
         state.last = Decision(
             function=state.revision.function.name,
             revision=state.revision.id,

@@ -5,7 +5,7 @@ the control round reports (which replicas exist, how many more an accelerator ca
 known". Rates are per second, durations in seconds.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,6 @@ class Observation:
     """Fraction of the answers of the latency window inside the SLA."""
     idle_s: float = 0.0
     """Time since the last sign of work: an arrival, something waiting or in flight, or the revision's start."""
-    faults: dict[str, int] = field(default_factory=dict)
-    """Ignored samples by kind since the process started (``garbage``, ``unreadable``, ...)."""
 
     @property
     def ready(self) -> int:

@@ -1,5 +1,7 @@
 """Timelines of one revision: deploy, load, zero and back, with the real collector and a world that obeys."""
 
+from typing import Any
+
 import pytest
 
 from autoscaler.decider import Decider, UnknownRevisionError
@@ -7,10 +9,10 @@ from tests.support.autoscaling import T0, World, activation, codes, group, obser
 from tidegate.function import Scaling
 
 
-def world(**options: object) -> World:
+def world(**options: Any) -> World:
     scaling = options.pop("scaling", Scaling())
     concurrency = options.pop("concurrency", 1)
-    return World(revision(scaling=scaling, concurrency=concurrency), **options)  # type: ignore[arg-type]  # as given
+    return World(revision(scaling=scaling, concurrency=concurrency), **options)
 
 
 def test_a_deploy_starts_one_replica_and_without_requests_it_goes_to_zero() -> None:
@@ -214,8 +216,8 @@ def test_without_any_accelerator_the_reason_says_so() -> None:
 def test_a_policy_that_breaks_on_a_figure_holds_and_says_so() -> None:
     decider = Decider()
     decider.apply(revision(), T0, fresh=False, ready=1)
-    for second in range(3):
-        decision = decider.tick(T0 + second, observation(group(ready=1), concurrency=1e308))
+    seen = observation(group(ready=1), concurrency=1e308)
+    *_, decision = [decider.tick(T0 + second, seen) for second in range(3)]
     assert (decision.desired, codes(decision)) == (None, ["policy_failed"])
 
 

@@ -1,6 +1,7 @@
 """The KPA policy under observations; its exact numbers are replayed in tests/golden/test_knative_kpa.py."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tidegate.errors import InvalidInputError
 from tidegate.function import ConcurrencyUnit, Scaling
 
 
-def seen(at: float, concurrency: float, ready: int = 1, **values: object) -> Observation:
+def seen(at: float, concurrency: float, ready: int = 1, **values: Any) -> Observation:
     return observation(group(ready=ready, limit=1), at=at, concurrency=concurrency, **values)
 
 
@@ -29,11 +30,8 @@ def test_one_replica_panics_just_above_its_target() -> None:
 def test_panic_holds_the_size_and_leaves_after_a_calm_stable_window() -> None:
     policy = KpaPolicy(function(concurrency=1, parameters={"window": "10s"}), T0, 1)
     policy.decide(seen(T0, 6.0), T0)
-    last_over = T0
-    for second in range(1, 13):
-        wish = policy.decide(seen(T0 + second, 0.0, ready=9), T0 + second)
-        assert wish.desired == (9 if second <= 10 else 4), f"second {second} after {last_over}"
-    assert wish.desired == 4, "the leaving tick is still braked: half of nine ready"
+    wished = [policy.decide(seen(T0 + second, 0.0, ready=9), T0 + second).desired for second in range(1, 13)]
+    assert wished == [9] * 10 + [4] * 2, "the leaving tick is still braked: half of nine ready"
 
 
 def test_no_data_is_no_opinion() -> None:
@@ -44,9 +42,8 @@ def test_no_data_is_no_opinion() -> None:
 
 def test_two_ticks_in_one_second_count_once_and_a_late_tick_leaves_no_hole() -> None:
     policy = KpaPolicy(function(concurrency=100), T0, 1)
-    for now in (T0 + 0.01, T0 + 0.99, T0 + 2.01):
-        wish = policy.decide(seen(now, 30.0), now)
-    assert wish.observed["stable_concurrency"] == 30.0
+    *_, last = [policy.decide(seen(now, 30.0), now) for now in (T0 + 0.01, T0 + 0.99, T0 + 2.01)]
+    assert last.observed["stable_concurrency"] == 30.0
 
 
 def test_a_long_gap_is_a_gap() -> None:

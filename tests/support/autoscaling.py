@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
@@ -34,11 +35,11 @@ def function(
     )
 
 
-def revision(number: int = 1, **options: object) -> Revision:
-    return Revision(function(**options), number)  # type: ignore[arg-type]  # forwarded as given
+def revision(number: int = 1, **options: Any) -> Revision:
+    return Revision(function(**options), number)
 
 
-def demand(revision_id: str = "resnet-00001", **values: object) -> RevisionDemand:
+def demand(revision_id: str = "resnet-00001", **values: Any) -> RevisionDemand:
     """Nothing happened, but for the values given."""
     base = RevisionDemand(
         function=revision_id.rsplit("-", 1)[0],
@@ -57,7 +58,7 @@ def demand(revision_id: str = "resnet-00001", **values: object) -> RevisionDeman
         waiting_request_s=0.0,
         waiting_inference_s=0.0,
     )
-    return replace(base, **values)  # type: ignore[arg-type]  # forwarded as given
+    return replace(base, **values)
 
 
 def gateway_sample(
@@ -75,7 +76,7 @@ def gateway_sample(
     )
 
 
-def replica_sample(replica: str = "resnet-00001-aaaaa", **values: object) -> ReplicaSample:
+def replica_sample(replica: str = "resnet-00001-aaaaa", **values: Any) -> ReplicaSample:
     base = ReplicaSample(
         replica=replica,
         revision=replica.rsplit("-", 1)[0],
@@ -98,18 +99,18 @@ def replica_sample(replica: str = "resnet-00001-aaaaa", **values: object) -> Rep
         execution_s=0.0,
         queue_s=0.0,
     )
-    return replace(base, **values)  # type: ignore[arg-type]  # forwarded as given
+    return replace(base, **values)
 
 
-def group(accelerator: str = "cpu", **values: object) -> GroupObservation:
-    return replace(GroupObservation(accelerator=accelerator, room=10), **values)  # type: ignore[arg-type]  # as given
+def group(accelerator: str = "cpu", **values: Any) -> GroupObservation:
+    return replace(GroupObservation(accelerator=accelerator, room=10), **values)
 
 
-def observation(*groups: GroupObservation, at: float = T0, **values: object) -> Observation:
+def observation(*groups: GroupObservation, at: float = T0, **values: Any) -> Observation:
     base = Observation(
         function="resnet", revision="resnet-00001", at=at, complete=True, groups=groups or (group(),), age_s=0.0
     )
-    return replace(base, **values)  # type: ignore[arg-type]  # forwarded as given
+    return replace(base, **values)
 
 
 def activation(revision_id: str = "resnet-00001", waiting: int = 1) -> Activation:

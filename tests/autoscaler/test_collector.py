@@ -1,0 +1,303 @@
+"""Samples in, observations out: differences, repeats, resets, garbage, silence."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaler.collector import PATIENCE, Collector
+from autoscaler.observation import FleetGroup, Observation
+from tests.support.autoscaling import T0, demand, gateway_sample, replica_sample, revision
+from tidegate.histogram import bucket_index
+from tidegate.records import GroupTraffic, RevisionDemand
+
+REVISION = revision()
+A, B = "resnet-00001-aaaaa", "resnet-00001-bbbbb"
+
+
+def collector(*replicas: str) -> Collector:
+    made = Collector()
+    made.expect(["g0"], replicas)
+    made.apply(REVISION.id, T0)
+    return made
+
+
+def look(of: Collector, now: float, *ready: str) -> Observation:
+    return of.observe(REVISION, (FleetGroup(accelerator="cpu", ready=ready),), now)
+
+
+def pull(of: Collector, second: int, **values: Any) -> bool:
+    """The gateway's sample of one second, counters as given."""
+    return of.gateway(gateway_sample(demand(**values), sequence=second, uptime_s=float(second)), T0 + second)
+
+
+def test_concurrency_is_waiting_at_gateways_plus_in_flight_at_replicas() -> None:
+    c = collector(A)
+    pull(c, 1)
+    c.replica(replica_sample(A), T0 + 1)
+    pull(c, 2, arrivals=10, arrivals_inferences=40, waiting=3, waiting_inferences=12, waiting_request_s=2.5)
+    c.replica(replica_sample(A, sequence=2, uptime_s=2.0, in_flight=1, in_flight_request_s=0.75), T0 + 2)
+    seen = look(c, T0 + 2, A)
+    assert (seen.concurrency, seen.waiting, seen.waiting_inferences) == (3.25, 3, 12)
+    assert (seen.rps, seen.complete, seen.age_s) == (10.0, True, 0.0)
+    assert seen.idle_s == 0.0
+
+
+def test_an_interval_is_what_the_sender_says_not_when_the_sample_arrived() -> None:
+    c = collector()
+    pull(c, 1)
+    c.gateway(gateway_sample(demand(arrivals=30), sequence=2, uptime_s=3.0), T0 + 9.9)
+    assert look(c, T0 + 9.9).rps == 15.0
+
+
+def test_two_workers_add_up() -> None:
+    c = Collector()
+    c.expect(["g0", "g1"], [])
+    c.apply(REVISION.id, T0)
+    for worker in ("g0", "g1"):
+        c.gateway(gateway_sample(worker=worker), T0)
+        c.gateway(gateway_sample(demand(arrivals=5, waiting=2), worker=worker, sequence=2, uptime_s=2.0), T0 + 1)
+    seen = look(c, T0 + 1)
+    assert (seen.rps, seen.waiting) == (10.0, 4)
+
+
+def test_a_repeated_sequence_is_dropped() -> None:
+    c = collector()
+    pull(c, 1)
+    assert pull(c, 2, arrivals=10)
+    assert not pull(c, 2, arrivals=10)
+    assert not c.gateway(gateway_sample(demand(arrivals=99), sequence=1, uptime_s=9.0), T0 + 3)
+    assert look(c, T0 + 2).rps == 10.0
+    assert c.faults == {"repeated": 2}
+
+
+def test_a_new_incarnation_counts_from_zero() -> None:
+    c = collector()
+    pull(c, 1, arrivals=1000)
+    c.gateway(gateway_sample(demand(arrivals=8), incarnation="i2", sequence=1, uptime_s=2.0), T0 + 4)
+    seen = look(c, T0 + 4)
+    assert seen.rps == 4.0, "eight arrivals in the two seconds since it started"
+    assert not c.faults
+
+
+def test_a_process_that_ran_before_us_is_measured_from_its_first_sample_on() -> None:
+    c = collector(A)
+    c.gateway(gateway_sample(demand(arrivals=10**6, waiting=4, waiting_request_s=5e4), uptime_s=9e4), T0)
+    c.replica(replica_sample(A, uptime_s=9e4, requests=10**6, in_flight=1, in_flight_request_s=8e4), T0)
+    seen = look(c, T0, A)
+    assert (seen.rps, seen.lambda_ips) == (0.0, 0.0)
+    assert seen.concurrency == 5.0, "what is present now stands for the mean that nobody measured"
+
+
+def test_a_revision_made_known_late_does_not_inherit_old_counters() -> None:
+    c = Collector()
+    c.expect(["g0"], [])
+    pull(c, 1, arrivals=500)
+    c.apply(REVISION.id, T0 + 1.5)
+    pull(c, 2, arrivals=501)
+    assert look(c, T0 + 2).rps == 0.0
+    pull(c, 3, arrivals=503)
+    assert look(c, T0 + 3).rps == 2.0
+
+
+def test_the_first_request_of_a_known_revision_counts() -> None:
+    c = collector()
+    c.gateway(gateway_sample(), T0 + 1)
+    c.gateway(gateway_sample(demand(arrivals=1, waiting=1), sequence=2, uptime_s=2.0), T0 + 2)
+    seen = look(c, T0 + 2)
+    assert (seen.rps, seen.waiting, seen.idle_s) == (1.0, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"waiting_request_s": math.nan},
+        {"waiting_request_s": math.inf},
+        {"arrivals": -1},
+        {"waiting": -3},
+        {"oldest_waiting_s": -0.1},
+        {"arrivals_inferences": 10**30},
+        {"latency": ((99999, 1),)},
+        {"latency": ((3, -1),)},
+        {"groups": (GroupTraffic(group="cpu", requests=-1, inferences=0, failures=0),)},
+    ],
+    ids=str,
+)
+def test_figures_that_cannot_be_true_are_ignored_and_counted(values: dict[str, Any]) -> None:
+    c = collector()
+    pull(c, 1)
+    pull(c, 2, arrivals=10)
+    pull(c, 3, **({"arrivals": 20} | values))
+    assert c.faults == {"garbage": 1}
+    seen = look(c, T0 + 3)
+    assert (seen.rps, seen.complete) == (10.0, True), "the last good second stands"
+    pull(c, 4, arrivals=30)
+    assert look(c, T0 + 4).rps == 20.0, "the difference to the last good sample, in the sender's last second"
+
+
+def test_garbage_of_one_revision_leaves_the_others_alone() -> None:
+    c = collector()
+    other = revision(name="bert")
+    c.apply(other.id, T0)
+    bad: RevisionDemand = demand(arrivals=-1)
+    c.gateway(gateway_sample(), T0)
+    c.gateway(gateway_sample(bad, demand(other.id, arrivals=7), sequence=2, uptime_s=2.0), T0 + 1)
+    assert c.observe(other, (), T0 + 1).rps == 7.0
+
+
+def test_garbage_that_goes_on_becomes_missing_data() -> None:
+    c = collector()
+    pull(c, 1)
+    pull(c, 2, arrivals=10)
+    for second in range(3, 8):
+        pull(c, second, arrivals=-1)
+    assert look(c, T0 + 4).complete
+    assert not look(c, T0 + 7).complete
+
+
+def test_a_counter_that_runs_backwards_is_a_fault_and_for_long_a_new_start() -> None:
+    c = collector()
+    pull(c, 1)
+    pull(c, 2, arrivals=100)
+    for second in range(3, 3 + PATIENCE):
+        pull(c, second, arrivals=5)
+    assert c.faults == {"backwards": PATIENCE}
+    pull(c, 3 + PATIENCE, arrivals=9)
+    assert look(c, T0 + 3 + PATIENCE).rps == 4.0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"busy_s": math.nan}, {"in_flight": -1}, {"requests": -5}, {"execution_s": math.inf}, {"uptime_s": -1.0}],
+    ids=str,
+)
+def test_a_replicas_garbage_is_ignored(values: dict[str, Any]) -> None:
+    c = collector(A)
+    pull(c, 1)
+    c.replica(replica_sample(A, in_flight=1), T0 + 1)
+    assert not c.replica(replica_sample(A, **({"sequence": 2, "uptime_s": 2.0} | values)), T0 + 2)
+    assert c.faults == {"garbage": 1}
+    assert look(c, T0 + 2, A).groups[0].sampled == 1
+
+
+def test_a_replica_that_runs_backwards_for_long_starts_anew() -> None:
+    c = collector(A)
+    c.replica(replica_sample(A, requests=100), T0 + 1)
+    for second in range(2, 2 + PATIENCE):
+        assert not c.replica(replica_sample(A, sequence=second, uptime_s=float(second), requests=3), T0 + second)
+    last = 2 + PATIENCE
+    assert c.replica(replica_sample(A, sequence=last, uptime_s=float(last), requests=5), T0 + last)
+    assert look(c, T0 + last, A).groups[0].rps == 2.0
+
+
+def test_missing_is_not_zero() -> None:
+    c = collector(A)
+    assert not look(c, T0, A).complete, "nobody was heard of yet"
+    pull(c, 1, waiting=2)
+    assert not look(c, T0 + 1, A).complete, "the only replica was not heard of"
+    c.replica(replica_sample(A), T0 + 1)
+    assert look(c, T0 + 1, A).complete
+    assert look(c, T0 + 4, A).complete, "three seconds are forgiven"
+    late = look(c, T0 + 4.1, A)
+    assert (late.complete, late.age_s) == (False, None)
+
+
+def test_a_starting_replica_need_not_answer() -> None:
+    c = collector(A)
+    pull(c, 1)
+    assert c.observe(REVISION, (FleetGroup(accelerator="cpu", starting=1),), T0 + 1).complete
+
+
+def test_replicas_that_were_heard_of_speak_for_the_group() -> None:
+    c = collector(A, B)
+    pull(c, 1)
+    c.replica(replica_sample(A, in_flight_request_s=3.0), T0 + 1)
+    seen = look(c, T0 + 1, A, B)
+    assert (seen.complete, seen.groups[0].sampled, seen.concurrency) == (True, 1, 6.0)
+
+
+def test_sources_that_are_gone_are_forgotten() -> None:
+    c = collector(A)
+    pull(c, 1, waiting=5)
+    c.replica(replica_sample(A), T0 + 1)
+    c.expect(["g1"], [])
+    seen = look(c, T0 + 1)
+    assert (seen.waiting, seen.complete) == (0, False)
+    assert "0/1 gateways, 0 replicas, 1 revisions" in repr(c)
+
+
+def test_a_draining_replicas_work_does_not_ask_for_more_replicas() -> None:
+    c = collector(A, B)
+    pull(c, 1)
+    c.replica(replica_sample(A, in_flight_request_s=1.0), T0 + 1)
+    c.replica(replica_sample(B, in_flight_request_s=9.0), T0 + 1)
+    drained = c.observe(REVISION, (FleetGroup(accelerator="cpu", ready=(A,), draining=1),), T0 + 1)
+    assert drained.concurrency == 1.0
+
+
+def test_latencies_are_those_of_the_last_half_minute() -> None:
+    c = collector()
+    slow, fast = bucket_index(900_000), bucket_index(20_000)
+    pull(c, 1)
+    pull(c, 2, answered=10, within_sla=0, latency=((slow, 10),), groups=(_traffic((slow, 10)),))
+    seen = look(c, T0 + 2)
+    assert seen.latency_s == pytest.approx(0.9, rel=0.13)
+    assert seen.within_sla == 0.0
+    assert seen.groups[0].latency_s == seen.latency_s
+    values = {"answered": 90, "within_sla": 80, "latency": ((fast, 80), (slow, 10))}
+    c.gateway(gateway_sample(demand(**values), sequence=3, uptime_s=50.0), T0 + 50)
+    later = look(c, T0 + 50)
+    assert later.latency_s == pytest.approx(0.02, rel=0.13)
+    assert later.within_sla == 1.0
+
+
+def _traffic(*latency: tuple[int, int]) -> GroupTraffic:
+    return GroupTraffic(group="cpu", requests=10, inferences=10, failures=0, latency=latency)
+
+
+def test_execution_figures_of_a_group_are_means_over_its_requests() -> None:
+    c = collector(A)
+    pull(c, 1)
+    c.replica(replica_sample(A), T0 + 1)
+    work = {"requests": 4, "inferences": 32, "execution_s": 0.8, "queue_s": 0.04, "busy_s": 0.5}
+    c.replica(replica_sample(A, sequence=2, uptime_s=2.0, limit=3, **work), T0 + 2)
+    seen = look(c, T0 + 2, A).groups[0]
+    assert (seen.rps, seen.ips, seen.busy, seen.limit) == (4.0, 32.0, 0.5, 3)
+    assert (seen.mean_batch, seen.execution_s, seen.queue_s) == (8.0, 0.2, 0.01)
+
+
+def test_lambda_is_a_mean_of_ten_seconds_and_silence_is_silence() -> None:
+    c = collector()
+    for second in range(1, 21):
+        pull(c, second, arrivals=second, arrivals_inferences=8 * second)
+    assert look(c, T0 + 20).lambda_ips == 8.0
+    for second in range(21, 26):
+        pull(c, second, arrivals=20, arrivals_inferences=160)
+    assert look(c, T0 + 25).lambda_ips == 4.0
+    assert look(c, T0 + 40).lambda_ips == 0.0
+
+
+def test_idle_time_counts_from_the_last_sign_of_work() -> None:
+    c = collector(A)
+    pull(c, 1)
+    assert look(c, T0 + 5).idle_s == 5.0
+    pull(c, 6, arrivals=1, answered=1)
+    pull(c, 9, arrivals=1, answered=1)
+    assert look(c, T0 + 10).idle_s == 4.0
+    c.replica(replica_sample(A, in_flight=1), T0 + 12)
+    assert look(c, T0 + 12, A).idle_s == 0.0
+    c.touch(REVISION.id, T0 + 20)
+    assert look(c, T0 + 21).idle_s == 1.0
+
+
+def test_memory_is_bounded_by_what_exists() -> None:
+    c = collector()
+    for number in range(200):
+        groups = (GroupTraffic(group=f"x{number}", requests=1, inferences=1, failures=0, latency=((5, number + 1),)),)
+        pull(c, number + 1, arrivals=number, groups=groups)
+    assert len(c._meters[REVISION.id].groups) <= 64
+    c.gateway(replace(gateway_sample(demand("ghost-00001", arrivals=1)), sequence=900, uptime_s=900.0), T0 + 900)
+    assert not c.replica(replica_sample("ghost-00001-aaaaa"), T0 + 900)
+    c.forget(REVISION.id)
+    assert "0 revisions" in repr(c)

@@ -1,0 +1,216 @@
+"""The shell: pulls with a limit, survives everything a source or a disk can do, keeps its log bounded."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autoscaler.collector import Collector
+from autoscaler.live import Autoscaler, DecisionLog, Puller, fleet_groups
+from autoscaler.observation import AcceleratorRoom
+from tests.support.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
+from tidegate.clock import ManualClock
+from tidegate.codec import decode, encode
+from tidegate.function import Scaling
+from tidegate.records import Decision, GatewaySample
+from tidegate.replica import ReplicaState
+
+A = "resnet-00001-aaaaa"
+
+
+@dataclass(frozen=True)
+class Status:
+    id: str
+    state: ReplicaState
+    revision: str = "resnet-00001"
+    accelerator: str = "cpu"
+
+
+ROOMS = {"resnet-00001": (AcceleratorRoom(accelerator="cpu", room=3),)}
+
+
+def gives(record: object) -> Callable[[], Awaitable[bytes]]:
+    async def fetch() -> bytes:
+        return encode(record)
+
+    return fetch
+
+
+def fails(error: BaseException) -> Callable[[], Awaitable[bytes]]:
+    async def fetch() -> bytes:
+        raise error
+
+    return fetch
+
+
+async def never() -> bytes:
+    await asyncio.Event().wait()
+    return b""
+
+
+def autoscaler(path: Path | None = None, clock: ManualClock | None = None) -> Autoscaler:
+    made = Autoscaler(clock or ManualClock(T0), path)
+    made.apply(revision())
+    made.fleet([], ROOMS)
+    return made
+
+
+def test_a_round_pulls_decides_and_explains() -> None:
+    clock = ManualClock(T0)
+    at = autoscaler(clock=clock)
+    at.fleet([Status(A, ReplicaState.READY)], ROOMS)
+    at.sources(
+        {"g0": gives(gateway_sample(demand(arrivals=3)))}, {A: gives(replica_sample(A, in_flight_request_s=0.6))}
+    )
+    asyncio.run(at.sample())
+    (decision,) = at.decide(T0 + 1)
+    assert (decision.desired, decision.ready) == (1, 1)
+    seen = at.observation("resnet-00001")
+    assert seen is not None
+    assert (seen.rps, seen.concurrency) == (3.0, 0.6)
+    assert at.faults() == {}
+    assert "resnet-00001 kpa: 1 replica (cpu 1), 1 ready" in at.explain("resnet", 1)[0]
+    assert at.explain("nobody", 5) == []
+    assert at.decisions("resnet", 0) == []
+
+
+def test_sources_that_fail_are_faults_and_the_others_still_count() -> None:
+    at = autoscaler()
+    at.sources(
+        {
+            "g0": gives(gateway_sample(demand(waiting=4))),
+            "g1": fails(ConnectionRefusedError("gone")),
+            "g2": fails(KeyError("a client's own bug")),
+            "g3": gives({"worker": 7}),
+        },
+        {},
+    )
+    asyncio.run(at.sample())
+    faults = at.faults()
+    assert faults["unreachable"] == 2
+    assert faults["unreadable"] == 1
+    assert faults["source g1"] == "ConnectionRefusedError: gone"
+    (decision,) = at.decide(T0)
+    assert decision.observed["waiting"] == 4.0
+
+
+def test_a_silent_source_costs_its_time_limit_and_no_more() -> None:
+    collector = Collector()
+    collector.expect(["g0"], [A])
+    collector.apply("resnet-00001", T0)
+    seen: list[GatewaySample] = []
+    puller = Puller(collector, ManualClock(T0), timeout_s=0.01, gateway_seen=seen.append)
+    asyncio.run(puller.pull({"g0": gives(gateway_sample())}, {A: never}))
+    assert len(seen) == 1
+    assert puller.last_errors[A].startswith("TimeoutError")
+    assert repr(puller) == f"<Puller 0.01 s, failing: ['{A}']>"
+
+
+def test_cancelling_a_pull_cancels_it() -> None:
+    async def run() -> None:
+        at = autoscaler()
+        at.sources({"g0": never}, {})
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await at.sample()
+
+    asyncio.run(run())
+
+
+def test_samples_reach_who_else_wants_them() -> None:
+    seen: list[object] = []
+    at = Autoscaler(ManualClock(T0), gateway_seen=seen.append, replica_seen=seen.append)
+    at.sources({"g0": gives(gateway_sample())}, {A: gives(replica_sample(A))})
+    asyncio.run(at.sample())
+    assert seen == [gateway_sample(), replica_sample(A)]
+
+
+def test_an_activation_is_answered_at_once_and_only_once() -> None:
+    at = Autoscaler(ManualClock(T0))
+    at.apply(revision(), fresh=False)
+    assert at.activated(activation(), T0) is None, "nobody said what runs and where there is room"
+    at.fleet([], ROOMS)
+    first, second = at.activated(activation(), T0), at.activated(activation(), T0 + 0.2)
+    assert first is not None
+    assert second is not None
+    assert (first.desired, second.desired) == (1, None)
+    assert at.activated(activation("ghost-00001"), T0) is None
+
+
+def test_many_revisions_are_decided_in_parts() -> None:
+    at = Autoscaler(ManualClock(T0))
+    revisions = [revision(name=f"f{number}") for number in range(40)]
+    for each in revisions:
+        at.apply(each)
+    assert at.decide(T0) == [], "without a fleet nothing is decided"
+    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in revisions})
+    parts = [at.decide(T0, part=(index, 4)) for index in range(4)]
+    assert sorted(decision.revision for part in parts for decision in part) == sorted(each.id for each in revisions)
+    assert all(len(part) > 2 for part in parts)
+    at.forget("f3-00001")
+    assert len(at.decide(T0)) == 39
+    assert at.observation("f3-00001") is None
+
+
+def test_the_log_holds_json_lines_and_is_read_back_by_the_next_process(tmp_path: Path) -> None:
+    at = autoscaler(tmp_path / "decisions")
+    at.decide(T0)
+    at.decide(T0 + 1)
+    at.activated(activation(), T0 + 2)
+    lines = (tmp_path / "decisions" / "resnet.jsonl").read_bytes().splitlines()
+    assert [decode(line, Decision).at for line in lines] == [T0, T0 + 2]
+    with (tmp_path / "decisions" / "resnet.jsonl").open("ab") as log:
+        log.write(b'{"cut off')
+    later = autoscaler(tmp_path / "decisions")
+    assert [codes(decision)[-1] for decision in later.decisions("resnet", 9)] == ["initial_scale", "already_starting"]
+
+
+def test_a_full_disk_stops_the_log_and_not_the_decisions(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    at = autoscaler(tmp_path / "file")
+    (decision,) = at.decide(T0)
+    assert decision.desired == 1
+    faults = at.faults()
+    assert str(faults["log"]).startswith("decision log: ")
+    assert faults["log_lines_lost"] == 1
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path, max_bytes=2000)
+    at = autoscaler()
+    (decision,) = at.decide(T0)
+    for _ in range(100):
+        log.write(decision)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert set(sizes) == {"resnet.jsonl", "resnet.jsonl.1"}
+    assert max(sizes.values()) < 3000
+    assert log.fault is None
+    assert len(log.read("resnet", 2)) == 2
+    assert log.read("nobody", 2) == []
+    assert DecisionLog(None).read("resnet", 2) == []
+
+
+def test_groups_follow_the_order_of_rooms_and_keep_replicas_on_accelerators_that_went_away() -> None:
+    statuses = [
+        Status("a", ReplicaState.READY, accelerator="old"),
+        Status("b", ReplicaState.READY),
+        Status("c", ReplicaState.STARTING),
+        Status("d", ReplicaState.DRAINING),
+        Status("e", ReplicaState.FAILED),
+    ]
+    groups = fleet_groups({"cpu": statuses[1:], "old": statuses[:1]}, ROOMS["resnet-00001"])
+    assert [(g.accelerator, g.ready, g.starting, g.draining, g.room) for g in groups] == [
+        ("cpu", ("b",), 1, 1, 3),
+        ("old", ("a",), 0, 0, 0),
+    ]
+
+
+def test_a_deployed_function_comes_back_after_a_restart_without_a_start() -> None:
+    at = Autoscaler(ManualClock(T0))
+    at.apply(revision(scaling=Scaling(initial_scale=3)), fresh=False)
+    at.fleet([], ROOMS)
+    (decision,) = at.decide(T0)
+    assert decision.desired == 0
+    assert repr(at).startswith("<Autoscaler <Decider 1 revisions>")
