@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.virtual_loop import run_virtual
 from tidegate.aio.tasks import TaskOwner
-from tidegate.runtime.engine import Execution, Inputs, NotBatchable
+from tidegate.runtime.engine import Execution, NotBatchable
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.metrics import Counters
+from tidegate.runtime.model import Inputs
 from tidegate.runtime.scheduler import Scheduler
 from tidegate.runtime.tensors import Tensor
 

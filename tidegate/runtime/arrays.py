@@ -83,6 +83,8 @@ class NumpyArrays:
         values = self._numpy.asarray(value)
         if values.dtype.kind in "OUS":
             return self._plain.encode(name, values.tolist(), datatype)
+        if not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
         kind = "BF16" if values.dtype.name == "bfloat16" else _DATATYPE_OF.get(values.dtype.name)
         if kind is None:
             raise ModelError(f"output '{name}' has the type {values.dtype}, which the protocol cannot carry")

@@ -4,7 +4,6 @@ A batch of b inferences takes ``base_s + per_item_s * b`` seconds, times a facto
 ``1 - jitter .. 1 + jitter``. It says that it is emulated in its metadata and in its platform name.
 """
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.runtime.arrays import Arrays
-from tidegate.runtime.engine import Inputs
+from tidegate.runtime.model import Inputs
 from tidegate.runtime.protocol import ModelSpec, TensorSpec, busy_with
 from tidegate.runtime.tensors import Tensor
 
@@ -62,7 +61,7 @@ class EmulatedModel:
         return 1
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
+    def loop(self) -> None:
         return None
 
     @property

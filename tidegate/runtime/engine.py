@@ -6,60 +6,21 @@ Joining along the first dimension is joining contents, because tensors are row-m
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
-from tidegate.runtime.arrays import Arrays
 from tidegate.runtime.errors import ModelError, RequestError
-from tidegate.runtime.protocol import ModelSpec, TensorSpec
+from tidegate.runtime.model import Inputs, Model, Outputs
+from tidegate.runtime.protocol import ModelSpec
 from tidegate.runtime.tensors import BYTES, ITEM_SIZES, Tensor
 from tidegate.runtime.worker import Worker
 
-Inputs = list[Tensor]
-Outputs = dict[str, Tensor]
+T = TypeVar("T")
 
 
 class NotBatchable(ModelError):
     """The model's outputs do not have one row per input row: its batches cannot be split."""
-
-
-class Model(Protocol):
-    """One kind of model. All methods are called in the model's thread."""
-
-    @property
-    def runners(self) -> int:
-        """Runs at a time: 1, or more for a model with a loop. Known once loaded."""
-        ...
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop, in the model's thread, on which to await what ``run`` answers with; None: ``run`` answers at once.
-
-        Known once loaded.
-        """
-        ...
-
-    @property
-    def arrays(self) -> Arrays:
-        """How it wants to see tensors. Known once loaded."""
-        ...
-
-    def load(self) -> ModelSpec:
-        """Makes the model able to run. Raises LoadError."""
-        ...
-
-    def probe(self) -> Inputs | None:
-        """Inputs for a first run that proves that the model answers; None where none can be made up."""
-        ...
-
-    def must_pass(self) -> bool:
-        """Whether a probe that fails means that the model cannot be served."""
-        ...
-
-    def run(self, inputs: dict[str, Any]) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
-        """Outputs by name. Raises RequestError where the inputs are at fault, ModelError otherwise."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +54,7 @@ class Engine:
 
     async def load(self) -> ModelSpec:
         """Loads the model in its thread. Raises LoadError."""
-        self._spec = await self._worker.call(self._model.load)
+        self._spec = await call(self._worker, self._model.load)
         if self._model.loop is not None:
             self._worker.submit(self._model.loop.run_forever)
         return self._spec
@@ -129,7 +90,7 @@ class Engine:
         """Runs all requests as one batch. Raises RequestError, ModelError."""
         loop = self._model.loop
         if loop is None:
-            return await self._worker.call(self._execute, requests)
+            return await call(self._worker, self._execute, requests)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute_async(requests), loop))
 
     def _execute(self, requests: list[Inputs]) -> Execution:
@@ -204,10 +165,26 @@ def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
     return Tensor(tensor.name, tensor.datatype, shape, memoryview(data)[start * width : stop * width])
 
 
-def zeros(spec: TensorSpec) -> Tensor:
-    """A made-up input: free dimensions are 1, numbers 0, strings empty."""
-    shape = tuple(1 if size < 0 else size for size in spec.shape)
-    count = math.prod(shape)
-    if spec.datatype == BYTES:
-        return Tensor(spec.name, BYTES, shape, [b""] * count)
-    return Tensor(spec.name, spec.datatype, shape, bytes(count * ITEM_SIZES[spec.datatype]))
+async def call(worker: Worker, function: Callable[..., T], *args: Any) -> T:
+    """Runs ``function`` in the worker's thread; returns what it returns, or raises what it raises."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def deliver(value: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)  # type: ignore[arg-type]  # a T wherever there is no error
+
+    def job() -> None:
+        try:
+            value = function(*args)
+        except BaseException as error:
+            loop.call_soon_threadsafe(deliver, None, error)
+        else:
+            loop.call_soon_threadsafe(deliver, value, None)
+
+    worker.submit(job)
+    return await future

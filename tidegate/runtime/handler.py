@@ -23,8 +23,8 @@ from typing import Any
 
 from tidegate.runtime import tensors
 from tidegate.runtime.arrays import Arrays, NumpyArrays, PlainArrays
-from tidegate.runtime.engine import Inputs, zeros
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
+from tidegate.runtime.model import Inputs, zeros
 from tidegate.runtime.protocol import ModelSpec, TensorSpec, busy_with
 
 _PACKAGE = "tidegate"

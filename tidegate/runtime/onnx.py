@@ -1,14 +1,13 @@
 """ONNX files, run by ONNX Runtime. numpy and onnxruntime are imported by ``load``, in the model's thread."""
 
-import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tidegate.runtime.arrays import Arrays, NumpyArrays, PlainArrays
-from tidegate.runtime.engine import Inputs, zeros
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
+from tidegate.runtime.model import Inputs, zeros
 from tidegate.runtime.protocol import ModelSpec, TensorSpec, busy_with
 
 _DATATYPES = {
@@ -47,7 +46,7 @@ class OnnxModel:
         return 1
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
+    def loop(self) -> None:
         return None
 
     @property

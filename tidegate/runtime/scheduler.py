@@ -8,9 +8,10 @@ from typing import Protocol
 
 from tidegate.aio.tasks import TaskOwner
 from tidegate.runtime.batcher import Batch, Batcher, Item
-from tidegate.runtime.engine import Execution, Inputs, NotBatchable, Outputs
+from tidegate.runtime.engine import Execution, NotBatchable
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.metrics import Counters
+from tidegate.runtime.model import Inputs, Outputs
 
 
 class Runs(Protocol):

@@ -10,9 +10,9 @@ from urllib.parse import unquote
 from tidegate.aio.endpoint import Request, Response
 from tidegate.runtime import protocol
 from tidegate.runtime.bodies import decompress
-from tidegate.runtime.engine import Inputs, Outputs
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
+from tidegate.runtime.model import Inputs, Outputs
 from tidegate.runtime.protocol import VERSION, ModelSpec
 
 _MOST_TEXT = 1000

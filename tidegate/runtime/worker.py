@@ -1,15 +1,11 @@
-"""One thread that runs a model, fed from the event loop.
+"""One thread that runs a model.
 
 A daemon thread of our own instead of an executor: a model that hangs must not keep the process from ending.
 """
 
-import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
-
-T = TypeVar("T")
 
 
 class Worker:
@@ -29,30 +25,6 @@ class Worker:
     def submit(self, job: Callable[[], None]) -> None:
         """Queues ``job``, which must not raise."""
         self._jobs.put(job)
-
-    async def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Runs ``function`` in the thread and returns what it returns, or raises what it raises."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-
-        def deliver(value: T | None, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(value)  # type: ignore[arg-type]  # a T wherever there is no error
-
-        def job() -> None:
-            try:
-                value = function(*args)
-            except BaseException as error:
-                loop.call_soon_threadsafe(deliver, None, error)
-            else:
-                loop.call_soon_threadsafe(deliver, value, None)
-
-        self.submit(job)
-        return await future
 
     def stop(self) -> None:
         """Ends the thread after the jobs already queued."""

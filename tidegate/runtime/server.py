@@ -1,0 +1,106 @@
+"""One model behind one address: from listening to the last answer."""
+
+import asyncio
+import signal
+import sys
+import time
+
+from tidegate.aio.endpoint import EndpointServer, serve_endpoint
+from tidegate.aio.tasks import TaskOwner
+from tidegate.runtime.engine import Engine
+from tidegate.runtime.errors import LoadError, ModelError, RequestError
+from tidegate.runtime.metrics import Counters
+from tidegate.runtime.model import Model
+from tidegate.runtime.scheduler import Scheduler
+from tidegate.runtime.service import Phase, Service
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.worker import Worker
+
+EXIT_ADDRESS, EXIT_LOAD = 1, 3
+_FLUSH_S = 10.0
+"""How long clients may take to read the answers that are already written, at the end."""
+_FLUSH_STEP_S = 0.005
+
+
+class Server:
+    """One model, its thread, its scheduler and its service."""
+
+    def __init__(self, settings: Settings, model: Model, worker: Worker) -> None:
+        self._settings = settings
+        self._counters = Counters()
+        self._engine = Engine(model, worker)
+        self._service = Service(settings.names, self._counters, body_bytes=settings.body_bytes)
+        self._owner = TaskOwner("runtime")
+        self._end: asyncio.Event = asyncio.Event()
+        self._exit_code = 0
+
+    async def serve(self) -> int:
+        try:
+            endpoint = await serve_endpoint(
+                self._service.handle, self._settings.listen, body_bytes=self._settings.body_bytes
+            )
+        except OSError as error:
+            sys.stderr.write(f"cannot listen on {self._settings.listen}: {error}\n")
+            return EXIT_ADDRESS
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end.set)
+        self._owner.spawn(self._load(endpoint.address), name="load")
+        await self._end.wait()
+        await self._finish()
+        await flush(endpoint)
+        await endpoint.close()
+        await self._owner.close()
+        self._engine.stop()
+        return self._exit_code
+
+    async def _load(self, address: str) -> None:
+        started = time.monotonic()
+        try:
+            spec = await self._engine.load()
+            loaded = time.monotonic()
+            note = await self._engine.probe()
+        except (LoadError, ModelError, RequestError) as error:
+            sys.stderr.write(f"the model cannot be served: {error}\n")
+            self._exit_code = EXIT_LOAD
+            self._end.set()
+            return
+        if note is not None:
+            sys.stderr.write(f"a first run on made-up inputs failed, which need not mean anything: {note}\n")
+        scheduler = Scheduler(
+            self._engine,
+            self._owner,
+            self._counters,
+            max_batch=spec.max_batch,
+            delay_s=self._settings.batch_delay_s,
+        )
+        self._service.start(spec, scheduler.infer, lambda: scheduler.waiting)
+        sys.stderr.write(
+            f"serving {', '.join(self._settings.names)} on {address}: "
+            f"loaded in {loaded - started:.3f} s, first run {time.monotonic() - loaded:.3f} s\n"
+        )
+
+    async def _finish(self) -> None:
+        """Takes nothing new and waits until every accepted request is answered."""
+        self._service.phase = Phase.STOPPING
+        idle = asyncio.Event()
+        self._service.on_idle = idle.set
+        if self._service.active:
+            await idle.wait()
+
+
+async def serve(settings: Settings, model: Model, worker: Worker) -> int:
+    """Serves until a signal or a failure to load; returns the exit code."""
+    return await Server(settings, model, worker).serve()
+
+
+async def flush(endpoint: EndpointServer, within_s: float = _FLUSH_S) -> None:
+    """Waits until every answer that was written has left this process.
+
+    Looked at in steps: transports tell nobody when their buffer runs empty, and this happens once in a life.
+    """
+    last = time.monotonic() + within_s
+    while time.monotonic() < last:
+        if not any(connection.transport.get_write_buffer_size() for connection in endpoint.connections):
+            return
+        await asyncio.sleep(_FLUSH_STEP_S)
