@@ -14,6 +14,8 @@ from tidegate.replica import ReplicaState
 
 GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
 """States in which a replica is no place to send anything; all others are listed."""
+MU_STEP = 0.1
+"""A group's service rate is published again when it moved by more than this part of it."""
 
 
 class ReplicaFacts(Protocol):
@@ -71,6 +73,8 @@ class TableBuilder:
     ) -> RouteTable:
         """The table of this moment; the very same object as before when nothing changed."""
         routes = routes_of(functions, replicas)
+        if self._last is not None:
+            routes = settled(routes, self._last.functions)
         table = RouteTable(
             epoch=self.epoch,
             number=self._number,
@@ -96,6 +100,31 @@ def routes_of(functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFac
             by_revision.setdefault(status.revision, {}).setdefault(status.accelerator, []).append(status)
     return tuple(
         _function(served, by_revision) for served in sorted(functions, key=lambda served: served.function.name)
+    )
+
+
+def settled(fresh: Sequence[FunctionRoute], published: Sequence[FunctionRoute]) -> tuple[FunctionRoute, ...]:
+    """``fresh`` with the published service rates where they moved little: measured anew each second, they would
+    otherwise make every table a new one."""
+    known = {
+        (revision.id, group.accelerator): group.mu_ips
+        for function in published
+        for revision in function.revisions
+        for group in revision.groups
+    }
+
+    def group_of(revision: str, group: GroupRoute) -> GroupRoute:
+        before = known.get((revision, group.accelerator))
+        if before is None or group.mu_ips is None or abs(group.mu_ips - before) > MU_STEP * before:
+            return group
+        return replace(group, mu_ips=before)
+
+    def revision_of(route: RevisionRoute) -> RevisionRoute:
+        return replace(route, groups=tuple(group_of(route.id, group) for group in route.groups))
+
+    return tuple(
+        replace(function, revisions=tuple(revision_of(revision) for revision in function.revisions))
+        for function in fresh
     )
 
 

@@ -245,7 +245,7 @@ def test_latencies_are_those_of_the_last_half_minute() -> None:
     assert seen.latency_s == pytest.approx(0.9, rel=0.13)
     assert seen.within_sla == 0.0
     assert seen.groups[0].latency_s == seen.latency_s
-    values = {"answered": 90, "within_sla": 80, "latency": ((fast, 80), (slow, 10))}
+    values: dict[str, Any] = {"answered": 90, "within_sla": 80, "latency": ((fast, 80), (slow, 10))}
     c.gateway(gateway_sample(demand(**values), sequence=3, uptime_s=50.0), T0 + 50)
     later = look(c, T0 + 50)
     assert later.latency_s == pytest.approx(0.02, rel=0.13)
