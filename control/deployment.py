@@ -202,12 +202,12 @@ class Deployment:
         return DeployedView(name=function.name, revision=record.revision.id, filled_in=filled_in, warnings=warnings)
 
     def _terms(self, base: str, flags: dict[str, str]) -> "Terms":
-        from autoscaler.policies import REGISTRY
+        from autoscaler import policies
         from tidegate.draft import Terms
 
         return Terms(
             base=base,
-            policies={name: row.parameters for name, row in REGISTRY.items()},
+            policies=policies.names(),
             accelerators={each.name: each.kind.value for each in self._round.backend.devices()},
             flags=flags,
         )

@@ -105,6 +105,11 @@ class Registry:
         name, _, number = revision_id.rpartition("-")
         return self._revisions.get(name, {}).get(int(number)) if number.isdecimal() else None
 
+    def kept(self) -> dict[str, Revision]:
+        """Every revision that is kept, by id."""
+        records = (record for revisions in self._revisions.values() for record in revisions.values())
+        return {record.revision.id: record.revision for record in records}
+
     def next_number(self, name: str) -> int:
         """The number that the next deploy of this function gets."""
         known = self._functions.get(name)

@@ -224,7 +224,7 @@ class Supervisor:
         except OSError as error:
             raise PortTakenError(
                 f"cannot listen on {self._settings.listen}: {error.strerror}; "
-                f"choose another with `tidegate up --listen HOST:PORT`"
+                f"choose another with `tidegate up --gateway-listen HOST:PORT`"
             ) from error
 
     def _launch(self, worker: Worker) -> None:

@@ -64,7 +64,26 @@ def register(app: typer.Typer) -> None:
 
 def read(file: str, name: str | None) -> tuple[str, Path, str]:
     """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py:Class."""
-    raise RuntimeError("replaced when the builder stands")
+    import sys
+
+    from deploy.builder import from_file
+    from tidegate.errors import Fault, InvalidInputError
+
+    path = Path(file)
+    made = from_file(file, name=name, size_bytes=path.stat().st_size if path.is_file() else None)
+    if made is not None:
+        return made, Path.cwd(), file
+    if name is not None:
+        raise InvalidInputError(file, [Fault("--name", repr(name), "only with model files; a manifest has its name")])
+    try:
+        if file == "-":
+            return sys.stdin.read(), Path.cwd(), "standard input"
+        return path.read_text(encoding="utf-8"), path.absolute().parent, file
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "not a text"
+        raise InvalidInputError(
+            file, [Fault("file", f"{file} ({what})", "a manifest, model.onnx or file.py:Class")]
+        ) from error
 
 
 def _parameters(texts: list[str]) -> dict[str, str]:

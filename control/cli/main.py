@@ -20,15 +20,21 @@ for group in (process, deploy, show, invoke, logs, doctor):
     group.register(app)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("tidegate"))
+        raise typer.Exit
+
+
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
-    if version:
-        from importlib.metadata import version as version_of
-
-        print(version_of("tidegate"))
-        raise typer.Exit
+    del version  # its callback has printed and left
 
 
 def main() -> None:

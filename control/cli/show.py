@@ -207,7 +207,8 @@ def function(view: "FunctionView") -> "Group":
         f"{view.path_url or ''}   models {', '.join(view.models)} ({view.protocol})",
         f"last {seconds(traffic.window_s)}: {traffic.requests} requests, {traffic.inferences} inferences, "
         f"{traffic.failed} failed, {traffic.refused} refused, {traffic.expired} expired, "
-        f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
+        f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, "
+        f"p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
     ]
     parts: list[RenderableType] = ["\n".join(lines)]
     if view.message:

@@ -1,0 +1,190 @@
+"""``doctor``: what this machine offers, and what would go wrong before it does."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import EXIT_FAILED, JsonOption, StateOption, console, guarded, print_json, state_directory
+
+if TYPE_CHECKING:
+    from control.state import StateDirectory
+
+OLDEST = (3, 11)
+FILES = 1024
+"""Open files below which many connections cannot be served."""
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    NOTE = "note"
+    """Works, with something less."""
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    verdict: Verdict
+    text: str
+
+
+def doctor(
+    listen: Annotated[str, typer.Option(help="Address of the front door to check.")] = "127.0.0.1:8080",
+    control_listen: Annotated[str, typer.Option(help="Address of the API to check.")] = "127.0.0.1:8081",
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check this machine: interpreter, event loop, sockets, accelerators, ports, state directory, leftovers."""
+    directory = state_directory(state)
+    findings = list(examine(directory, (listen, control_listen)))
+    if json:
+        print_json(findings)
+    else:
+        colours = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.BAD: "red"}
+        for each in findings:
+            console().print(f"[{colours[each.verdict]}]{each.verdict.value:<4}[/] {each.check}: ", end="")
+            print(each.text)
+    if any(each.verdict is Verdict.BAD for each in findings):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(guarded(doctor))
+
+
+def examine(directory: "StateDirectory", addresses: tuple[str, str]) -> Iterator[Finding]:
+    """Every check; one that fails unexpectedly is a finding too."""
+    running = directory.holder() is not None
+    checks: list[tuple[str, Callable[[], tuple[Verdict, str]]]] = [
+        ("python", _python),
+        ("head grammar", _grammar),
+        ("event loop", _loop),
+        ("unix sockets", lambda: _unix_sockets(directory)),
+        ("shared ports", _reuse_port),
+        ("process watching", _pidfd),
+        ("open files", _open_files),
+        (
+            "onnx runtime",
+            lambda: _module("onnxruntime", "models in ONNX files cannot be served: pip install 'tidegate[onnx]'"),
+        ),
+        ("accelerators", _accelerators),
+        ("state directory", lambda: _state(directory)),
+        ("leftovers", lambda: _leftovers(directory)),
+    ]
+    if not running:
+        checks += [(f"port {address}", lambda address=address: _port(address)) for address in addresses]  # type: ignore[misc]
+    for name, check in checks:
+        try:
+            verdict, text = check()
+        except Exception as error:  # a broken check must not hide the others
+            verdict, text = Verdict.BAD, f"{type(error).__name__}: {error}"
+        yield Finding(name, verdict, text)
+
+
+def _python() -> tuple[Verdict, str]:
+    text = f"{sys.version.split()[0]} at {sys.executable}"
+    return (Verdict.OK if sys.version_info >= OLDEST else Verdict.BAD), text
+
+
+def _grammar() -> tuple[Verdict, str]:
+    from tidegate.wire.head import self_test
+
+    self_test()
+    return Verdict.OK, "the regular expressions of request heads work on this interpreter"
+
+
+def _loop() -> tuple[Verdict, str]:
+    verdict, text = _module("uvloop", "uvloop is not installed: asyncio's own loop serves about a quarter less")
+    return verdict, f"uvloop {text}" if verdict is Verdict.OK else text
+
+
+def _unix_sockets(directory: "StateDirectory") -> tuple[Verdict, str]:
+    if not hasattr(socket, "AF_UNIX"):
+        return Verdict.BAD, "this system has none"
+    own = directory.run.is_relative_to(directory.root)
+    place = "in the state directory" if own else "elsewhere, the state directory's path is too long"
+    return Verdict.OK, f"{directory.run} ({place})"
+
+
+def _reuse_port() -> tuple[Verdict, str]:
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        first.bind(("127.0.0.1", 0))
+        second.bind(first.getsockname())
+    return Verdict.OK, "several gateway workers can share a port"
+
+
+def _pidfd() -> tuple[Verdict, str]:
+    if not hasattr(os, "pidfd_open"):
+        return Verdict.NOTE, "no pidfd here: the end of adopted processes is asked for four times a second"
+    os.close(os.pidfd_open(os.getpid()))
+    return Verdict.OK, "pidfd"
+
+
+def _open_files() -> tuple[Verdict, str]:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    verdict = Verdict.OK if soft > FILES else Verdict.NOTE
+    return verdict, f"{soft} (at most {hard}); each connection takes one"
+
+
+def _module(name: str, without: str) -> tuple[Verdict, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return Verdict.OK, version(name)
+    except PackageNotFoundError:
+        return Verdict.NOTE, without
+
+
+def _accelerators() -> tuple[Verdict, str]:
+    return Verdict.OK, f"{os.cpu_count()} cores"
+
+
+def _state(directory: "StateDirectory") -> tuple[Verdict, str]:
+    holder = directory.holder()
+    if holder is not None:
+        return Verdict.OK, f"{directory.root}, in use by process {holder.pid} since {holder.since}"
+    if not directory.root.exists():
+        parent = next(path for path in directory.root.parents if path.exists())
+        can = os.access(parent, os.W_OK)
+        return (Verdict.OK if can else Verdict.BAD), f"{directory.root} will be made" + ("" if can else ", but cannot")
+    can = os.access(directory.root, os.W_OK) and directory.root.stat().st_uid == os.getuid()
+    return (Verdict.OK if can else Verdict.BAD), str(directory.root) + ("" if can else " belongs to somebody else")
+
+
+def _leftovers(directory: "StateDirectory") -> tuple[Verdict, str]:
+    from deploy.local.records import RecordStore
+    from deploy.local.recovery import survey
+
+    if not Path(directory.processes).exists():
+        return Verdict.OK, "none"
+    found = survey(RecordStore(directory.processes))
+    count = len(found.living) + len(found.strangers)
+    if directory.holder() is not None:
+        return Verdict.OK, f"none; {count} processes belong to the running deployment"
+    if count == 0:
+        return Verdict.OK, "none"
+    return (
+        Verdict.NOTE,
+        f"{count} processes of a control process that was killed; `tidegate up` adopts, `down` ends them",
+    )
+
+
+def _port(address: str) -> tuple[Verdict, str]:
+    from tidegate.aio.sockets import listen
+
+    try:
+        listen(address).close()
+    except OSError as error:
+        return Verdict.BAD, f"{error.strerror}; choose another with a flag of `tidegate up`"
+    return Verdict.OK, "free"

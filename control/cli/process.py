@@ -1,0 +1,172 @@
+"""``up`` and ``down``: the deployment's beginning and end."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import JsonOption, StateOption, exit_codes, fail, guarded, print_json, say, state_directory
+from control.cli.flags import Flag, with_flags
+from tidegate.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from control.main import Addresses
+    from control.state import Holder, StateDirectory
+    from tidegate.settings import Settings
+
+FLAGS = tuple(
+    Flag(
+        key=row.flag.removeprefix("--"),
+        name=row.flag.removeprefix("--"),
+        help=f"{row.sentence} [{row.kind.allowed}; default {row.default}]",
+        panel=row.key.partition(".")[0],
+    )
+    for row in SETTINGS
+)
+START_S = 60.0
+"""For a detached control process to answer."""
+DOWN_S = 120.0
+"""For a control process that was asked to end."""
+
+
+@with_flags(FLAGS)
+def up(
+    given: dict[str, str],
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Settings file (default: tidegate.toml where it exists).")
+    ] = None,
+    state: StateOption = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background, return when it answers.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Run the deployment: control process, gateway workers, replicas. Ctrl-C ends it in order."""
+    with exit_codes():
+        settings = read_settings(config, given)
+        directory = _directory(settings, state)
+        if detach:
+            _detach(directory, json)
+            return
+        from control.main import run
+
+        def ready(addresses: "Addresses") -> None:
+            if json:
+                print_json(
+                    {"gateway": addresses.gateway, "api": addresses.api, "state_directory": str(addresses.state)}
+                )
+                sys.stdout.flush()
+            else:
+                say(f"gateway {addresses.gateway}   api {addresses.api}   state {addresses.state}")
+                say("deploy something: tidegate deploy FILE    stop: Ctrl-C")
+
+        run(settings, directory, os.environ, ready)
+
+
+def down(state: StateOption = None, json: JsonOption = False) -> None:
+    """End the deployment: requests are finished, then every process stops."""
+    directory = state_directory(state)
+    holder = directory.holder()
+    if holder is not None:
+        _ask_to_end(directory, holder)
+        ended: list[str] = [f"control process {holder.pid}"]
+    else:
+        ended = _end_leftovers(directory)
+    if json:
+        print_json({"ended": ended})
+    elif ended:
+        say(f"ended: {', '.join(ended)}")
+    else:
+        say(f"nothing runs on {directory.root}")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up")(up)
+    app.command("down")(guarded(down))
+
+
+def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
+    """The settings of a file (named, or ``tidegate.toml`` here) under the flags. Raises InvalidInputError."""
+    from tidegate.errors import Fault, InvalidInputError
+    from tidegate.settings import read
+
+    path = config or Path("tidegate.toml")
+    text = ""
+    try:
+        if config is not None or path.exists():
+            text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(str(path), [Fault("--config", str(path), "a TOML file that can be read")]) from error
+    base = str(path.absolute().parent)
+    return read(text, source=str(path), base=base, flags=flags, cwd=str(Path.cwd()))
+
+
+def _directory(settings: "Settings", given: Path | None) -> "StateDirectory":
+    named = settings.state.directory
+    return state_directory(given if given is not None or named is None else Path(named))
+
+
+def _detach(directory: "StateDirectory", json: bool) -> None:
+    """Starts this very command without ``--detach`` in a session of its own and waits until it answers."""
+    import subprocess
+    import time
+
+    from control.state import StateLockedError
+
+    directory.prepare()
+    if (holder := directory.holder()) is not None:
+        raise StateLockedError(directory.root, holder)
+    log = directory.logs / "control.log"
+    arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "--json")]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "control.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        holder = directory.holder()
+        if holder is not None and holder.api is not None:
+            if json:
+                print_json({"gateway": holder.gateway, "api": holder.api, "state_directory": str(directory.root)})
+            else:
+                say(f"gateway {holder.gateway}   api {holder.api}   state {directory.root}   log {log}")
+            return
+        time.sleep(0.05)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+    fail("\n".join(["the control process did not start; last lines of its log:", *lines]))
+
+
+def _ask_to_end(directory: "StateDirectory", holder: "Holder") -> None:
+    import signal
+    import time
+
+    from control.sdk import NotRunningError, Tidegate
+    from tidegate.errors import TidegateError
+
+    try:
+        with Tidegate.local(directory.root) as tidegate:
+            tidegate.shut_down()
+    except NotRunningError:
+        os.kill(holder.pid, signal.SIGTERM)
+    end = time.monotonic() + DOWN_S
+    while directory.holder() is not None:
+        if time.monotonic() > end:
+            raise TidegateError(f"the control process {holder.pid} has not ended after {DOWN_S:g} s")
+        time.sleep(0.05)
+
+
+def _end_leftovers(directory: "StateDirectory") -> list[str]:
+    """Ends what a killed control process left behind, from the directory alone."""
+    if not directory.root.exists():
+        return []
+    from deploy.local.recovery import end_all
+
+    lock = directory.lock()
+    try:
+        return [f"{each.id} ({each.pid})" for each in end_all(directory.processes)]
+    finally:
+        lock.release()

@@ -1,0 +1,379 @@
+"""The control process, ``tidegate up``: state directory, components, API, and their orderly end.
+
+Start: take the directory, raise the epoch, find what an earlier control process left, adopt it, open the front door,
+then the API. End (SIGINT, SIGTERM, or the API's shutdown): gateways stop accepting and finish while the round still
+answers activations; then replicas drain and stop; then the API ends. A second signal ends everything at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from control.state import DirectoryLock, Holder, StateDirectory
+from tidegate.aio.loop import loop_factory
+from tidegate.aio.sockets import address_of, listen
+from tidegate.aio.tasks import TaskOwner
+from tidegate.clock import LiveClock
+from tidegate.errors import TidegateError
+from tidegate.records import GatewaySample
+from tidegate.settings import LogFormat, Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from control.deployment import Deployment
+    from control.round import Round
+    from control.supervisor import Supervisor
+    from deploy.local.backend import LocalBackend
+    from deploy.local.processes import ProcessTable
+
+GRACE_S: Final = 30.0
+"""For work under way when everything ends."""
+API_END_S: Final = 3.0
+"""For answers of the API under way."""
+
+_log = logging.getLogger("tidegate")
+
+Ready = Callable[["Addresses"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where the deployment answers."""
+
+    gateway: str
+    api: str
+    state: Path
+
+
+class ListenError(TidegateError):
+    """An address cannot be listened on."""
+
+
+def run(settings: Settings, state: StateDirectory, environ: Mapping[str, str], ready: Ready) -> None:
+    """Runs the control process to its end. ``ready`` is called when everything answers.
+
+    Raises StateError when the directory is held or unusable, other TidegateErrors when a start fails.
+    """
+    _set_up_log(settings)
+    state.prepare()
+    lock = state.lock()
+    try:
+        control = ControlProcess(settings, state, lock, environ)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(control.live(ready))
+    finally:
+        lock.release()
+
+
+class ControlProcess:
+    """One run of the control process over a locked state directory."""
+
+    def __init__(
+        self, settings: Settings, state: StateDirectory, lock: DirectoryLock, environ: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._lock = lock
+        self._environ = environ
+        self._clock = LiveClock()
+        self._epoch = state.next_epoch()
+        self._since = datetime.fromtimestamp(self._clock.now()).astimezone().isoformat(sep=" ", timespec="seconds")
+        self._stop = asyncio.Event()
+        self._signals = 0
+        lock.describe(Holder(pid=os.getpid(), since=self._since, epoch=self._epoch))
+
+    async def live(self, ready: Ready) -> None:
+        """From start to end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled)
+        from tidegate.store.embedded import EmbeddedStore
+
+        if self._settings.store.url != "embedded":
+            raise TidegateError(f"store.url {self._settings.store.url}: only `embedded` is there in this version")
+        async with (
+            _closing(await EmbeddedStore.open(self._state.database)) as store,
+            _api_socket(self._settings) as api,
+        ):
+            await self._serve(store, api, ready)
+
+    async def _serve(self, store: Any, api_socket: socket.socket, ready: Ready) -> None:
+        from control.api import build_app
+        from control.registry import Registry
+
+        registry = await Registry.load(store)
+        parts = await self._build(store, registry)
+        owner = TaskOwner("control", parts.report)
+        deployment = parts.deployment
+        deployment.api = f"http://{address_of(api_socket)}"
+        names = {self._settings.control.listen.host}
+        server = _uvicorn(build_app(deployment, token=self._state.token, version=parts.version, names=names))
+        serving: asyncio.Task[Any] | None = None
+        try:
+            await parts.gateways.start(parts.living, parts.world.begin())
+            turning = owner.spawn(parts.world.run(), name="round")
+            serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
+            self._lock.describe(
+                Holder(
+                    pid=os.getpid(),
+                    since=self._since,
+                    epoch=self._epoch,
+                    api=deployment.api,
+                    gateway=deployment.gateway,
+                )
+            )
+            ready(Addresses(gateway=deployment.gateway, api=deployment.api, state=self._state.root))
+            stopping = owner.spawn(self._stop.wait(), name="stop")
+            await asyncio.wait((stopping, turning, serving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._end(parts)
+            server.should_exit = True
+            if serving is not None:
+                await asyncio.wait((serving,), timeout=API_END_S)
+            await owner.close()
+
+    async def _build(self, store: Any, registry: Any) -> "_Parts":
+        from prometheus_client import CollectorRegistry
+
+        from autoscaler.live import Autoscaler
+        from control.coldstarts import ColdStarts
+        from control.deployment import Deployment
+        from control.faults import Faults
+        from control.meter import TrafficMeter
+        from control.pulse import Pulse
+        from control.round import Round
+        from control.supervisor import Supervisor
+        from traffic.table import TableBuilder
+
+        faults, pulse, own = Faults(), Pulse(), CollectorRegistry()
+        rng = random.Random(os.urandom(16))
+        processes, backend, living = await self._backend(registry, rng)
+        workers = self._settings.gateway.workers or max(1, (os.cpu_count() or 1) - 1)
+        meter = TrafficMeter()
+        gateways = Supervisor(
+            state=self._state,
+            processes=processes,
+            settings=_gateway_settings(self._settings, workers),
+            clock=self._clock,
+            environment=self._worker_environment(),
+            activated=lambda activation: world.activated(activation),
+            lost=meter.forget_worker,
+            faults=faults,
+        )
+
+        def gateway_seen(sample: GatewaySample) -> None:
+            gateways.seen(sample)
+            world.gateway_seen(sample)
+
+        world = Round(
+            registry=registry,
+            backend=backend,
+            autoscaler=Autoscaler(
+                self._clock,
+                self._state.decisions,
+                gateway_seen=gateway_seen,
+                replica_seen=lambda sample: world.replica_seen(sample),
+            ),
+            tables=TableBuilder(self._epoch, workers, self._settings.gateway.domain),
+            gateways=gateways,
+            cold_starts=ColdStarts(self._state.cold_starts, own, faults),
+            meter=meter,
+            faults=faults,
+            pulse=pulse,
+            clock=self._clock,
+            rng=rng,
+        )
+        version = version_of("tidegate")
+        deployment = Deployment(
+            state=self._state,
+            store=store,
+            world=world,
+            gateways=gateways,
+            own_metrics=own,
+            faults=faults,
+            pulse=pulse,
+            clock=self._clock,
+            epoch=self._epoch,
+            version=version,
+            domain=self._settings.gateway.domain,
+            stop=self._stop.set,
+        )
+        return _Parts(
+            processes=processes,
+            backend=backend,
+            gateways=gateways,
+            world=world,
+            deployment=deployment,
+            living=living,
+            version=version,
+            pulse=pulse,
+            report=lambda name, error: faults.set(name, f"{type(error).__name__}: {error}"),
+        )
+
+    async def _backend(self, registry: Any, rng: random.Random) -> "tuple[ProcessTable, LocalBackend, Any]":
+        """The local backend with everything adopted that lives and is still deployed."""
+        from deploy.local.backend import LocalBackend
+        from deploy.local.processes import ProcessTable
+        from deploy.local.records import RecordStore
+        from deploy.local.replica import Places
+
+        processes = ProcessTable(RecordStore(self._state.processes), self._epoch, _log.warning)
+        living = await processes.recover()
+        accelerators, host_cores = _accelerators(self._settings.accelerators.file)
+        backend = LocalBackend(
+            table=processes,
+            places=Places(run=self._state.run, logs=self._state.logs),
+            host=self._host(),
+            accelerators=accelerators,
+            host_cores=host_cores,
+            clock=self._clock,
+            rng=rng,
+            complain=_log.warning,
+        )
+        await backend.start(registry.kept(), living)
+        return processes, backend, living
+
+    def _host(self) -> Any:
+        from deploy.environment import Host
+
+        return Host(
+            python=sys.executable,
+            source_root=_source_root(),
+            token_file=str(self._state.link_token_file),
+            epoch=self._epoch,
+            inherited=self._environ,
+        )
+
+    def _worker_environment(self) -> dict[str, str]:
+        from deploy.environment import inherited
+
+        root = _source_root()
+        own = {"PYTHONUNBUFFERED": "1"}
+        return inherited(self._environ) | own | ({} if root is None else {"PYTHONPATH": root})
+
+    # --- the end ---
+
+    def _signalled(self) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            _log.info("shutting down; a second signal ends everything at once")
+            self._stop.set()
+        else:
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        """Ends every child without asking, then this process."""
+        from deploy.local.recovery import end_all
+
+        end_all(self._state.processes, grace_s=0.0)
+        os._exit(1)
+
+    async def _end(self, parts: "_Parts") -> None:
+        parts.deployment.leaving = True
+        await parts.gateways.drain(GRACE_S)
+        await parts.backend.close(stop_replicas=True, grace_s=GRACE_S)
+        await parts.world.close()
+        parts.pulse.end()
+        parts.processes.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    processes: "ProcessTable"
+    backend: "LocalBackend"
+    gateways: "Supervisor"
+    world: "Round"
+    deployment: "Deployment"
+    living: Any
+    version: str
+    pulse: Any
+    report: Callable[[str, BaseException], None]
+
+
+@asynccontextmanager
+async def _closing(store: Any) -> AsyncGenerator[Any, None]:
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]:
+    address = str(settings.control.listen)
+    try:
+        sock = listen(address)
+    except OSError as error:
+        raise ListenError(
+            f"cannot listen on {address} for the API: {error.strerror}; choose another with --control-listen"
+        ) from error
+    with sock:
+        yield sock
+
+
+def _accelerators(file: str | None) -> Any:
+    from deploy.placement.ledger import Accelerator, AcceleratorKind
+
+    return (Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=2, memory_bytes=4 << 30, cores=1),), (0, 1)
+
+
+def _uvicorn(app: Any) -> "uvicorn.Server":
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Any:
+            yield  # the control process has its own handlers
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=30,
+        server_header=False,
+    )
+    return Server(config)
+
+
+def _gateway_settings(settings: Settings, workers: int) -> Any:
+    from control.supervisor import GatewaySettings
+
+    limits: dict[str, Any] = asdict(settings.limits)
+    limits["trusted_proxies"] = list(settings.gateway.trusted_proxies)
+    return GatewaySettings(
+        listen=str(settings.gateway.listen), workers=workers, domain=settings.gateway.domain, limits=limits
+    )
+
+
+def _source_root() -> str | None:
+    """The folder of a checkout that is not installed into site-packages; None when it is."""
+    import tidegate
+
+    root = Path(tidegate.__file__).resolve().parent.parent
+    return None if root.name in ("site-packages", "dist-packages") else str(root)
+
+
+def _set_up_log(settings: Settings) -> None:
+    level = settings.log.level.value.upper()
+    if settings.log.format is LogFormat.JSON:
+        form = '{"at": "%(asctime)s", "level": "%(levelname)s", "name": "%(name)s", "message": "%(message)s"}'
+    else:
+        form = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    logging.basicConfig(level=level, format=form, stream=sys.stderr)
+    for noisy in ("httpx", "httpcore", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
