@@ -34,7 +34,7 @@ from tidegate.flow.messages import ProxyMessage, State
 from tidegate.records import ColdStartPhases, ColdStartSeen, RouteTable
 from tidegate.replica import ReplicaState
 from tidegate.timeout import TimeoutFieldError, read_timeout_s
-from tidegate.wire.head import ResponseHead
+from tidegate.wire.head import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
@@ -211,7 +211,8 @@ class Chain:
         ticket.is_stream = (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
         if head.status == 200 and ticket.target.call is Call.METADATA and ex.head.method == b"GET":
             self._remember(ex, ticket, bind)
-        head.drop(headers.REQUEST_ID)
+        if head.get(headers.REQUEST_ID) is not None:
+            head.drop(headers.REQUEST_ID)
         return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (
             ticket.request_id,
             self._timing(ex, ticket, bind, head.get(headers.TIMING)),
@@ -323,7 +324,7 @@ class Chain:
             return
         ticket.counters = counters = self.report.revision(front.name, revision)
         counters.arrived(ex.inferences)
-        ex.head.drop(*_OWN_FIELDS)
+        _drop_own_fields(ex.head)
         now = self._clock()
         if now >= ex.deadline:
             ticket.ending = Ending.EXPIRED
@@ -506,6 +507,12 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"<Chain table {self._table.version}, {self.room!r}>"
+
+
+def _drop_own_fields(head: RequestHead) -> None:
+    """The client's own deadline and size: the replica gets what remains and what was found."""
+    if any(head.get(name) is not None for name in _OWN_FIELDS):
+        head.drop(*_OWN_FIELDS)
 
 
 def _ending(ex: "Exchange") -> Ending:

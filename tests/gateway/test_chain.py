@@ -1,0 +1,417 @@
+"""Conversations with the gateway's request path: heads in, forwards and answers out, counted once."""
+
+import random
+from typing import Any
+
+import pytest
+
+from activator.commands import Activate, Command, Link
+from activator.room import WaitingRoom
+from gateway.chain import Chain
+from gateway.report import Report
+from tests.support.edge_exchange import FakeExchange, Pool, request
+from tidegate.flow.messages import Grant, State, Welcome
+from tidegate.function import ConcurrencyUnit
+from tidegate.records import (
+    ColdStartPhases,
+    FunctionRoute,
+    GroupRoute,
+    ReplicaRoute,
+    RevisionDemand,
+    RevisionRoute,
+    RouteTable,
+)
+from tidegate.replica import ReplicaState
+
+BODY = b'{"inputs":[{"name":"x","shape":[8,3],"datatype":"FP32","data":[]}]}'
+ONE = ReplicaRoute(id="f-00001-aaaaa", address="10.0.0.1:1")
+TWO = ReplicaRoute(id="f-00001-bbbbb", address="10.0.0.2:1")
+
+
+def table(
+    number: int = 1, *replicas: ReplicaRoute, epoch: int = 1, revision: Any = None, **settings: Any
+) -> RouteTable:
+    route: dict[str, Any] = {
+        "name": "f",
+        "models": ("m",),
+        "protocol": "v2",
+        "timeout_s": 10.0,
+        "latency_s": 0.2,
+        "queue_requests": 2,
+        "queue_bytes": 1 << 20,
+        "max_wait_s": 60.0,
+        "batch_header": "tidegate-batch-size",
+        "bytes_per_item": None,
+        "overhead_bytes": 0.0,
+        "max_batch": 64,
+    } | settings
+    group = GroupRoute(accelerator="cpu", weight=1.0, replicas=replicas)
+    revisions = (RevisionRoute(id="f-00001", percent=100.0, groups=(group,), **(revision or {})),)
+    return RouteTable(epoch=epoch, number=number, workers=1, functions=(FunctionRoute(revisions=revisions, **route),))
+
+
+class Door:
+    """A chain, its room and its clock."""
+
+    def __init__(self, first: RouteTable) -> None:
+        self.now = 100.0
+        self.shell: list[Command] = []
+        self.learnt: list[tuple[str, str, str]] = []
+        self.report = Report("g0", "i", self.now)
+        self.chain = Chain(
+            room=WaitingRoom(rng=random.Random(1)),
+            report=self.report,
+            token="secret",
+            rng=random.Random(2),
+            clock=lambda: self.now,
+            pool_of=lambda address: Pool(address),  # type: ignore[arg-type,return-value]  # a stand-in
+            shell=self.shell.append,
+            after=lambda: None,
+            learn=lambda *known: self.learnt.append(known),
+        )
+        assert self.chain.apply(first)
+
+    def arrive(
+        self, line: str = "POST /v2/models/m/infer", *fields: str, body: bytes = b"{}", complete: bool = True
+    ) -> FakeExchange:
+        lines = "".join(f"{field}\r\n" for field in fields)
+        head = request(f"{line} HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n{lines}content-length: {len(body) or 67}\r\n\r\n")
+        return FakeExchange(self.chain, head, body, complete=complete, now=self.now).start()
+
+    def ready(self, replica: ReplicaRoute, *credits: int, phases: ColdStartPhases | None = None) -> None:  # noqa: A002
+        """The replica says that it is ready and grants credits."""
+        self.starting(replica)
+        self.chain.heard(replica.id, State(ReplicaState.READY, phases))
+        self.grant(replica, *credits)
+
+    def starting(self, replica: ReplicaRoute) -> None:
+        self.chain.linked(replica.id)
+        self.chain.heard(replica.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
+        self.chain.heard(replica.id, State(ReplicaState.STARTING))
+
+    def grant(self, replica: ReplicaRoute, *credits: int) -> None:  # noqa: A002
+        if credits:
+            self.chain.heard(replica.id, Grant(tuple((credit, 1) for credit in credits)))
+
+    def demand(self) -> RevisionDemand:
+        sample = self.report.sample(
+            self.now,
+            table=self.chain.table.version,
+            connections=0,
+            waiting=lambda revision: self.chain.room.counts(revision, self.now),
+        )
+        (demand,) = sample.demands
+        return demand
+
+    def activations(self) -> list[int]:
+        return [command.activation.waiting for command in self.shell if isinstance(command, Activate)]
+
+
+def test_a_request_with_a_free_slot_goes_through_at_once_and_is_counted_once() -> None:
+    door = Door(table(1, ONE))
+    first = door.arrive()
+    door.ready(ONE, 7)
+    assert first.log == ["to 10.0.0.1:1"]
+    door.now = 100.1
+    first.answered(100.1, 200, "tidegate-credit: keep", "tidegate-timing: queue=0.500,model=40.000")
+    second = door.arrive(body=BODY)
+    assert second.log == ["to 10.0.0.1:1"], "the kept credit carries the next request without a message"
+    assert b"tidegate-credit: 7\r\n" in second.sent
+    assert b"tidegate-token: secret\r\n" in second.sent
+    assert b"tidegate-batch-size: 8\r\n" in second.sent, "read from the V2 shape"
+    assert b"tidegate-timeout-ms: 10000\r\n" in second.sent
+    door.now = 100.4
+    second.answered(100.4, 200, "tidegate-credit: home", "tidegate-timing: queue=0.500,model=40.000")
+    demand = door.demand()
+    assert (demand.arrivals, demand.arrivals_inferences, demand.answered, demand.within_sla) == (2, 9, 2, 1)
+    assert [(group.group, group.requests, group.inferences) for group in demand.groups] == [("cpu", 2, 9)]
+
+
+def test_answers_carry_an_id_and_server_timing() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 7)
+    door.arrive("POST /v2/models/m/infer", "x-request-id: mine-1").answered(100.0)
+    own = door.arrive("POST /v2/models/m/infer", "x-request-id: mine-2")
+    assert b"x-request-id" not in own.sent, "the client's own id passes as it is"
+    made = door.arrive("POST /v2/models/m/infer")
+    door.grant(ONE, 8, 9)
+    assert b"x-request-id: " in made.sent
+    made.answered(100.0, 200, "tidegate-timing: queue=0.125,model=5.500", "x-request-id: from-the-server")
+    assert made.extra.startswith(b"x-request-id: ")
+    assert b"server-timing: wait;dur=0.000, queue;dur=0.125, model;dur=5.500\r\n" in made.extra
+
+
+def test_at_zero_the_first_request_asks_for_activation_at_once_and_is_answered_with_the_phases() -> None:
+    door = Door(table(1))
+    cold = door.arrive()
+    assert (cold.log, door.activations()) == ([], [1])
+    door.now = 100.2
+    door.chain.apply(table(2, ONE))
+    assert [command.address for command in door.shell if isinstance(command, Link)] == ["10.0.0.1:1"]
+    door.starting(ONE)
+    door.now = 101.0
+    phases = ColdStartPhases(decide_s=0.001, schedule_s=0.002, pull_s=0.0, load_s=0.7)
+    door.chain.heard(ONE.id, State(ReplicaState.READY, phases))
+    door.grant(ONE, 1)
+    assert cold.log == ["to 10.0.0.1:1"]
+    door.now = 101.05
+    cold.answered(101.05, 200, "tidegate-credit: keep", "tidegate-timing: queue=0.100,model=45.000")
+    timing = cold.extra.decode()
+    for part in ("wait;dur=1000.000", "cold-load;dur=700.000", "cold-first-response;dur=50.000", "model;dur=45.000"):
+        assert part in timing
+    warm = door.arrive()
+    warm.answered(101.1, 200)
+    assert b"cold-" not in warm.extra, "only who waited through the start is told about it"
+    (seen,) = door.report.sample(101.0, table=(1, 1), connections=0, waiting=lambda _: None).cold_starts
+    assert (seen.replica, seen.phases.load_s) == (ONE.id, 0.7)
+    assert seen.phases.first_response_s == pytest.approx(0.05)
+
+
+def test_a_replica_that_was_ready_before_this_worker_came_is_no_cold_start() -> None:
+    door = Door(table(1, ONE))
+    door.chain.linked(ONE.id)
+    door.chain.heard(ONE.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
+    door.chain.heard(ONE.id, State(ReplicaState.READY, ColdStartPhases(load_s=9.0)))
+    door.grant(ONE, 1)
+    warm = door.arrive()
+    warm.answered(100.0)
+    assert b"cold-" not in warm.extra
+    assert not door.report.sample(101.0, table=(1, 1), connections=0, waiting=lambda _: None).cold_starts
+
+
+def test_the_room_is_bounded_and_says_when_to_come_back() -> None:
+    door = Door(table(1))
+    waiting = [door.arrive() for _ in range(2)]
+    third = door.arrive()
+    assert third.log == ["answer 429"]
+    assert b"retry-after: " in third.extra
+    assert third.error["code"] == "queue_full"
+    assert [one.log for one in waiting] == [[], []]
+    assert (door.demand().refused, door.demand().waiting, door.demand().arrivals) == (1, 2, 3)
+
+
+def test_v2_clients_get_the_error_as_a_string_others_as_an_object() -> None:
+    door = Door(table(1, queue_requests=0))
+    v2 = door.arrive().error
+    plain = door.arrive("POST /functions/f/predict", "x-request-id: r-1").error
+    assert isinstance(v2["error"], str)
+    assert (v2["code"], v2["function"], v2["executed"]) == ("queue_full", "f", "false")
+    assert plain["error"]["code"] == "queue_full"
+    assert plain["error"]["request_id"] == "r-1"
+
+
+def test_the_prefix_is_stripped_with_the_query_kept() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1, 2, 3)
+    assert door.arrive("POST /functions/f/predict?x=1").target == b"/predict?x=1"
+    assert door.arrive("POST /functions/f?x=1").target == b"/?x=1"
+    assert door.arrive("POST /v2/models/m/infer").target == b"/v2/models/m/infer"
+
+
+def test_a_deadline_bounds_waiting_and_the_model_never_sees_the_request() -> None:
+    door = Door(table(1))
+    late = door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 500")
+    assert late.deadline == 100.5
+    door.now = 100.6
+    late.expires(100.6)
+    assert (late.status, late.error["executed"], late.attempts) == (504, "false", 0)
+    door.chain.apply(table(2, ONE))
+    door.ready(ONE, 1)
+    assert late.attempts == 0
+    assert (door.demand().expired, door.demand().waiting) == (1, 0)
+
+
+def test_the_rooms_own_timer_expires_it_without_the_engine() -> None:
+    door = Door(table(1))
+    late = door.arrive("POST /v2/models/m/infer", "grpc-timeout: 200m")
+    door.now = 100.21
+    door.chain.wake()
+    assert late.status == 504
+    assert door.demand().expired == 1
+
+
+def test_a_deadline_is_capped_by_the_functions_timeout_and_zero_is_over_at_once() -> None:
+    door = Door(table(1, ONE))
+    assert door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 99999999").deadline == 110.0
+    assert door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 0").status == 504
+    assert door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: soon").error["code"] == "bad_request"
+
+
+def test_the_clients_own_fields_do_not_reach_the_replica_twice() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    sent = door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 700", "tidegate-batch-size: 5")
+    assert b"tidegate-" not in sent.head.fields
+    assert b"tidegate-timeout-ms: 700\r\ntidegate-batch-size: 5\r\n" in sent.sent
+
+
+def test_the_size_is_awaited_when_the_body_comes_after_the_head() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    apart = door.arrive(body=b"", complete=False)
+    assert apart.log == []
+    apart.body_comes(BODY)
+    assert b"tidegate-batch-size: 8\r\n" in apart.sent
+
+
+def test_a_stale_credit_returns_the_request_to_its_old_place() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    first, second = door.arrive(), door.arrive()
+    assert (first.attempts, second.attempts) == (1, 0)
+    first.answered(100.0, 409, "tidegate-outcome: not-started")
+    assert first.log[-1] == "taken back"
+    door.grant(ONE, 2)
+    assert (first.attempts, second.attempts) == (2, 0), "it goes before the one that came later"
+
+
+def test_a_replica_that_cannot_be_reached_hands_its_request_to_another() -> None:
+    door = Door(table(1, ONE, TWO))
+    door.ready(ONE, 1)
+    lost = door.arrive()
+    door.ready(TWO, 1)
+    lost.breaks_off(100.0, sent=False)
+    assert lost.log == ["to 10.0.0.1:1", "to 10.0.0.2:1"]
+
+
+def test_a_request_whose_replica_broke_is_told_so_and_never_sent_again() -> None:
+    door = Door(table(1, ONE, TWO))
+    door.ready(ONE, 1)
+    lost = door.arrive()
+    door.ready(TWO, 1)
+    lost.breaks_off(100.0, sent=True)
+    assert lost.log == ["to 10.0.0.1:1", "answer 502"]
+    assert (lost.error["code"], lost.error["executed"]) == ("replica_failed", "unknown")
+    started = door.arrive()
+    started.answered(100.0, 502, "tidegate-outcome: started")
+    assert (started.status, started.error["executed"]) == (502, "unknown"), "told in the client's shape, by us"
+    assert door.demand().failed == 2
+
+
+def test_an_idempotent_function_is_tried_once_more() -> None:
+    door = Door(table(1, ONE, TWO, idempotent=True))
+    door.ready(ONE, 1)
+    lost = door.arrive()
+    door.ready(TWO, 1)
+    lost.breaks_off(100.0, sent=True)
+    assert lost.log == ["to 10.0.0.1:1", "to 10.0.0.2:1"]
+    lost.breaks_off(100.0, sent=True)
+    assert lost.status == 502
+
+
+def test_a_client_that_leaves_takes_its_work_with_it() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    running, waiting = door.arrive(), door.arrive()
+    waiting.client_leaves(100.0)
+    running.client_leaves(100.0)
+    demand = door.demand()
+    assert (demand.cancelled, demand.waiting, demand.answered) == (2, 0, 0)
+
+
+def test_the_models_own_failure_passes_and_counts_as_failed() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    failed = door.arrive()
+    failed.answered(100.0, 500, "tidegate-outcome: answered", "tidegate-credit: keep")
+    assert (failed.status, failed.log) == (500, ["to 10.0.0.1:1"])
+    assert (door.demand().failed, door.demand().groups[0].failures) == (1, 1)
+
+
+def test_an_event_stream_is_measured_to_its_first_byte() -> None:
+    door = Door(table(1, ONE, latency_s=0.2))
+    door.ready(ONE, 1)
+    stream = door.arrive()
+    stream.first_byte = 100.1
+    stream.answered(103.0, 200, "content-type: text/event-stream")
+    assert door.demand().within_sla == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "answer"),
+    [
+        ("GET /v2/health/live", 200, {"live": True}),
+        ("GET /v2/health/ready", 200, {"ready": True}),
+        ("GET /v2/models", 200, {"models": ["m"]}),
+        ("GET /v2/models/m/ready", 200, {"name": "m", "ready": True}),
+        ("GET /functions/f/v2/health/ready", 200, {"name": "f", "ready": True}),
+        ("GET /functions/f/v2/health/live", 200, {"live": True}),
+        ("GET /functions/f/v2/models/undeclared/ready", 200, {"name": "undeclared", "ready": True}),
+    ],
+)
+def test_health_never_wakes_a_function_asleep_counts_as_ready(line: str, status: int, answer: dict[str, Any]) -> None:
+    door = Door(table(1))
+    asked = door.arrive(line)
+    assert (asked.status, asked.error) == (status, answer)
+    assert not door.activations()
+
+
+def test_a_function_that_cannot_start_is_not_ready() -> None:
+    door = Door(table(1, revision={"failure": "no such file: model.onnx"}))
+    asked = door.arrive("GET /v2/models/m/ready")
+    assert (asked.status, asked.error["error"]) == (503, "no such file: model.onnx")
+    work = door.arrive()
+    assert work.status == 503
+    assert "no such file" in work.error["error"]
+
+
+def test_a_ready_function_is_asked_about_models_it_does_not_declare() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    assert door.arrive("GET /functions/f/v2/models/undeclared/ready").log == ["to 10.0.0.1:1"]
+
+
+def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wakes() -> None:
+    door = Door(table(1))
+    first = door.arrive("GET /v2/models/m")
+    assert (first.log, door.activations()) == ([], [1]), "nothing known yet: it wakes"
+    door.chain.apply(table(2, ONE))
+    door.ready(ONE, 1)
+    first.answered(100.0)
+    assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
+    door.chain.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
+    door.chain.apply(table(3))
+    door.shell.clear()
+    asleep = door.arrive("GET /functions/f/v2/models/m")
+    assert (asleep.status, asleep.answer, door.activations()) == (200, b'{"name":"m"}', [])
+
+
+def test_unknown_names_get_404_and_are_counted_apart() -> None:
+    door = Door(table(1))
+    assert door.arrive("POST /v2/models/nobody/infer").error["code"] == "function_not_found"
+    assert "names no function" in door.arrive("POST /predict").error["error"]["message"]
+    assert door.report.unmatched == 2
+
+
+def test_an_older_table_is_ignored_and_a_deleted_function_frees_who_waits() -> None:
+    door = Door(table(5, epoch=3))
+    waiting = door.arrive()
+    assert not door.chain.apply(table(9, epoch=2))
+    assert not door.chain.apply(table(4, epoch=3))
+    assert waiting.log == []
+    assert door.chain.apply(RouteTable(epoch=3, number=6, workers=1))
+    assert waiting.status in (404, 503)
+    assert door.arrive().status == 404
+
+
+def test_a_function_without_traffic_says_so() -> None:
+    nothing = table(1).functions[0]
+    route = FunctionRoute(**{name: getattr(nothing, name) for name in nothing.__slots__} | {"revisions": ()})
+    door = Door(RouteTable(epoch=1, number=1, workers=1, functions=(route,)))
+    assert door.arrive().status == 503
+
+
+def test_draining_the_front_door_is_not_ready_but_live() -> None:
+    door = Door(table(1))
+    door.chain.is_draining = True
+    assert door.arrive("GET /v2/health/ready").status == 503
+    assert door.arrive("GET /v2/health/live").status == 200
+
+
+def test_a_body_too_large_to_send_again_is_told_not_lost() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    large = door.arrive()
+    large.replayable = False
+    large.answered(100.0, 409, "tidegate-outcome: not-started")
+    assert (large.status, large.error["executed"]) == (502, "false")

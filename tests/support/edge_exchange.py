@@ -1,0 +1,153 @@
+"""An exchange without sockets: what an application does with it is written down, what happens to it is called."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.errors import ErrorKind, Executed, error_body
+from tidegate.wire.head import Bad, HeadRules, RequestHead, ResponseHead, parse_request, parse_response
+
+CLIENT_GONE = 499
+
+
+class Pool:
+    """Stands for the connections to one address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
+class FakeExchange:
+    """One request; ``log`` tells what was done with it, newest last."""
+
+    def __init__(self, app: Any, head: RequestHead, body: bytes, *, complete: bool, now: float) -> None:
+        self.app = app
+        self.head = head
+        self.body = body
+        self.body_complete = complete
+        self.received = now
+        self.deadline = now + 300.0
+        self.context: Any = None
+        self.inferences = 1
+        self.status = 0
+        self.first_byte = self.ended = 0.0
+        self.attempts = 0
+        self.replayable = True
+        self.truncated = False
+        self.on_body: Callable[[Any], None] | None = None
+        self.log: list[str] = []
+        self.sent = b""
+        """Header lines of the last forward."""
+        self.target = b""
+        self.answer = b""
+        self.extra = b""
+        """Header lines added to the answer."""
+        self.now = now
+
+    # --- what an application does -----------------------------------------------------------------------------------
+
+    def set_deadline(self, when: float) -> None:
+        self.deadline = when
+
+    def may_retry(self, sent: bool, idempotent: bool) -> bool:
+        return self.replayable and self.attempts <= 1 and (not sent or idempotent)
+
+    def forward(self, pool: Pool, extra: bytes = b"", *, target: bytes | None = None, hold: bool = False) -> None:
+        self.attempts += 1
+        self.sent = extra
+        self.target = self.head.target if target is None else target
+        self.log.append(f"to {pool.address}")
+
+    def proceed(self) -> None:
+        self.log.append("proceed")
+
+    def respond(
+        self, status: int, body: bytes = b"", *, content_type: bytes = b"", extra: bytes = b"", close: bool = False
+    ) -> None:
+        self.answer, self.extra = body, extra
+        self.log.append(f"answer {status}")
+        self._finish(status)
+
+    def fail(
+        self,
+        kind: ErrorKind,
+        message: str,
+        *,
+        function: str | None = None,
+        executed: Executed = Executed.FALSE,
+        request_id: str | None = None,
+        extra: bytes = b"",
+    ) -> None:
+        body = error_body(kind, message, function=function, request_id=request_id, executed=executed)
+        self.respond(kind.status, body, extra=extra)
+
+    # --- what happens to it -----------------------------------------------------------------------------------------
+
+    def start(self) -> "FakeExchange":
+        self.app.start(self)
+        return self
+
+    def body_comes(self, body: bytes) -> None:
+        self.body, self.body_complete = body, True
+        on_body, self.on_body = self.on_body, None
+        if on_body is not None:
+            on_body(self)
+
+    def answered(self, now: float, status: int = 200, *fields: str) -> None:
+        """The upstream answers, completely unless the application takes it back."""
+        self.now = now
+        lines = "".join(f"{field}\r\n" for field in fields)
+        added = self.app.answering(self, response(f"HTTP/1.1 {status} X\r\n{lines}content-length: 0\r\n\r\n"))
+        if self.ended:
+            return
+        if added is None:
+            self.log.append("taken back")
+            return
+        self.extra = added
+        self._finish(status)
+
+    def breaks_off(self, now: float, *, sent: bool, why: str = "reset") -> None:
+        self.now = now
+        self.app.upstream_failed(self, sent, why)
+
+    def client_leaves(self, now: float) -> None:
+        self.now = now
+        self.status = CLIENT_GONE
+        self.app.abandoned(self)
+        self._finish(CLIENT_GONE)
+
+    def expires(self, now: float) -> None:
+        self.now = now
+        self.app.expired(self)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.answer)
+        return found
+
+    def _finish(self, status: int) -> None:
+        self.status = status
+        if not self.first_byte and status != CLIENT_GONE:
+            self.first_byte = self.now
+        self.ended = self.now
+        self.app.finished(self)
+
+    def __repr__(self) -> str:
+        return f"<FakeExchange {self.head.target!r} {self.log}>"
+
+
+def request(text: str, *, front_door: bool = True) -> RequestHead:
+    """A parsed request head; lines may end in LF."""
+    found = parse_request(
+        text.replace("\r\n", "\n").replace("\n", "\r\n").encode(), 0, HeadRules(front_door=front_door)
+    )
+    assert found is not None
+    assert not isinstance(found, Bad), found
+    return found[0]
+
+
+def response(text: str) -> ResponseHead:
+    found = parse_response(text.encode(), 0)
+    assert found is not None
+    assert not isinstance(found, Bad), found
+    return found[0]
