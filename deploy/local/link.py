@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 import httpx
@@ -45,11 +45,14 @@ class ProxyLink:
     def __init__(self, admin: str) -> None:
         self.admin = admin
         kind, _, path = admin.partition(":")
-        uds = path if kind == "unix" else None
-        self._base = "http://queue-proxy" if uds is not None else f"http://{admin}"
-        self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=uds, verify=_no_tls()), timeout=COMMAND_TIMEOUT_S, trust_env=False
-        )
+        self._uds = path if kind == "unix" else None
+        self._base = "http://queue-proxy" if self._uds is not None else f"http://{admin}"
+
+    @cached_property
+    def _client(self) -> httpx.AsyncClient:
+        """Made at first use, which is after the spawn."""
+        transport = httpx.AsyncHTTPTransport(uds=self._uds, verify=_no_tls())
+        return httpx.AsyncClient(transport=transport, timeout=COMMAND_TIMEOUT_S, trust_env=False)
 
     async def states(self) -> AsyncIterator[ProxyState]:
         """The present state, then each change, for ever: a broken stream is opened again.

@@ -74,22 +74,25 @@ def is_same(pid: int, started: int, boot: str) -> bool:
 class ProcessHandle:
     """A process that is certain to be the one meant, for signals and for waiting; :meth:`open` or None."""
 
-    __slots__ = ("_fd", "pid", "started")
+    __slots__ = ("_fd", "_started", "pid")
 
-    def __init__(self, pid: int, started: int, fd: int | None) -> None:
+    def __init__(self, pid: int, started: int | None, fd: int | None) -> None:
         self.pid = pid
-        self.started = started
+        self._started = started
         self._fd = fd
+
+    @classmethod
+    def of_child(cls, pid: int) -> "ProcessHandle":
+        """Of a child of this process that nobody has waited for: its pid cannot be anybody else's."""
+        return cls(pid, None, _open_pidfd(pid))
 
     @classmethod
     def open(cls, pid: int, started: int | None = None, boot: str | None = None) -> "ProcessHandle | None":
         """A handle if the process lives; with ``started`` and ``boot`` only if it is that one."""
         try:
-            fd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+            fd = _open_pidfd(pid)
         except ProcessLookupError:
             return None
-        except OSError:
-            fd = None
         found = start_time(pid)
         same = found is not None and started in (None, found) and boot in (None, boot_id())
         if not same or found is None:
@@ -108,7 +111,7 @@ class ProcessHandle:
         try:
             if self._fd is not None and hasattr(signal, "pidfd_send_signal"):
                 signal.pidfd_send_signal(self._fd, number)
-            elif start_time(self.pid) == self.started:
+            elif self.is_alive():
                 os.kill(self.pid, number)
             else:
                 return False
@@ -117,7 +120,9 @@ class ProcessHandle:
         return True
 
     def is_alive(self) -> bool:
-        return start_time(self.pid) == self.started
+        """False for a zombie."""
+        found = start_time(self.pid)
+        return found is not None and self._started in (None, found)
 
     def close(self) -> None:
         if self._fd is not None:
@@ -126,6 +131,16 @@ class ProcessHandle:
 
     def __repr__(self) -> str:
         return f"<ProcessHandle {self.pid}>"
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """None where the system has none to give; raises ProcessLookupError for no such process."""
+    try:
+        return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None
 
 
 def pids() -> list[int]:

@@ -118,8 +118,6 @@ def spawn_pair(
             sockets.unlink(address)
         launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
         server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
-        if details.assignment.cores:
-            set_affinity(server.pid, details.assignment.cores)
         try:
             launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases)
             proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener)
@@ -128,6 +126,9 @@ def spawn_pair(
             raise
     finally:
         listener.close()
+    if details.assignment.cores:
+        # Not before the second spawn: the model server would start on the core that this process runs on.
+        set_affinity(server.pid, details.assignment.cores)
     return Spawned(proxy, server)
 
 

@@ -122,12 +122,19 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
     allowed = [
         each
         for each in accelerators
-        if (not function.accelerators or each.name in function.accelerators)
-        and (function.gpu.model is None or function.gpu.model == each.name or bool(function.accelerators))
+        if _is_allowed(function, each.name)
         and demand_of(function, each).memory_bytes <= each.memory_bytes
         and each.count > 0
     ]
     return tuple(sorted(allowed, key=lambda each: (each.price_per_hour, each.name)))
+
+
+def _is_allowed(function: Function, name: str) -> bool:
+    """By the list of accelerators where there is one, else by the GPU model (``h100`` is also ``h100-80gb-hbm3``)."""
+    if function.accelerators:
+        return name in function.accelerators
+    model = function.gpu.model
+    return model is None or name == model.lower() or name.startswith(f"{model.lower()}-")
 
 
 @dataclass(slots=True)

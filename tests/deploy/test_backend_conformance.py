@@ -42,6 +42,10 @@ async def ready(bench: Bench, *ids: str) -> None:
         await bench.until(is_state(bench, each, ReplicaState.READY))
 
 
+async def pass_until(bench: Bench, moment: float) -> None:
+    await bench.until(lambda: bench.now() >= moment)
+
+
 def states(bench: Bench, replica_id: str) -> list[ReplicaState]:
     """The states that were told, without repetitions."""
     told: list[ReplicaState] = []
@@ -207,7 +211,7 @@ def test_a_server_that_dies_at_its_start_says_why_and_waits_longer_each_time(pla
             assert not failure.was_ready
             waits.append(failure.not_before - failure.at)
             await backend.remove(name)
-            await bench.until(lambda until=failure.not_before: bench.now() >= until)
+            await pass_until(bench, failure.not_before)
         assert waits[0] < waits[1] < waits[2]
 
     play(scenario)

@@ -20,7 +20,8 @@ class StandIn:
         self.path = env["TIDEGATE_READINESS_PATH"]
         self.timeout_s = float(env["TIDEGATE_START_TIMEOUT_SECONDS"])
         self.epoch = int(env["TIDEGATE_EPOCH"])
-        self.state, self.message, self.work = "starting", None, 0
+        self.state, self.work = "starting", 0
+        self.message: str | None = None
         self.phases = {f"{n}_s": float(v) for n, _, v in (p.partition("=") for p in env["TIDEGATE_PHASES"].split(","))}
         self.changed = asyncio.Condition()
         self.number = 0
@@ -120,7 +121,8 @@ class StandIn:
             writer.write(f"{len(line):x}\r\n{line}\r\n".encode())
             await writer.drain()
             async with self.changed:
-                await self.changed.wait_for(lambda seen=told: self.number != seen)
+                while self.number == told:
+                    await self.changed.wait()
 
 
 async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

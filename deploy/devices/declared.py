@@ -1,0 +1,223 @@
+"""``accelerators.yaml``: what the operator says this machine has. Text in, records out; every fault at once.
+
+An entry may leave out what the machine itself can tell (an ``nvidia`` entry that only gives a price, a ``cpu`` entry
+without memory): ``discovered.settle`` fills it in. An emulated one must say everything, nobody else knows it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deploy.placement.ledger import AcceleratorKind, Profile
+from tidegate.document import Faults, Node, Section, load
+from tidegate.table import NAME, Choice, Duration, Number, Percent, Row, Size, Text, Whole, YesNo
+from tidegate.units import UnreadableError
+
+_CPU, _NVIDIA, _EMULATED = AcceleratorKind.CPU, AcceleratorKind.NVIDIA, AcceleratorKind.EMULATED
+
+KEYS: Final[tuple[Row, ...]] = (
+    Row(
+        key="name",
+        kind=Text(NAME, "1 to 63 lower-case letters, digits and -, a letter or digit at both ends"),
+        lands="name",
+        sentence="What functions and prices call it.",
+    ),
+    Row(key="kind", kind=Choice(AcceleratorKind), lands="kind", sentence="Where its work is done."),
+    Row(
+        key="count",
+        kind=Whole(1, 4096, "units"),
+        lands="count",
+        sentence="Units of it; a GPU, or so many cores.",
+        default_words="cpu: as many as the cores allow; nvidia: as many as are found",
+    ),
+    Row(
+        key="memory",
+        kind=Size(1 << 20, 1 << 50),
+        lands="memory_bytes",
+        sentence="Memory of one unit.",
+        default_words="cpu: the machine's, divided by its cores; nvidia: as found",
+    ),
+    Row(
+        key="cores",
+        kind=Whole(1, 1024, "cores"),
+        lands="cores",
+        default="1",
+        sentence="Cores of one unit; cpu only.",
+    ),
+    Row(
+        key="price-per-hour",
+        kind=Number(0, 1_000_000, "USD"),
+        lands="price_per_hour",
+        default="0",
+        sentence="Price of one unit; cheaper ones are used first.",
+    ),
+    Row(
+        key="start-up",
+        kind=Duration(0, 3600),
+        lands="start_up_s",
+        default="0s",
+        sentence="Time until an emulated server is ready.",
+    ),
+    Row(
+        key="sm-count",
+        kind=Whole(1, 10_000),
+        lands="sm_count",
+        sentence="Streaming multiprocessors.",
+        default_words="as found, else unknown",
+    ),
+    Row(
+        key="bandwidth",
+        kind=Number(0, 1_000_000, "GB/s", above=True),
+        lands="bandwidth_gb_s",
+        sentence="Memory bandwidth.",
+        default_words="unknown",
+    ),
+    Row(
+        key="tdp",
+        kind=Number(0, 100_000, "W", above=True),
+        lands="tdp_w",
+        sentence="Power at full load.",
+        default_words="as found, else unknown",
+    ),
+    Row(key="mps", kind=YesNo(), lands="mps", default="false", sentence="An MPS daemon runs; replicas may share it."),
+    Row(key="mig", kind=YesNo(), lands="mig", default="false", sentence="It can be partitioned (MIG)."),
+)
+
+PROFILE_KEYS: Final[tuple[Row, ...]] = (
+    Row(
+        key="base",
+        kind=Duration(0, 3600),
+        lands="base_s",
+        sentence="Service time of a batch, before its items.",
+    ),
+    Row(
+        key="per-item",
+        kind=Duration(0, 3600),
+        lands="per_item_s",
+        default="0s",
+        sentence="Service time that each item of a batch adds.",
+    ),
+    Row(
+        key="jitter",
+        kind=Percent(0, 100),
+        lands="jitter",
+        default="0%",
+        sentence="Service times vary evenly by this much to both sides.",
+    ),
+)
+
+_NEEDED: Final[Mapping[AcceleratorKind, tuple[str, ...]]] = {
+    _CPU: (),
+    _NVIDIA: (),
+    _EMULATED: ("count", "memory", "profile"),
+}
+_ONLY_FOR: Final[Mapping[str, AcceleratorKind]] = {"cores": _CPU, "start-up": _EMULATED, "profile": _EMULATED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """One entry. None: not said."""
+
+    name: str
+    kind: AcceleratorKind
+    count: int | None = None
+    memory_bytes: int | None = None
+    cores: int = 1
+    price_per_hour: float = 0.0
+    start_up_s: float = 0.0
+    profile: Profile | None = None
+    sm_count: int | None = None
+    bandwidth_gb_s: float | None = None
+    tdp_w: float | None = None
+    mps: bool = False
+    mig: bool = False
+
+
+def parse(text: str, *, source: str) -> tuple[Declared, ...]:
+    """The accelerators that ``text`` declares, in its order. Raises InvalidInputError with every fault."""
+    faults = Faults(source)
+    documents = load(text, faults)
+    faults.raise_any()
+    if len(documents) != 1:
+        faults.say("document", f"{len(documents)} documents", "one, with a list under `accelerators`")
+        faults.raise_any()
+    top = Section.of(documents[0], "", faults)
+    if top is None:
+        raise faults.error()
+    entries = _entries(top, faults)
+    top.close()
+    faults.raise_any()
+    return entries
+
+
+def _entries(top: Section, faults: Faults) -> tuple[Declared, ...]:
+    items = top.items("accelerators")
+    if not items:
+        faults.say("accelerators", "nothing", "a list of at least one accelerator", top.node.line)
+        return ()
+    found: dict[str, Declared] = {}
+    for index, item in enumerate(items):
+        entry = _entry(item, f"accelerators[{index}]", found.keys(), faults)
+        if entry is not None:
+            found[entry.name] = entry
+    return tuple(found.values())
+
+
+def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> Declared | None:
+    section = Section.of(item, where, faults)
+    if section is None:
+        return None
+    values = _read(section, KEYS, faults)
+    profile = section.section("profile")
+    if profile is not None:
+        values["profile"] = _profile(profile, faults)
+    section.close()
+    for key in ("name", "kind"):
+        if section.node.get(key) is None:
+            faults.say(section.path(key), "nothing", "it must be given", section.node.line)
+    kind = values.get("kind")
+    if isinstance(kind, AcceleratorKind):
+        _check_kind(section, kind, faults)
+    name = values.get("name")
+    if name is None or kind is None:
+        return None
+    if name in names:
+        faults.say(section.path("name"), f"`{name}` again", "each name once", section.node.line)
+        return None
+    return Declared(**values)
+
+
+def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
+    """The values of the keys that are given and readable, by where they land."""
+    values: dict[str, Any] = {}
+    for row in rows:
+        scalar = section.scalar(row.key)
+        if scalar is None:
+            continue
+        try:
+            values[row.lands] = row.kind.read(scalar.text)
+        except UnreadableError:
+            faults.add(section.path(row.key), scalar, row.kind.allowed)
+    return values
+
+
+def _profile(section: Section, faults: Faults) -> Profile | None:
+    values = _read(section, PROFILE_KEYS, faults)
+    section.close()
+    if section.node.get("base") is None:
+        faults.say(section.path("base"), "nothing", PROFILE_KEYS[0].kind.allowed, section.node.line)
+        return None
+    if "base_s" not in values:
+        return None
+    jitter = values.get("jitter", 0.0) / 100
+    return Profile(base_s=values["base_s"], per_item_s=values.get("per_item_s", 0.0), jitter=jitter)
+
+
+def _check_kind(section: Section, kind: AcceleratorKind, faults: Faults) -> None:
+    for key in _NEEDED[kind]:
+        if section.node.get(key) is None:
+            faults.say(section.path(key), "nothing", f"an {kind.value} accelerator must say it", section.node.line)
+    for key, only in _ONLY_FOR.items():
+        node = section.node.get(key)
+        if node is not None and kind is not only:
+            faults.add(section.path(key), node, f"kind {only.value} only, this is {kind.value}")

@@ -1,0 +1,232 @@
+"""What this machine has: NVIDIA devices by NVML, else its CPU cores; and how the operator's file is completed by it."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from deploy.devices.declared import Declared, parse
+from deploy.placement.ledger import Accelerator, AcceleratorKind
+
+CPU_NAME: Final = "cpu-1core"
+_FILLERS: Final = re.compile(r"\b(nvidia|tesla|geforce|quadro|graphics|device)\b")
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCpu:
+    """Cores that this process may use, and the memory of the machine."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+
+    @property
+    def memory_per_core(self) -> int:
+        return self.memory_bytes // max(1, len(self.cores))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device as NVML tells it."""
+
+    uuid: str
+    model: str
+    memory_bytes: int
+    tdp_w: float | None = None
+    mig: bool = False
+    """True: it is in MIG mode, so that only its partitions can be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What replicas can be placed on."""
+
+    accelerators: tuple[Accelerator, ...]
+    host_cores: tuple[int, ...]
+
+
+def take_inventory(file: Path | None, log: Log) -> Inventory:
+    """The accelerators that ``file`` declares, or those that are found. Raises InvalidInputError for a faulty file,
+    OSError for one that cannot be read."""
+    cpu, gpus = host_cpu(), nvidia_gpus(log)
+    if file is None:
+        return Inventory(accelerators=discover(cpu, gpus, log), host_cores=cpu.cores)
+    declared = parse(file.read_text(encoding="utf-8"), source=str(file))
+    return Inventory(accelerators=settle(declared, cpu, gpus, log), host_cores=cpu.cores)
+
+
+def host_cpu() -> HostCpu:
+    """The cores of this process's affinity; all of the machine's where there is no such thing (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+    else:
+        cores = tuple(range(os.cpu_count() or 1))
+    return HostCpu(cores=cores, memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def nvidia_gpus(log: Log) -> tuple[Gpu, ...]:
+    """The devices that NVML shows; none, and a line in the log, where there is no library, driver or device."""
+    try:
+        import pynvml
+    except ImportError:
+        log("no NVIDIA devices are looked for: the package nvidia-ml-py is not installed (extra `gpu`)")
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        log(f"no NVIDIA devices: {error}")
+        return ()
+    try:
+        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError as error:
+        log(f"NVIDIA devices cannot be read: {error}")
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(index: int) -> Gpu:
+    import pynvml
+
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    tdp_w, mig = None, False
+    with contextlib.suppress(pynvml.NVMLError):  # not told by every device
+        tdp_w = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
+    with contextlib.suppress(pynvml.NVMLError):
+        mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    return Gpu(
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        model=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        tdp_w=tdp_w,
+        mig=mig,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    """Older versions of the library answer bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def gpu_name(model: str) -> str:
+    """``NVIDIA H100 80GB HBM3`` -> ``h100-80gb-hbm3``, ``Tesla T4`` -> ``t4``: a name for files and annotations."""
+    words = _FILLERS.sub(" ", model.lower())
+    name = re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:63].rstrip("-")
+    return name or "gpu"
+
+
+def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
+    """One accelerator per GPU model; where there is no GPU, one for the cores of the machine."""
+    if not gpus:
+        return (
+            Accelerator(
+                name=CPU_NAME,
+                kind=AcceleratorKind.CPU,
+                count=len(cpu.cores),
+                memory_bytes=cpu.memory_per_core,
+                cores=1,
+            ),
+        )
+    found: dict[str, Accelerator] = {}
+    for gpu in gpus:
+        if gpu.mig:
+            log(f"{gpu.model} {gpu.uuid} is in MIG mode and is left out: its partitions are not placed yet")
+            continue
+        name = gpu_name(gpu.model)
+        known = found.get(name)
+        if known is None:
+            found[name] = Accelerator(
+                name=name,
+                kind=AcceleratorKind.NVIDIA,
+                count=1,
+                memory_bytes=gpu.memory_bytes,
+                devices=(gpu.uuid,),
+                tdp_w=gpu.tdp_w,
+            )
+        else:
+            found[name] = replace(
+                known,
+                count=known.count + 1,
+                memory_bytes=min(known.memory_bytes, gpu.memory_bytes),
+                devices=(*known.devices, gpu.uuid),
+            )
+    return tuple(found.values())
+
+
+def settle(declared: Sequence[Declared], cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
+    """The operator's entries, completed by what the machine has. Only what is declared is used.
+
+    An ``nvidia`` entry takes the devices of its name (or of a model whose name begins with it: ``h100`` takes
+    ``h100-80gb-hbm3``) that no entry before it took; without any it is left out, and said aloud.
+    """
+    by_name = {each.name: each for each in discover(cpu, gpus, log) if each.kind is AcceleratorKind.NVIDIA}
+    settled: list[Accelerator] = []
+    for entry in declared:
+        if entry.kind is not AcceleratorKind.NVIDIA:
+            settled.append(_complete(entry, cpu))
+            continue
+        match = next((name for name in by_name if name == entry.name or name.startswith(f"{entry.name}-")), None)
+        if match is None:
+            log(f"accelerator {entry.name} is declared, but no such NVIDIA device is here; it is left out")
+            continue
+        settled.append(_with_devices(entry, by_name.pop(match), log))
+    _warn_of_overdraft(settled, cpu, log)
+    return tuple(settled)
+
+
+def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
+    is_cpu = entry.kind is AcceleratorKind.CPU
+    cores = entry.cores if is_cpu else 0
+    count, memory = entry.count, entry.memory_bytes
+    if count is None:
+        count = max(1, len(cpu.cores) // max(1, cores))
+    if memory is None:
+        memory = cpu.memory_per_core * max(1, cores)
+    return Accelerator(
+        name=entry.name,
+        kind=entry.kind,
+        count=count,
+        memory_bytes=memory,
+        cores=cores,
+        price_per_hour=entry.price_per_hour,
+        start_up_s=entry.start_up_s,
+        profile=entry.profile,
+        sm_count=entry.sm_count,
+        bandwidth_gb_s=entry.bandwidth_gb_s,
+        tdp_w=entry.tdp_w,
+        mps=entry.mps,
+        mig=entry.mig,
+    )
+
+
+def _with_devices(entry: Declared, found: Accelerator, log: Log) -> Accelerator:
+    count = found.count if entry.count is None else min(entry.count, found.count)
+    if entry.count is not None and entry.count > found.count:
+        log(f"accelerator {entry.name}: {entry.count} are declared, {found.count} are here")
+    memory = found.memory_bytes if entry.memory_bytes is None else min(entry.memory_bytes, found.memory_bytes)
+    return replace(
+        found,
+        name=entry.name,
+        count=count,
+        memory_bytes=memory,
+        devices=found.devices[:count],
+        price_per_hour=entry.price_per_hour,
+        sm_count=entry.sm_count,
+        bandwidth_gb_s=entry.bandwidth_gb_s,
+        tdp_w=found.tdp_w if entry.tdp_w is None else entry.tdp_w,
+        mps=entry.mps,
+    )
+
+
+def _warn_of_overdraft(accelerators: Sequence[Accelerator], cpu: HostCpu, log: Log) -> None:
+    of_cpu = [each for each in accelerators if each.kind is AcceleratorKind.CPU]
+    cores = sum(each.cores * each.count for each in of_cpu)
+    memory = sum(each.memory_bytes * each.count for each in of_cpu)
+    if cores > len(cpu.cores):
+        log(f"{cores} CPU cores are declared, {len(cpu.cores)} may be used: replicas will share cores")
+    if memory > cpu.memory_bytes:
+        log(f"{memory >> 20} MiB are declared for CPU accelerators, the machine has {cpu.memory_bytes >> 20} MiB")
