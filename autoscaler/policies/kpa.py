@@ -83,7 +83,11 @@ class KnativeScaler:
         p = self.parameters
         if p.has_scrape_target and self._stable.is_empty(now):
             return self._result(0, 0, None, None, [reason("hold_no_data", f"{p.stable_window_s:g} s window")])
-        stable, panic = self._stable.average(now), self._panic.average(now)
+        return self.decide(now, ready, self._stable.average(now), self._panic.average(now))
+
+    def decide(self, now: float, ready: int, stable: float, panic: float) -> KpaResult:
+        """The decision from two averages that are known already."""
+        p = self.parameters
         present = max(1, ready)
         by_stable, by_panic = math.ceil(stable / p.target_value), math.ceil(panic / p.target_value)
         reasons = [
