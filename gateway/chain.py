@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from activator.commands import Bind, Command, Refuse
+from activator.commands import Activate, Bind, Command, Refuse
 from activator.room import WaitingRoom
 from gateway.failures import failure_body
 from gateway.front import Front
@@ -122,6 +122,8 @@ class Chain:
         """Replicas that this worker saw become ready: when, and after what."""
         self._unanswered: set[str] = set()
         """Of those, the ones that have not answered yet."""
+        self._woken: set[str] = set()
+        """Revisions for which this worker asked for activation, until one of their replicas was ready."""
         self.copies = Copies()
         self.is_draining = False
 
@@ -285,6 +287,8 @@ class Chain:
                 elif kind is Refuse:
                     self._refused(command)  # type: ignore[arg-type]  # as above
                 else:
+                    if kind is Activate:
+                        self._woken.add(command.activation.revision)  # type: ignore[union-attr]  # as above
                     self._shell(command)
         self._after()
 
@@ -468,11 +472,15 @@ class Chain:
         """Notes when a replica that this worker waited for became ready."""
         before = self._states.get(replica)
         self._states[replica] = message.state
-        if message.state is not ReplicaState.READY or replica in self._starts or message.phases is None:
-            return
         named = self._revision_of.get(replica)
-        counts = self.room.counts(named[1], now) if named is not None else None
-        if before is ReplicaState.STARTING or (before is None and counts is not None and counts.waiting):
+        if message.state is not ReplicaState.READY or named is None:
+            return
+        was_woken = named[1] in self._woken
+        self._woken.discard(named[1])
+        if replica in self._starts or message.phases is None:
+            return
+        # A fast start may be over before its first state is heard: then the activation tells that it was one.
+        if before is ReplicaState.STARTING or (before is None and was_woken):
             self._starts[replica] = (now, message.phases)
             self._unanswered.add(replica)
 

@@ -108,6 +108,7 @@ class GatewayWorker:
                     token=self._config.token,
                     handler=self.chain,
                     rng=self._rng,
+                    tasks=self._tasks,
                 )
             case Unlink():
                 self._unlink(command.replica)

@@ -72,8 +72,8 @@ class Sidecar:
         open_channel: Callable[["Exchange"], None],
         suspect: Callable[[str], None],
     ) -> None:
-        """``pump`` carries out ``ledger.out``; ``open_channel`` upgrades an exchange to a slot channel; ``suspect``
-        is told when the model server does not behave as a living one."""
+        """``pump`` carries out ``ledger.out`` and arms the ledger's timer; ``open_channel`` upgrades an exchange to a
+        slot channel; ``suspect`` is told when the model server does not behave as a living one."""
         self._settings = settings
         self._token = token
         self._ledger = ledger
@@ -156,7 +156,7 @@ class Sidecar:
             ex.context.visit = None
             self._ledger.leave(visit, now)
             self._refuse(ex, START_FAILED, message)
-        self._flush()
+        self._pump()
 
     def abandoned(self, ex: "Exchange") -> None:
         self._leave(ex)
@@ -181,7 +181,7 @@ class Sidecar:
         if run.credit is not None and run.credit.channel is not None:
             keep = self._ledger.keeps(run.credit, now)
             parts.append(b"tidegate-credit: keep\r\n" if keep else b"tidegate-credit: home\r\n")
-            self._flush()
+            self._pump()
         if head.status >= 500:
             parts.append(b"tidegate-outcome: answered\r\n")
         return b"".join(parts)
@@ -212,7 +212,7 @@ class Sidecar:
         if run.credit is not None:
             self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             run.credit = None
-            self._flush()
+            self._pump()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class Sidecar:
         credit = None
         if number.isdigit() and len(number) < 20:
             credit = self._ledger.start(int(number), ex.inferences, ex.head.get(headers.WANT) or b"", now)
-        self._flush()
+        self._pump()
         if credit is None:
             self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
             return
@@ -314,7 +314,7 @@ class Sidecar:
             self._send(ex, run, now)
         else:
             self._queued[visit] = ex
-        self._flush()
+        self._pump()
 
     def _send(self, ex: "Exchange", run: Run, now: float) -> None:
         run.is_sent, run.sent_at = True, now
@@ -334,11 +334,11 @@ class Sidecar:
         if visit is not None and self._queued.pop(visit, None) is not None:
             ex.context.visit = None
             self._ledger.leave(visit, self._clock())
-            self._flush()
+            self._pump()
 
     def _give_back(self, credit: Credit, now: float) -> None:
         self._ledger.ended(credit, now, aborted=True)
-        self._flush()
+        self._pump()
 
     def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """The model has not seen it."""
@@ -355,10 +355,6 @@ class Sidecar:
             executed=Executed.FALSE if outcome is NOT_STARTED else Executed.UNKNOWN,
             extra=extra,
         )
-
-    def _flush(self) -> None:
-        if self._ledger.out:
-            self._pump()
 
     def __repr__(self) -> str:
         return f"<Sidecar {self.open} open, {len(self._queued)} queued, {self._ledger!r}>"
