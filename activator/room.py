@@ -143,6 +143,8 @@ class WaitingRoom:
             replica.recalled.discard(bind.credit)
             if keep:
                 self.out.append(Send(replica.id, Return((bind.credit,))))
+            if not replica.in_flight:
+                replica.recalled.clear()
         elif keep:
             replica.idle.append((bind.credit, bind.units))
             if replica.usable:
@@ -225,10 +227,7 @@ class WaitingRoom:
             self._recall(view, message.credits)
             return
         elif isinstance(message, Void):
-            view.idle = [credit for credit in view.idle if credit[0] not in message.credits]
-            view.recalled.difference_update(message.credits)
-            view.refresh()
-            view.forget_told()
+            self._drop_void(view, set(message.credits))
         elif isinstance(message, State):
             view.state = message.state
             view.refresh()
@@ -247,6 +246,7 @@ class WaitingRoom:
             view.open = True
             view.limit = message.limit
             view.told = 0
+            view.rests_until = 0.0
         self._touch(room)
         self._review(room, now)
 
@@ -263,11 +263,11 @@ class WaitingRoom:
                 for replica in group.replicas:
                     if not replica.open:
                         continue
-                    if room.counts_inferences and replica.free and room.waiting and group.share > 0:
-                        self._return_idle(replica)
                     want = replica.tell(now)
                     if want is not None:
                         self.out.append(Send(replica.id, want))
+                    if room.counts_inferences and replica.free and replica.want(now).amount:
+                        self._return_idle(replica)
 
     def next_wakeup(self) -> float | None:
         """When ``on_wakeup`` has something to do; None: not by time alone."""
@@ -560,6 +560,16 @@ class WaitingRoom:
         if back:
             self.out.append(Send(replica.id, Return(tuple(back))))
 
+    def _drop_void(self, replica: Replica, numbers: set[int]) -> None:
+        """The message may overtake the answer that says keep: a credit that is busy here goes when that has ended."""
+        held = [credit for credit in replica.idle if credit[0] in numbers]
+        for credit in held:
+            replica.idle.remove(credit)
+        if replica.in_flight:
+            replica.recalled |= numbers.difference(number for number, _ in held)
+        replica.refresh()
+        replica.forget_told()
+
     def _return_idle(self, replica: Replica) -> None:
         numbers = tuple(number for number, _ in replica.idle)
         replica.idle.clear()
@@ -587,7 +597,9 @@ class WaitingRoom:
         self._touch(replica.group.revision)
 
     def _rest(self, replica: Replica, now: float) -> None:
-        """No work for a while, longer with each failure in a row."""
+        """No work for a while, longer with each failure in a row; those that fail together count once."""
+        if replica.rests_until:
+            return
         replica.rests_until = now + min(REST_LIMIT_S, REST_S * 2**replica.failures)
         replica.failures = min(replica.failures + 1, 10)
         self._return_idle(replica)

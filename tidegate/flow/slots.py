@@ -21,6 +21,7 @@ Pure: ``now`` is an argument (seconds, one clock for all calls), and after each 
 done, in order. Steady state leaves it empty.
 """
 
+import zlib
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -59,7 +60,19 @@ _Place = tuple[int, int, float]
 class Channel:
     """One worker's slot channel, as the ledger sees it."""
 
-    __slots__ = ("head_at", "idle", "open", "sequence", "short_told", "silent", "tail_at", "typical", "want", "worker")
+    __slots__ = (
+        "head_at",
+        "idle",
+        "need",
+        "open",
+        "sequence",
+        "short_told",
+        "silent",
+        "tail_at",
+        "typical",
+        "want",
+        "worker",
+    )
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
@@ -67,6 +80,8 @@ class Channel:
         self.silent = False
         """It let a recall or a grant lapse: nothing is dealt to it until it is heard again."""
         self.want = Want(0, 0)
+        self.need = 1
+        """Units that its head is charged."""
         self.sequence = 0
         self.head_at = 0.0
         """When the head arrived, on the ledger's clock."""
@@ -82,7 +97,12 @@ class Channel:
     @property
     def lacks(self) -> int:
         """Waiting requests for which no credit is on its way."""
-        return self.want.amount - len(self.idle)
+        return self.want.amount - len(self.idle) if self.need == 1 else self.want.amount - self.serving
+
+    @property
+    def serving(self) -> int:
+        """Idle credits that carry a request like its head."""
+        return sum(credit.units >= self.need for credit in self.idle.values())
 
     def place(self) -> _Place:
         """The key of the first request that lacks a credit.
@@ -92,7 +112,7 @@ class Channel:
         want = self.want
         arrived = self.head_at
         if self.idle and want.amount > 1:
-            arrived += (self.tail_at - arrived) * len(self.idle) / (want.amount - 1)
+            arrived += (self.tail_at - arrived) * (want.amount - self.lacks) / (want.amount - 1)
         return (want.priority, want.turn, arrived)
 
 
@@ -197,7 +217,8 @@ class SlotLedger:
         """Channels whose want is above zero."""
         self._recalled = 0
         """Idle credits that are recalled."""
-        self._last_number = 0
+        # A request may reach the successor of the process that granted its credit: their numbers must not meet.
+        self._last_number = zlib.crc32(incarnation.encode()) << 20
         self._dealer = 0
         """Where the next round of dealing starts."""
         self._wake: float | None = None
@@ -382,6 +403,8 @@ class SlotLedger:
             return
         self.limit = limit
         self._tell_all(Limit(limit))
+        for channel in self._channels:
+            channel.need = self._need(channel.want.units)
         if limit == 0:
             for channel in self._channels:
                 self._void(channel, tuple(channel.idle.values()))
@@ -432,6 +455,7 @@ class SlotLedger:
     def _set_want(self, channel: Channel, want: Want, now: float) -> None:
         self._wanting += (want.amount > 0) - (channel.want.amount > 0)
         channel.want = want
+        channel.need = self._need(want.units)
         channel.sequence = want.sequence
         channel.head_at = now - want.age_ms / 1000
         channel.tail_at = now - want.tail_ms / 1000
@@ -459,7 +483,7 @@ class SlotLedger:
         best = self._best(())
         if best is None:
             return True
-        return best is channel and self._need(channel.want.units) <= credit.units
+        return best is channel and channel.need <= credit.units
 
     def _best(self, passed: Iterable[Channel]) -> Channel | Visit | None:
         """Who waits with the best key; ``passed`` are left out."""
@@ -511,7 +535,7 @@ class SlotLedger:
             best = self._best(passed)
             if best is None:
                 break
-            need = self._need(best.units if isinstance(best, Visit) else best.want.units)
+            need = self._need(best.units) if isinstance(best, Visit) else best.need
             free = self.limit - self._charged
             if isinstance(best, Visit):
                 if need > free:
@@ -535,7 +559,7 @@ class SlotLedger:
         units = sum(self._need(visit.units) for visit in self._fifo)
         for channel in self._channels:
             if channel.lacks > 0:
-                units += channel.lacks * self._need(channel.want.units)
+                units += channel.lacks * channel.need
         return units - (self.limit - self._charged)
 
     def _recall(self, units: int, now: float) -> None:
@@ -545,11 +569,12 @@ class SlotLedger:
             return
         draining = self.state is not ReplicaState.READY or self._charged > self.limit
         for channel in sorted(self._channels, key=lambda one: one.want.amount - len(one.idle)):
-            idle = [credit for credit in channel.idle.values() if not credit.recalled]
             # What it holds for its own waiting requests stays: their use is under way.
-            spare = len(idle) if draining else len(idle) - channel.want.amount
+            claims = 0 if draining else min(channel.want.amount, channel.serving)
+            idle = [credit for credit in channel.idle.values() if not credit.recalled]
+            idle.sort(key=lambda credit: credit.units >= channel.need)
             recalled = []
-            for credit in idle[: max(0, spare)]:
+            for credit in idle[: max(0, len(idle) - claims)]:
                 if units <= 0:
                     break
                 units -= credit.units
