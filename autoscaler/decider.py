@@ -135,6 +135,7 @@ class Decider:
             idle_s=idle_s,
             is_initial=state.is_initial,
             is_activating=self._is_activating(state, now),
+            activation_scale=state.policy.activation_scale,
             retention_s=state.policy.retention_s,
         )
 

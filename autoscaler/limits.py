@@ -29,6 +29,8 @@ class Standing:
     """The initial scale has not been reached yet."""
     is_activating: bool = False
     """An activation was decided and its replica has not been seen yet."""
+    activation_scale: int = 1
+    """Replicas that a revision at zero gets when it wakes."""
     retention_s: float = 0.0
     """How much longer than ``scale-to-zero-after`` the last replica stays."""
 
@@ -80,7 +82,7 @@ def _zero_protocol(
     desired: int | None, observation: Observation, scaling: Scaling, standing: Standing, reasons: list[Reason]
 ) -> int | None:
     if observation.existing == 0:
-        return _at_zero(desired, observation, standing, reasons)
+        return _at_zero(observation, standing, reasons)
     if observation.ready == 0:
         if desired == 0:
             reasons.append(reason("starting"))
@@ -102,12 +104,14 @@ def _zero_protocol(
     return desired
 
 
-def _at_zero(desired: int | None, observation: Observation, standing: Standing, reasons: list[Reason]) -> int | None:
+def _at_zero(observation: Observation, standing: Standing, reasons: list[Reason]) -> int:
+    """However many wait, the first decision is the activation scale; the load speaks as soon as a start is under way.
+    What the policy remembers is of before the sleep."""
     if observation.waiting > 0:
         reasons.append(reason("activation", f"{observation.waiting} waiting"))
-        return max(desired or 0, 1)
+        return standing.activation_scale
     if standing.is_activating:
         reasons.append(reason("activating"))
-        return max(desired or 0, 1)
+        return standing.activation_scale
     reasons.append(reason("asleep"))
     return 0

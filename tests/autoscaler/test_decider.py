@@ -60,6 +60,14 @@ def test_the_first_request_starts_one_replica_however_many_workers_push() -> Non
     assert len(at.births) == 1
 
 
+def test_a_tick_that_sees_the_crowd_first_still_starts_one() -> None:
+    at = world(scaling=Scaling(initial_scale=0), room=100, start_up_s=5.0)
+    at.run(3)
+    at.load, at.arrivals = 200.0, 200
+    assert at.second().desired == 1
+    assert (at.second().desired or 0) > 50, "the load speaks as soon as a start is under way"
+
+
 def test_between_decision_and_spawn_a_push_does_not_start_a_second_one() -> None:
     decider, now = Decider(), T0
     decider.apply(revision(), now, fresh=False)

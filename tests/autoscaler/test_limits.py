@@ -75,7 +75,8 @@ def test_what_starts_is_let_to_its_end() -> None:
 
 def test_at_zero_a_waiting_request_or_an_activation_wakes() -> None:
     assert decide(0, observation(group(), waiting=7)) == (1, ["activation"])
-    assert decide(3, observation(group(), waiting=7)) == (3, ["activation"])
+    assert decide(30, observation(group(), waiting=70)) == (1, ["activation"]), "one replica first, whatever waits"
+    assert decide(0, observation(group(), waiting=7), activation_scale=3) == (3, ["activation"])
     assert decide(0, NONE, is_activating=True) == (1, ["activating"])
 
 

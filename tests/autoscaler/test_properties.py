@@ -137,7 +137,8 @@ def test_limits_hold_for_every_wish(
 def test_a_linear_average_lies_between_zero_and_the_largest_second(
     records: list[tuple[float, float]], seconds: int
 ) -> None:
-    window, now, by_second = LinearWindow(seconds), T0, {}
+    window, now = LinearWindow(seconds), T0
+    by_second: dict[int, float] = {}
     for passed, value in records:
         now += passed
         window.record(now, value)
