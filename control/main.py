@@ -122,8 +122,10 @@ class ControlProcess:
         names = {self._settings.control.listen.host}
         server = _uvicorn(build_app(deployment, token=self._state.token, version=parts.version, names=names))
         serving: asyncio.Task[Any] | None = None
+        has_started = False
         try:
             await parts.gateways.start(parts.living, parts.world.begin())
+            has_started = True
             turning = owner.spawn(parts.world.run(), name="round")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             self._lock.describe(
@@ -139,7 +141,7 @@ class ControlProcess:
             stopping = owner.spawn(self._stop.wait(), name="stop")
             await asyncio.wait((stopping, turning, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await self._end(parts)
+            await (self._end(parts) if has_started else self._let_go(parts))
             server.should_exit = True
             if serving is not None:
                 await asyncio.wait((serving,), timeout=API_END_S)
@@ -225,20 +227,25 @@ class ControlProcess:
 
     async def _backend(self, registry: Any, rng: random.Random) -> "tuple[ProcessTable, LocalBackend, Any]":
         """The local backend with everything adopted that lives and is still deployed."""
+        from deploy.devices.discovered import take_inventory
         from deploy.local.backend import LocalBackend
         from deploy.local.processes import ProcessTable
         from deploy.local.records import RecordStore
         from deploy.local.replica import Places
 
+        file = self._settings.accelerators.file
+        try:
+            found = take_inventory(None if file is None else Path(file), _log.info)
+        except OSError as error:
+            raise TidegateError(f"accelerators file {file}: {error.strerror}") from error
         processes = ProcessTable(RecordStore(self._state.processes), self._epoch, _log.warning)
         living = await processes.recover()
-        accelerators, host_cores = _accelerators(self._settings.accelerators.file)
         backend = LocalBackend(
             table=processes,
             places=Places(run=self._state.run, logs=self._state.logs),
             host=self._host(),
-            accelerators=accelerators,
-            host_cores=host_cores,
+            accelerators=found.accelerators,
+            host_cores=found.host_cores,
             clock=self._clock,
             rng=rng,
             complain=_log.warning,
@@ -281,6 +288,13 @@ class ControlProcess:
         end_all(self._state.processes, grace_s=0.0)
         os._exit(1)
 
+    async def _let_go(self, parts: "_Parts") -> None:
+        """The start failed: what was adopted goes on as it was found."""
+        await parts.gateways.release()
+        await parts.backend.close(stop_replicas=False)
+        await parts.world.close()
+        parts.processes.close()
+
     async def _end(self, parts: "_Parts") -> None:
         parts.deployment.leaving = True
         await parts.gateways.drain(GRACE_S)
@@ -322,12 +336,6 @@ async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]
         ) from error
     with sock:
         yield sock
-
-
-def _accelerators(file: str | None) -> Any:
-    from deploy.placement.ledger import Accelerator, AcceleratorKind
-
-    return (Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=2, memory_bytes=4 << 30, cores=1),), (0, 1)
 
 
 def _uvicorn(app: Any) -> "uvicorn.Server":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
+PIPE_WIDTH = 200
 
 StateOption = Annotated[
     Path | None,
@@ -50,10 +51,10 @@ def connect(given: Path | None) -> "Tidegate":
 
 
 def console() -> "Console":
-    """For people, on standard output."""
+    """For people, on standard output; wide where it is no terminal, so that nothing is cut for `grep`."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def say(text: str) -> None:

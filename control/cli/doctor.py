@@ -147,7 +147,12 @@ def _module(name: str, without: str) -> tuple[Verdict, str]:
 
 
 def _accelerators() -> tuple[Verdict, str]:
-    return Verdict.OK, f"{os.cpu_count()} cores"
+    from deploy.devices.discovered import take_inventory
+
+    complaints: list[str] = []
+    found = take_inventory(None, complaints.append)
+    listed = ", ".join(f"{each.count} x {each.name} ({each.kind.value})" for each in found.accelerators)
+    return (Verdict.NOTE if complaints else Verdict.OK), "; ".join([listed or "none", *complaints])
 
 
 def _state(directory: "StateDirectory") -> tuple[Verdict, str]:
