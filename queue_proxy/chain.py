@@ -45,10 +45,12 @@ NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 class Run:
     """One request here, from its head to its end."""
 
-    __slots__ = ("credit", "is_sent", "sent_at", "trusted", "visit")
+    __slots__ = ("counts", "credit", "is_sent", "sent_at", "trusted", "visit")
 
     def __init__(self, trusted: bool) -> None:
         self.trusted = trusted
+        self.counts = not trusted
+        """Counted although it never reached the model server: a gateway's request goes elsewhere then."""
         self.credit: Credit | None = None
         self.visit: Visit | None = None
         self.sent_at = 0.0
@@ -207,7 +209,7 @@ class Sidecar:
                 status=ex.status,
                 broke=ex.truncated,
             )
-        elif ex.status != 101:
+        elif run.counts:
             self._measure.refused(ex.status)
         if run.credit is not None:
             self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
@@ -238,6 +240,7 @@ class Sidecar:
         probe = knative_probe(head.get(b"user-agent"), network, digest)
         if probe is KnativeProbe.NONE:
             return False
+        ex.context.counts = False
         text = b"text/plain"
         state = self._life.state
         if probe is KnativeProbe.BAD:

@@ -285,6 +285,11 @@ def table(number: int, *replicas: Replica, epoch: int = 5, workers: int = 1, **s
     )
 
 
+def begin(work: Coroutine[Any, Any, httpx.Response]) -> "asyncio.Task[httpx.Response]":
+    """Starts a request whose answer is awaited later."""
+    return asyncio.get_running_loop().create_task(work)
+
+
 async def infer(http: httpx.AsyncClient, batch: int = 1, **fields: str) -> httpx.Response:
     """One V2 inference of the model ``m``; underscores in names of fields become dashes."""
     return await http.post(
