@@ -33,7 +33,7 @@ INT32: Final = 2**31 - 1
 
 CONCURRENCY: Final = WordOr("auto", Whole(0, 100_000))
 TIMEOUT: Final = Duration(0.001, 86_400)
-PRINTABLE: Final = Text(r"[ -~]{1,253}", "1 to 253 printable ASCII characters")
+MOUNTS: Final = Text(r"[ -~]{0,253}", "at most 253 printable ASCII characters")
 POLICY_NAME: Final = Text(NAME, "the name of a policy")
 
 _SLA, _SCALING, _BATCH, _WORK, _GPU = "SLA", "Scaling", "Batches", "Requests", "Model and GPU (SMIF)"
@@ -197,7 +197,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
     Row(
         key="volume-mounts",
         topic=_GPU,
-        kind=WordOr("", PRINTABLE),
+        kind=MOUNTS,
         default="",
         lands="volume_mounts",
         sentence="Volumes for the model server's Pod; Kubernetes only.",

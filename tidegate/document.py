@@ -236,7 +236,7 @@ def load(text: str, faults: Faults) -> tuple[Node, ...]:
     try:
         return tuple(_Reader(text, faults).documents())
     except _RefusedError as error:
-        faults.say("document", str(error), "YAML within these bounds", error.line)
+        faults.say("document", str(error), error.allowed, error.line)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(str(error.problem or error.context or "it cannot be read").split())
@@ -257,7 +257,8 @@ def dump(value: object) -> str:
 class _RefusedError(Exception):
     """Well-formed so far, but deeper or larger than a manifest can be, or an alias of nothing."""
 
-    def __init__(self, problem: str, line: int) -> None:
+    def __init__(self, problem: str, allowed: str, line: int) -> None:
+        self.allowed = allowed
         self.line = line
         super().__init__(problem)
 
@@ -265,6 +266,10 @@ class _RefusedError(Exception):
 def _line(event: yaml.Event) -> int:
     """Counted from 1."""
     return 0 if event.start_mark is None else event.start_mark.line + 1
+
+
+def _where(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "document"
 
 
 class _Reader:
@@ -280,28 +285,28 @@ class _Reader:
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.anchors.clear()
-                node = self.node(next(self.events), 0)
+                node = self.node(next(self.events), ())
                 if not (isinstance(node, Scalar) and node.is_null):
                     yield node
 
-    def node(self, event: yaml.Event, depth: int) -> Node:
+    def node(self, event: yaml.Event, path: tuple[str, ...]) -> Node:
         before = self.nodes
         self.spend(1, event)
-        if depth > MAX_DEPTH:
-            raise _RefusedError(f"deeper than {MAX_DEPTH} levels", _line(event))
+        if len(path) > MAX_DEPTH:
+            raise _RefusedError("deeper nesting", f"at most {MAX_DEPTH} levels", _line(event))
         if isinstance(event, yaml.AliasEvent):
             return self.alias(event)
         line = _line(event)
         tag = getattr(event, "tag", None)
         if tag is not None and tag not in _CORE_TAGS:
-            self.faults.add("document", str(tag), "no tags", line)
+            self.faults.add(_where(path), str(tag), "no tags", line)
         node: Node
         if isinstance(event, yaml.SequenceStartEvent):
-            node = ListNode(tuple(self.items(depth)), line)
+            node = ListNode(tuple(self.items(path)), line)
         elif isinstance(event, yaml.MappingStartEvent):
-            node = MapNode(tuple(self.pairs(depth)), line)
+            node = MapNode(tuple(self.pairs(path)), line)
         else:
-            node = self.scalar(event, line)
+            node = self.scalar(event, path, line)
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             self.anchors[anchor] = (node, self.nodes - before)
@@ -310,39 +315,39 @@ class _Reader:
     def spend(self, count: int, event: yaml.Event) -> None:
         self.nodes += count
         if self.nodes > MAX_NODES:
-            raise _RefusedError(f"more than {MAX_NODES} values", _line(event))
+            raise _RefusedError("more values", f"at most {MAX_NODES}, aliases followed", _line(event))
 
     def alias(self, event: yaml.AliasEvent) -> Node:
         found = self.anchors.get(str(event.anchor))
         if found is None:
-            raise _RefusedError(f"the alias *{event.anchor} names nothing above it", _line(event))
+            raise _RefusedError(f"the alias *{event.anchor}", "an alias of an anchor above it", _line(event))
         node, count = found
         self.spend(count, event)
         return node
 
-    def scalar(self, event: yaml.Event, line: int) -> Scalar:
+    def scalar(self, event: yaml.Event, path: tuple[str, ...], line: int) -> Scalar:
         assert isinstance(event, yaml.ScalarEvent)
         text = event.value
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            self.faults.add("document", text, "text without lone surrogates", line)
+            self.faults.add(_where(path), text, "text without lone surrogates", line)
             text = ascii(text)
         return Scalar(text, line, is_null=event.style is None and text in _NULLS and event.implicit[0])
 
-    def items(self, depth: int) -> Iterator[Node]:
+    def items(self, path: tuple[str, ...]) -> Iterator[Node]:
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            yield self.node(event, depth + 1)
+            yield self.node(event, (*path, "[]"))
 
-    def pairs(self, depth: int) -> Iterator[Pair]:
+    def pairs(self, path: tuple[str, ...]) -> Iterator[Pair]:
         seen: dict[str, int] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key = self.node(event, depth + 1)
-            value = self.node(next(self.events), depth + 1)
+            key = self.node(event, (*path, "?"))
+            below = (*path, shown_key(key.text) if isinstance(key, Scalar) else "?")
+            value = self.node(next(self.events), below)
             line = _line(event)
             if not isinstance(key, Scalar) or key.is_null or key.text == "<<":
-                self.faults.add("document", key, "a key that is a text (merge keys are not read)", line)
+                self.faults.add(_where(path), key, "a key that is a text (merge keys are not read)", line)
             elif key.text in seen:
-                where = shown_key(key.text)
-                self.faults.say(where, "the same key again", f"once (it stands on line {seen[key.text]})", line)
+                self.faults.say(_where(below), "the same key again", f"once (it stands on line {seen[key.text]})", line)
             else:
                 seen[key.text] = line
                 yield Pair(key.text, line, value)

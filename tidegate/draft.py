@@ -94,14 +94,15 @@ class Draft:
         self.parameters: dict[str, Origin] = {}
         self._unread: set[str] = set()
         """Fields whose value is a fault: checks that would only repeat it are left out."""
-        self._forced: set[str] = set()
+        self._flags: dict[str, str] = {}
+        """Texts given on the command line, by field: they win, and are told once when wrong."""
         self._take_flags()
 
     # --- filling --------------------------------------------------------------------------------------------------
 
     def put(self, lands: str, value: object, origin: Origin) -> None:
         """Sets a field; a second value from the text is a fault, one under a flag's is dropped."""
-        if lands in self._forced:
+        if lands in self._flags:
             return
         first = self.origins.get(lands)
         if first is not None:
@@ -115,7 +116,8 @@ class Draft:
         try:
             value = row.kind.read(text)
         except UnreadableError:
-            self.fault(origin, row.kind.allowed)
+            if origin.text != self._flags.get(row.lands):
+                self.fault(origin, row.kind.allowed)
             self._unread.add(row.lands)
             return
         self.put(row.lands, value, origin)
@@ -201,9 +203,10 @@ class Draft:
             self.faults.say(origin.where, f"an unknown annotation {shown(key)}", told, origin.line)
 
     def _take_flags(self) -> None:
+        found = {key: ANNOTATION.get(key) for key in self.terms.flags}
         for key, text in self.terms.flags.items():
-            self._one(key, ANNOTATION.get(key), Origin(f"--{key}", text))
-        self._forced = set(self.origins)
+            self._one(key, found[key], Origin(f"--{key}", text))
+        self._flags = {row.lands: self.terms.flags[key] for key, row in found.items() if row is not None}
 
     # --- checks across keys ---------------------------------------------------------------------------------------
 
@@ -228,22 +231,23 @@ class Draft:
         return assemble(Function(name=name, server=server), self.values)
 
     def _check_scale(self) -> None:
-        low, high = self._whole("scaling.min_scale", 0), self._whole("scaling.max_scale", 0)
+        low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)
         if high and low > high:
             self.fault(self.origins["scaling.min_scale"], f"at most max-scale, which is {high}")
         initial = self.origins.get("scaling.initial_scale")
         if initial is None:
             self.values["scaling.initial_scale"] = max(1, low)
-        elif not low <= self._whole("scaling.initial_scale", 1) <= (high or float("inf")):
+        elif not low <= self.whole("scaling.initial_scale", 1) <= (high or float("inf")):
             self.fault(initial, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
 
-    def _whole(self, lands: str, default: int) -> int:
+    def whole(self, lands: str, default: int) -> int:
+        """A whole number found so far."""
         value = self.values.get(lands, default)
         assert isinstance(value, int)
         return value
 
     def _check_gpu(self) -> None:
-        if self._whole("gpu.core_percentage", 100) < 100 and not self.values.get("gpu.mps"):
+        if self.whole("gpu.core_percentage", 100) < 100 and not self.values.get("gpu.mps"):
             self.fault(self.origins["gpu.core_percentage"], "100, unless mps-on is true")
         gpu, repository = self._asks_for_gpu(), self._first_of("dnn.quantization")
         self._require("dnn.name", "dnn-model", gpu or repository)
@@ -269,7 +273,7 @@ class Draft:
     def _check_sla(self) -> None:
         if self.values.get("sla.drop_after") is not None and not self._has("sla.latency_s"):
             self.fault(self.origins["sla.drop_after"], f"none, unless {PREFIX}latency is given")
-        overhead = self.origins.get("batch_rule.overhead_bytes")
+        overhead = self._first_of("batch_rule.overhead_bytes")
         if overhead is not None and not self._has("batch_rule.bytes_per_item"):
             self.fault(overhead, f"nothing, unless {PREFIX}bytes-per-item is given")
 
@@ -322,7 +326,7 @@ class Draft:
         if "activation-scale" not in read:
             return
         origin = next(self.parameters[key] for key in ("activation-scale", "activationScale") if key in self.parameters)
-        low, high = self._whole("scaling.min_scale", 0), self._whole("scaling.max_scale", 0)
+        low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)
         if not low <= go_int(origin.text) <= (high or float("inf")):
             self.fault(origin, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
 

@@ -1,5 +1,6 @@
 """A function written back as a whole manifest, with everything that was filled in: what `tidegate deploy` shows."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from tidegate.annotations import ANNOTATIONS, PARAMETER_PREFIX, PREFIX
@@ -25,6 +26,15 @@ def effective(function: Function) -> dict[str, Any]:
         "metadata": {"name": function.name, "annotations": annotations},
         "spec": _spec(function),
     }
+
+
+def filled_in(function: Function, written: Collection[str]) -> dict[str, str]:
+    """What holds without having been written: key to text, where it says anything.
+
+    ``written``: the fields that were, as :class:`tidegate.manifest.Parsed` has them.
+    """
+    found = {row.key: (row, reach(function, row.lands)) for row in ANNOTATIONS if row.lands not in written}
+    return {key: row.kind.write(value) for key, (row, value) in found.items() if value is not None and value != ""}
 
 
 def _spec(function: Function) -> dict[str, Any]:

@@ -218,17 +218,17 @@ def _scaling(annotations: Section, scaling: Mapping[str, Scalar], draft: Draft) 
         if key in wrong:
             draft.fault(origin, wrong[key])
         else:
-            _land(key, texts, origin, draft)
+            _land(key, origin, draft)
 
 
-def _land(key: str, texts: Mapping[str, str], origin: Origin, draft: Draft) -> None:
+def _land(key: str, origin: Origin, draft: Draft) -> None:
     """Puts one valid annotation where it belongs in the function."""
     row = rules.ROW[key]
     if key == "class":
         policy = {rules.KPA_CLASS: "kpa", rules.HPA_CLASS: "hpa"}.get(origin.text, origin.text)
         draft.put(row.lands, policy, origin)
     elif key == "initial-scale":
-        draft.put(row.lands, _initial(texts, origin, draft), origin)
+        draft.put(row.lands, _initial(origin, draft), origin)
     elif key in ("min-scale", "max-scale"):
         draft.put(row.lands, go_int(origin.text), origin)
     elif key == "metric-aggregation-algorithm" and not row.accepts(origin.text):
@@ -237,12 +237,13 @@ def _land(key: str, texts: Mapping[str, str], origin: Origin, draft: Draft) -> N
         draft.parameters.setdefault(key, origin)
 
 
-def _initial(texts: Mapping[str, str], origin: Origin, draft: Draft) -> int:
-    """Knative starts with the larger of initial-scale and min-scale; here max-scale holds from the start."""
-    wrong = rules.faults(texts)
-    bounds = {key: go_int(texts[key]) for key in ("min-scale", "max-scale") if key in texts and key not in wrong}
-    value = max(go_int(origin.text), bounds.get("min-scale", 0))
-    high = bounds.get("max-scale", 0)
+def _initial(origin: Origin, draft: Draft) -> int:
+    """Knative starts with the larger of initial-scale and min-scale; here max-scale holds from the start.
+
+    The rows put min-scale and max-scale before this one, so they stand in the draft by now.
+    """
+    value = max(go_int(origin.text), draft.whole("scaling.min_scale", 0))
+    high = draft.whole("scaling.max_scale", 0)
     if high and value > high:
         draft.note(origin.where, f"is above max-scale, which holds from the start: {high}", origin.line)
         return high
@@ -308,7 +309,9 @@ def _server(container: Section, env: Mapping[str, str], draft: Draft) -> Server 
         told = "a command beside the image: images run on Kubernetes only" if not draft.terms.images else IMAGE.allowed
         draft.faults.add(container.path("image"), node, told)
     else:
-        draft.faults.say(container.path("command"), "nothing", "a command (or, on Kubernetes, an image)")
+        draft.faults.say(
+            container.path("command"), "nothing", "a command (or, on Kubernetes, an image)", container.node.line
+        )
     return None
 
 
@@ -335,8 +338,8 @@ def _env(container: Section, draft: Draft) -> dict[str, str]:
             draft.faults.say(item.path("name"), shown(name or ""), "each name once", item.node.line)
         elif name is not None and not (value is not None and draft.has_nul(item.path("value"), value)):
             env[name] = expand(value.text, env) if value is not None else ""
-            if "$(PORT)" in env[name]:
-                draft.faults.add(item.path("value"), node, "no reference to PORT, which is known to the command only")
+            if value is not None and "$(PORT)" in env[name]:
+                draft.faults.add(item.path("value"), value, "no reference to PORT, which is known to the command only")
     draft.values["env"] = env
     return env
 

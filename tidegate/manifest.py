@@ -27,6 +27,8 @@ _GROUPS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SPEC i
 class Parsed:
     functions: tuple[Function, ...]
     warnings: tuple[Note, ...] = ()
+    written: tuple[frozenset[str], ...] = ()
+    """For each function the fields that its text or a flag gave; the others were filled in."""
 
 
 def parse(
@@ -62,20 +64,25 @@ def read(text: str, *, source: str, terms: Terms) -> Parsed:
     documents = load(text, faults)
     if not documents and not faults:
         faults.say("document", "nothing", f"a document of kind {KIND} ({API_VERSION})")
-    functions = [found for node in documents if (found := _document(node, terms, faults, notes)) is not None]
+    drafts = [Draft(terms, faults, notes) for _ in documents]
+    found = [_document(node, draft, faults) for node, draft in zip(documents, drafts, strict=True)]
+    functions = [(function, node.line) for node, function in zip(documents, found, strict=True) if function is not None]
     _check_names(functions, faults)
     faults.raise_any()
-    return Parsed(tuple(functions), tuple(notes))
+    return Parsed(
+        tuple(function for function, _ in functions),
+        tuple(sorted(notes, key=lambda note: note.line or 0)),
+        tuple(frozenset(draft.origins) for draft in drafts),
+    )
 
 
-def _document(node: Node, terms: Terms, faults: Faults, notes: list[Note]) -> Function | None:
+def _document(node: Node, draft: Draft, faults: Faults) -> Function | None:
     root = Section.of(node, "document", faults)
     if root is None:
         return None
     root.where = ""
     version, kind = root.scalar("apiVersion"), root.scalar("kind")
     written = (version.text if version else "", kind.text if kind else "")
-    draft = Draft(terms, faults, notes)
     if written == (API_VERSION, KIND):
         return _function(root, draft)
     if written == (KNATIVE_API_VERSION, KNATIVE_KIND):
@@ -85,16 +92,19 @@ def _document(node: Node, terms: Terms, faults: Faults, notes: list[Note]) -> Fu
     return None
 
 
-def _check_names(functions: list[Function], faults: Faults) -> None:
-    """Functions of one text have names of their own, and so have their models."""
+def _check_names(found: list[tuple[Function, int]], faults: Faults) -> None:
+    """Functions of one text (each with its line) have names of their own, and so have their models."""
+    names: set[str] = set()
     owners: dict[str, str] = {}
-    for function in functions:
+    for function, line in found:
+        if function.name in names:
+            faults.say("metadata.name", shown(function.name), "each name once in a text", line)
+            continue
+        names.add(function.name)
         for model in function.models:
             if owners.setdefault(model, function.name) != function.name:
-                faults.say("spec.models", shown(model), f"one owner; {owners[model]} answers to it as well")
-    for name in {function.name for function in functions}:
-        if sum(function.name == name for function in functions) > 1:
-            faults.say("metadata.name", shown(name), "a name for one function of the text")
+                told = f"models that no other function answers to; {owners[model]} does"
+                faults.say("spec.models", shown(model), told, line)
 
 
 def _function(root: Section, draft: Draft) -> Function | None:

@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Final
 
 _WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,17}")
-_NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
-_WITH_UNIT: Final = re.compile(r"((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?)([A-Za-z]{0,3})")
+_NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?")
+_WITH_UNIT: Final = re.compile(rf"({_NUMBER.pattern})([A-Za-z]{{0,3}})")
 
 SECONDS: Final = {
     "us": Decimal("0.000001"),

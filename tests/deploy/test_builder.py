@@ -1,0 +1,92 @@
+"""`tidegate deploy FILE`: manifests made from files go through the same parser as written ones."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from deploy.builder import from_file, from_handler, from_model, name_of
+from tidegate.errors import InvalidInputError
+from tidegate.files import Found, NamedFiles
+from tidegate.function import Function, Server, ServerKind
+from tidegate.manifest import parse
+
+FILES = NamedFiles({"/work/models/ResNet 50.onnx": Found.FILE, "/work/handler.py": Found.FILE})
+ACCELERATORS = {"h100": "nvidia", "cpu": "cpu"}
+
+
+def deployed(text: str, flags: Mapping[str, str] | None = None) -> Function:
+    (function,) = parse(
+        text,
+        source="built",
+        base="/work",
+        policies=("kpa", "smif"),
+        accelerators=ACCELERATORS,
+        files=FILES,
+        flags=flags,
+    )
+    return function
+
+
+def test_a_model_file_and_a_latency_are_enough() -> None:
+    function = deployed(from_model("models/ResNet 50.onnx", flags={"latency": "200ms"}))
+    assert function.name == "resnet-50"
+    assert function.server == Server(kind=ServerKind.MODEL, target="/work/models/ResNet 50.onnx")
+    assert (function.sla.latency_s, function.scaling.policy) == (0.2, "smif")
+
+
+def test_a_python_class_is_enough() -> None:
+    function = deployed(from_handler("handler.py:Model", name="mine"))
+    assert function.name == "mine"
+    assert function.server == Server(kind=ServerKind.HANDLER, target="/work/handler.py:Model")
+
+
+def test_flags_may_also_be_handed_over_beside_the_text() -> None:
+    """The command line does both: the text is complete by itself, and a wrong flag is told as a flag."""
+    flags = {"latency": "200ms", "policy.window": "30s", "policy": "kpa"}
+    text = from_model("models/ResNet 50.onnx", flags=flags)
+    assert deployed(text, flags) == deployed(text)
+    with pytest.raises(InvalidInputError) as raised:
+        deployed(from_model("models/ResNet 50.onnx", flags={"latency": "1y"}), {"latency": "1y"})
+    assert [fault.where for fault in raised.value.faults] == ["--latency"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("models/ResNet_50 v2.onnx", "resnet-50-v2"),
+        ("/a/b/--x--.onnx", "x"),
+        ("模型.onnx", "model"),
+        ("7b.onnx", "7b"),
+        ("a" * 200 + ".onnx", "a" * 50),
+        ("a" * 49 + "--b.onnx", "a" * 49),
+        ("no-suffix", "no-suffix"),
+    ],
+)
+def test_names_come_from_file_names(path: str, name: str) -> None:
+    assert name_of(path) == name
+
+
+def test_what_a_gpu_requires_is_filled_in() -> None:
+    """Memory: twice the file's 100 MB and 0.5 GB for the context."""
+    flags = {"gpu-model": "h100"}
+    function = deployed(from_model("models/ResNet 50.onnx", flags=flags, size_bytes=100 * 10**6))
+    assert (function.gpu.model, function.dnn.name, function.gpu.memory_gb) == ("h100", "resnet-50", 0.7)
+    own = {**flags, "gpu-mem-limit": "4", "dnn-model": "mine"}
+    function = deployed(from_model("models/ResNet 50.onnx", flags=own, size_bytes=10**9))
+    assert (function.dnn.name, function.gpu.memory_gb) == ("mine", 4.0)
+
+
+def test_accelerators_may_be_named() -> None:
+    assert deployed(from_model("models/ResNet 50.onnx", accelerators=("cpu",))).accelerators == ("cpu",)
+
+
+def test_a_manifest_is_left_to_the_parser() -> None:
+    assert from_file("function.yaml") is None
+    assert from_file("models/ResNet 50.onnx") == from_model("models/ResNet 50.onnx")
+    assert from_file("handler.py:Model") == from_handler("handler.py:Model")
+
+
+@pytest.mark.parametrize("path", ["handler.py", "handler.py:", "handler.py:a.b", "handler.py:1"])
+def test_a_class_must_be_named(path: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"FILE\.py:CLASS"):
+        from_file(path)

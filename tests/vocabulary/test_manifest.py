@@ -1,0 +1,242 @@
+"""From text to functions. The folder `manifests` holds a file per rule: `good` ones, and `bad` ones whose last lines
+say every fault that must be told."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tidegate.draft import ParameterRule, Rule, Terms
+from tidegate.errors import InvalidInputError
+from tidegate.files import Found, NamedFiles
+from tidegate.function import (
+    Batching,
+    BatchRule,
+    ConcurrencyUnit,
+    DnnModel,
+    Function,
+    GpuNeeds,
+    MetricsEndpoint,
+    Protocol,
+    Quantization,
+    QueueBounds,
+    Readiness,
+    Resources,
+    Scaling,
+    Server,
+    ServerKind,
+    Sla,
+    TaskClass,
+)
+from tidegate.manifest import parse, read
+
+FOLDER = Path(__file__).parent / "manifests"
+MARK = "# fault: "
+
+
+def names(kind: str) -> list[str]:
+    return sorted(path.stem for path in (FOLDER / kind).glob("*.yaml"))
+
+
+def good(name: str) -> str:
+    return (FOLDER / "good" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def faults(text: str, terms: Terms) -> list[str]:
+    with pytest.raises(InvalidInputError) as raised:
+        read(text, source="manifest.yaml", terms=terms)
+    return [str(fault) for fault in raised.value.faults]
+
+
+@pytest.mark.parametrize("name", names("bad"))
+def test_a_bad_manifest_is_told_all_its_faults(name: str, terms: Terms) -> None:
+    text, *expected = (FOLDER / "bad" / f"{name}.yaml").read_text(encoding="utf-8").split(MARK)
+    assert expected, "the file says what must be told"
+    assert faults(text, terms) == [line.removesuffix("\n") for line in expected]
+
+
+@pytest.mark.parametrize("name", names("good"))
+def test_a_good_manifest_is_read(name: str, terms: Terms) -> None:
+    assert read(good(name), source=name, terms=terms).functions
+
+
+def test_the_smallest_manifest_gets_every_default(terms: Terms) -> None:
+    (function,) = read(good("smallest"), source="smallest", terms=terms).functions
+    assert function == Function(
+        name="resnet",
+        server=Server(kind=ServerKind.MODEL, target="/work/resnet50.onnx"),
+        models=("resnet",),
+        workdir="/work",
+    )
+
+
+def test_every_key_lands_in_the_function(terms: Terms) -> None:
+    parsed = read(good("everything"), source="everything", terms=terms)
+    assert parsed.functions == (
+        Function(
+            name="resnet",
+            server=Server(kind=ServerKind.HANDLER, target="/work/handler.py:Model"),
+            protocol=Protocol.OPENAI,
+            port=9000,
+            models=("resnet", "org/resnet-50.v2"),
+            concurrency=4,
+            concurrency_unit=ConcurrencyUnit.INFERENCES,
+            sla=Sla(latency_s=0.2, percentile=99.9, target_ips=50.0, drop_after=3.0),
+            scaling=Scaling(policy="smif", min_scale=1, max_scale=8, initial_scale=2, scale_to_zero_after_s=90.0),
+            batch_rule=BatchRule(header="x-batch", bytes_per_item=602112.0, overhead_bytes=120.5, max_batch=64),
+            batching=Batching(max_size=32, delay_s=0.005),
+            readiness=Readiness(path="/ready", start_timeout_s=600.0),
+            warmup="/work/warmup.json",
+            timeout_s=30.0,
+            queue=QueueBounds(requests=100, bytes=64 * 2**20, max_wait_s=20.0),
+            metrics=MetricsEndpoint(path="/stats", port=9002),
+            accelerators=("t4", "h100"),
+            resources=Resources(memory_bytes=2**31, threads=2),
+            gpu=GpuNeeds(model="v100", memory_gb=4 * 2**30 / 10**9, mps=True, core_percentage=50, count=2),
+            dnn=DnnModel(name="resnet50", quantization=Quantization.FP16, batch_size=16),
+            task_class=TaskClass.THROUGHPUT_ORIENTED,
+            user_metrics=True,
+            volume_mounts="models:/models",
+            env={"MODE": "on", "MASK": "0644", "EMPTY": ""},
+            secrets={"TOKEN": "/work/token.txt"},
+            workdir="/work/weights",
+            python="/work/bin/python",
+            idempotent=True,
+        ),
+    )
+    assert [str(note) for note in parsed.warnings] == [
+        "line 23: metadata.annotations.tidegate.dev/volume-mounts: has no effect here: "
+        "volumes are mounted on Kubernetes",
+        "line 32: metadata.annotations.example.com/owner: not Tidegate's; it has no effect here",
+    ]
+
+
+def test_a_latency_makes_smif_the_policy_where_it_exists(terms: Terms) -> None:
+    (function,) = read(good("command"), source="command", terms=terms).functions
+    assert (function.sla.latency_s, function.scaling.policy) == (0.25, "smif")
+    (function,) = read(good("command"), source="command", terms=replace(terms, policies=("kpa",))).functions
+    assert function.scaling.policy == "kpa"
+
+
+def test_what_a_server_is_ready_by_follows_its_protocol(terms: Terms) -> None:
+    for protocol, path in {"v2": "/v2/health/ready", "openai": "/health", "http": None, "grpc": None}.items():
+        text = good("smallest") + f"  protocol: {protocol}\n"
+        (function,) = read(text, source="m", terms=terms).functions
+        assert function.readiness.path == path
+    (function,) = read(good("smallest") + '  readiness: {path: ""}\n', source="m", terms=terms).functions
+    assert function.readiness.path is None
+
+
+def test_the_initial_scale_follows_the_minimum(terms: Terms) -> None:
+    flags = {"min-scale": "3"}
+    (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=flags)).functions
+    assert function.scaling.initial_scale == 3
+
+
+def test_user_metrics_without_an_endpoint_means_the_usual_one(terms: Terms) -> None:
+    flags = {"user-metrics": "true"}
+    (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=flags)).functions
+    assert function.metrics == MetricsEndpoint()
+    (function,) = read(good("smallest") + "  metrics: {}\n", source="m", terms=terms).functions
+    assert function.user_metrics
+
+
+def test_images_are_read_where_they_can_run(terms: Terms) -> None:
+    text = (FOLDER / "bad" / "image-on-this-machine.yaml").read_text(encoding="utf-8")
+    (function,) = read(text, source="m", terms=replace(terms, images=True)).functions
+    assert function.server == Server(kind=ServerKind.IMAGE, target="registry/name:tag")
+
+
+def test_the_models_owner_is_asked_only_within_one_text(terms: Terms) -> None:
+    functions = read(good("two-documents"), source="m", terms=terms).functions
+    assert [function.name for function in functions] == ["one", "two"]
+    assert functions[0].env == {"MODEL": "resnet50.onnx"}
+
+
+# --- policies and their parameters -----------------------------------------------------------------------------------
+
+
+def test_parameters_of_the_kpa_keep_knatives_texts(terms: Terms) -> None:
+    (function,) = read(good("kpa-parameters"), source="m", terms=terms).functions
+    assert function.scaling.parameters == {
+        "metric": "concurrency",
+        "target": "1e1",
+        "target-utilization-percentage": "80",
+        "target-burst-capacity": "-1",
+        "window": "1m5s",
+        "panic-window-percentage": "20",
+        "panic-threshold-percentage": "150",
+        "activation-scale": "2",
+        "scale-down-delay": "30s",
+        "scale-to-zero-pod-retention-period": "1500ms",
+        "metric-aggregation-algorithm": "weighted-exponential",
+    }
+
+
+def test_policies_may_bring_the_rules_of_their_parameters(terms: Terms) -> None:
+    """The autoscaler's registry knows its policies; one that is added there needs no change here."""
+    rules: Mapping[str, Mapping[str, ParameterRule]] = {
+        "kpa": {},
+        "tide": {"horizon": Rule("a whole number", str.isdigit), "odd": Rule("nothing", lambda text: bool(int(text)))},
+    }
+    own = replace(terms, policies=rules, flags={"policy": "tide", "policy.horizon": "5"})
+    (function,) = read(good("smallest"), source="m", terms=own).functions
+    assert (function.scaling.policy, function.scaling.parameters) == ("tide", {"horizon": "5"})
+    wrong = replace(own, flags={"policy": "tide", "policy.horizon": "x", "policy.horizn": "5", "policy.odd": "x"})
+    assert faults(good("smallest"), wrong) == [
+        "--policy.horizon: got 'x'; allowed: a whole number",
+        "--policy.horizn: got a parameter that tide does not have; allowed: horizon, odd (did you mean `horizon`?)",
+        "--policy.odd: got 'x'; allowed: nothing",
+    ]
+    none = replace(terms, policies=rules, flags={"policy.window": "60s"})
+    assert faults(good("smallest"), none) == ["--policy.window: got a parameter that kpa does not have; allowed: none"]
+
+
+# --- flags -----------------------------------------------------------------------------------------------------------
+
+
+def test_flags_win_over_the_text(terms: Terms) -> None:
+    flags = {"latency": "1s", "timeout": "5s", "policy": "kpa", "policy.target": "7"}
+    text = good("everything").replace("policy: smif", "policy: smif\n    tidegate.dev/policy.target: '3'")
+    (function,) = read(text, source="m", terms=replace(terms, flags=flags)).functions
+    assert (function.sla.latency_s, function.timeout_s) == (1.0, 5.0)
+    assert (function.scaling.policy, function.scaling.parameters) == ("kpa", {"target": "7"})
+
+
+def test_a_wrong_flag_is_told_as_a_flag_and_once(terms: Terms) -> None:
+    """A manifest that was made from the flags repeats them; the fault is the flag's alone."""
+    flags = {"latency": "fast", "drop-after": "3", "latencyy": "1s"}
+    text = good("smallest").replace("name: resnet", "name: resnet\n  annotations: {tidegate.dev/latency: fast}")
+    told = faults(text, replace(terms, flags=flags))
+    assert told[0].startswith("--latency: got 'fast'; allowed: none, or a duration")
+    assert told[1].startswith("--latencyy: got an unknown annotation 'latencyy'")
+    assert len(told) == 2
+
+
+def test_faults_of_all_documents_come_together(terms: Terms) -> None:
+    first, second = good("smallest"), good("smallest").replace("name: resnet", "name: other")
+    text = first.replace("resnet50", "gone") + "---\n" + second.replace("model:", "modell:") + "  timeout: 0s\n"
+    assert [fault.partition(":")[0] for fault in faults(text, terms)] == ["line 6", "line 13", "line 13", "line 14"]
+
+
+def test_what_was_written_and_what_was_filled_in_can_be_told_apart(terms: Terms) -> None:
+    parsed = read(good("kpa-parameters"), source="m", terms=replace(terms, flags={"percentile": "95"}))
+    assert parsed.written == (frozenset({"scaling.policy", "scaling.max_scale", "sla.percentile"}),)
+
+
+# --- parse -----------------------------------------------------------------------------------------------------------
+
+
+def test_parse_gives_the_functions() -> None:
+    files = NamedFiles({"/srv/m.onnx": Found.FILE})
+    text = good("smallest").replace("resnet50", "m")
+    (function,) = parse(text, source="m", base="/srv", policies={"kpa"}, files=files)
+    assert function.server.target == "/srv/m.onnx"
+
+
+def test_parse_looks_at_the_disk_unless_told_otherwise(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"resnet50\.onnx is missing"):
+        parse(good("smallest"), source="m", base=str(tmp_path), policies={"kpa"})
+    (tmp_path / "resnet50.onnx").write_bytes(b"")
+    assert parse(good("smallest"), source="m", base=str(tmp_path), policies={"kpa"})

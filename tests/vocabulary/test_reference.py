@@ -1,0 +1,29 @@
+"""The reference pages come from the tables and are up to date."""
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.annotations import ANNOTATIONS
+from tidegate.draft import Terms
+from tidegate.manifest import read
+from tidegate.reference import pages
+from tidegate.settings import SETTINGS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", pages())
+def test_the_page_is_what_the_tables_say(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], "stale: run `make docs`"
+
+
+def test_every_row_has_its_line() -> None:
+    assert all(f"| `{row.key}`" in pages()["annotations.md"] for row in ANNOTATIONS)
+    assert all(f"`{row.flag}`" in pages()["settings.md"] for row in SETTINGS)
+
+
+def test_the_example_manifest_is_read(terms: Terms) -> None:
+    example = pages()["annotations.md"].split("```yaml\n")[1].split("```")[0]
+    (function,) = read(example, source="example", terms=terms).functions
+    assert (function.sla.latency_s, function.scaling.parameters) == (0.2, {"target": "2"})
