@@ -85,8 +85,11 @@ class Round:
         clock: Clock,
         rng: random.Random,
     ) -> None:
+        # Imported here and not at the first activation, which would wait for it.
+        from deploy.plan import plan
         from traffic.weights import ServiceRates, Weights
 
+        self._make_plan = plan
         self.registry = registry
         self.backend = backend
         self.autoscaler = autoscaler
@@ -213,9 +216,7 @@ class Round:
             await self.publish()
 
     def _plan(self, tracked: Tracked, decision: Decision) -> "Plan":
-        from deploy.plan import plan
-
-        return plan(
+        return self._make_plan(
             decision,
             self.backend.replicas(),
             self.backend.room(tracked.record.revision),

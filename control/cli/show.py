@@ -215,7 +215,7 @@ def function(view: "FunctionView") -> "Group":
         parts.append(Text(view.message, style="red"))
     for revision in view.revisions:
         parts += ["", *_revision(revision)]
-    if view.last_log:
+    if view.last_log and view.message is None:
         parts += ["", "[bold]last lines of the server[/bold]", Text("\n".join(view.last_log), style="dim")]
     return Group(*parts)
 
@@ -232,8 +232,9 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
     ]
     parts += [Text(f"  not placed: {each}", style="yellow") for each in view.unplaced]
     if view.failure is not None:
-        again = "" if view.failure.next_try_in_s is None else f" (next try in {seconds(view.failure.next_try_in_s)})"
-        parts.append(Text(f"  failed {view.failure.failures} times{again}: {view.failure.reason}", style="red"))
+        wait_s = view.failure.next_try_in_s
+        again = f", next try in {seconds(wait_s)}" if wait_s else ""
+        parts.append(Text(f"  failed {view.failure.failures} times{again}", style="red"))
     if not view.replicas:
         return parts
     table = Table(box=None, pad_edge=False)
