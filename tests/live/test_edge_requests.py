@@ -3,11 +3,12 @@
 import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.edge import begin, edge, infer, run, table
+from tests.support.edge import Edge, begin, edge, infer, run, table
 
 pytestmark = pytest.mark.live
 
@@ -95,6 +96,15 @@ def test_at_zero_the_first_request_asks_for_activation_and_is_answered_after_the
     run(main())
 
 
+async def demand_when(world: Edge, *, cancelled: int) -> dict[str, Any]:
+    """The gateway's counts once so many clients have been seen to leave."""
+    while True:
+        (demand,) = (await world.sample(world.gateway_admin()))["demands"]
+        if demand["cancelled"] >= cancelled:
+            return dict(demand)
+        await asyncio.sleep(0.01)
+
+
 def test_health_does_not_wake_and_a_bound_is_a_bound() -> None:
     async def main() -> None:
         async with edge() as world:
@@ -116,11 +126,7 @@ def test_health_does_not_wake_and_a_bound_is_a_bound() -> None:
                 for one in waiting:
                     one.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
-                for _ in range(100):
-                    (demand,) = (await world.sample(world.gateway_admin()))["demands"]
-                    if demand["cancelled"] == 3:
-                        break
-                    await asyncio.sleep(0.01)
+                demand = await demand_when(world, cancelled=3)
                 assert (demand["cancelled"], demand["waiting"], demand["refused"]) == (3, 0, 2)
 
     run(main())

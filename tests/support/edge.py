@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,7 +167,7 @@ class Edge:
                 return event
         raise AssertionError("the stream of events ended")
 
-    async def events(self, replica: Replica) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, replica: Replica) -> AsyncGenerator[dict[str, Any], None]:
         await self.answered(replica.admin, "/healthz")
         async with client(replica.admin) as http, http.stream("GET", "/events") as answer:
             async for line in answer.aiter_lines():
