@@ -1,0 +1,117 @@
+"""Facts of a machine in, accelerators out."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.devices.declared import Declared
+from deploy.devices.discovered import (
+    Gpu,
+    HostCpu,
+    discover,
+    gpu_name,
+    host_cpu,
+    nvidia_gpus,
+    settle,
+    take_inventory,
+)
+from deploy.placement.ledger import AcceleratorKind, Profile
+
+CPU = HostCpu(cores=(0, 1, 2, 3), memory_bytes=16 << 30)
+H100 = [Gpu(uuid=f"GPU-{n}", model="NVIDIA H100 80GB HBM3", memory_bytes=80 << 30, tdp_w=700.0) for n in range(2)]
+T4 = Gpu(uuid="GPU-t", model="Tesla T4", memory_bytes=15 << 30, tdp_w=70.0)
+
+
+def silent(message: str) -> None:
+    raise AssertionError(message)
+
+
+def test_a_machine_without_gpu_offers_its_cores() -> None:
+    (cpu,) = discover(CPU, (), silent)
+    assert (cpu.name, cpu.kind, cpu.count, cpu.cores) == ("cpu-1core", AcceleratorKind.CPU, 4, 1)
+    assert cpu.memory_bytes == 4 << 30
+
+
+def test_equal_gpus_are_units_of_one_accelerator() -> None:
+    h100, t4 = discover(CPU, [*H100, T4], silent)
+    assert (h100.name, h100.count, h100.devices) == ("h100-80gb-hbm3", 2, ("GPU-0", "GPU-1"))
+    assert (t4.name, t4.memory_bytes, t4.tdp_w) == ("t4", 15 << 30, 70.0)
+
+
+def test_a_gpu_in_mig_mode_is_left_out_aloud() -> None:
+    said: list[str] = []
+    gpu = Gpu(uuid="GPU-m", model="NVIDIA A100", memory_bytes=40 << 30, mig=True)
+    assert discover(CPU, [gpu], said.append) == ()
+    assert "MIG" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA Graphics Device", "gpu"),
+    ],
+)
+def test_names_fit_for_files(model: str, name: str) -> None:
+    assert gpu_name(model) == name
+
+
+def test_a_declared_gpu_takes_its_devices_and_keeps_its_price() -> None:
+    entries = [Declared(name="h100", kind=AcceleratorKind.NVIDIA, price_per_hour=2.5, mps=True)]
+    (h100,) = settle(entries, CPU, H100, silent)
+    assert (h100.name, h100.count, h100.memory_bytes) == ("h100", 2, 80 << 30)
+    assert (h100.price_per_hour, h100.tdp_w, h100.mps) == (2.5, 700.0, True)
+    assert h100.devices == ("GPU-0", "GPU-1")
+
+
+def test_fewer_may_be_declared_and_more_are_not_believed() -> None:
+    said: list[str] = []
+    (one,) = settle([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=1)], CPU, H100, said.append)
+    assert (one.count, one.devices) == (1, ("GPU-0",))
+    (two,) = settle([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=3)], CPU, H100, said.append)
+    assert two.count == 2
+    assert said == ["accelerator h100: 3 are declared, 2 are here"]
+
+
+def test_a_declared_gpu_that_is_not_here_is_left_out_aloud() -> None:
+    said: list[str] = []
+    assert settle([Declared(name="v100", kind=AcceleratorKind.NVIDIA)], CPU, [T4], said.append) == ()
+    assert "v100 is declared, but no such NVIDIA device is here" in said[0]
+
+
+def test_an_emulated_one_is_exactly_as_declared() -> None:
+    profile = Profile(base_s=0.01, per_item_s=0.005)
+    entry = Declared(name="v100", kind=AcceleratorKind.EMULATED, count=4, memory_bytes=16 << 30, profile=profile)
+    (v100,) = settle([entry], CPU, (), silent)
+    assert v100.is_emulated
+    assert (v100.count, v100.cores, v100.profile) == (4, 0, profile)
+
+
+def test_a_cpu_entry_is_completed_by_the_machine() -> None:
+    (cpu,) = settle([Declared(name="cpu-2core", kind=AcceleratorKind.CPU, cores=2)], CPU, (), silent)
+    assert (cpu.count, cpu.memory_bytes) == (2, 8 << 30)
+
+
+def test_more_than_the_machine_has_is_allowed_but_said() -> None:
+    said: list[str] = []
+    entry = Declared(name="cpu-1core", kind=AcceleratorKind.CPU, count=8, memory_bytes=4 << 30)
+    (cpu,) = settle([entry], CPU, (), said.append)
+    assert cpu.count == 8
+    assert said == [
+        "8 CPU cores are declared, 4 may be used: replicas will share cores",
+        "32768 MiB are declared for CPU accelerators, the machine has 16384 MiB",
+    ]
+
+
+def test_this_machine_has_cores_and_memory(tmp_path: Path) -> None:
+    assert host_cpu().cores
+    assert host_cpu().memory_bytes > 1 << 20
+    said: list[str] = []
+    gpus = nvidia_gpus(said.append)
+    assert gpus or said, "no devices are never found in silence"
+    assert take_inventory(None, said.append).accelerators
+    file = tmp_path / "accelerators.yaml"
+    file.write_text("accelerators: [{name: cpu-1core, kind: cpu, count: 1}]")
+    assert take_inventory(file, said.append).accelerators[0].count == 1

@@ -1,0 +1,195 @@
+"""The ledger: what fits, who gets which unit and cores, and that it is never over-committed."""
+
+import contextlib
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from deploy.placement.ledger import (
+    WHOLE,
+    Accelerator,
+    AcceleratorKind,
+    Demand,
+    Ledger,
+    NoRoomError,
+    Room,
+    candidates,
+    demand_of,
+)
+from tidegate.function import Function, GpuNeeds, Resources, Server, ServerKind
+
+GIB = 1 << 30
+T4 = Accelerator(name="t4", kind=AcceleratorKind.NVIDIA, count=2, memory_bytes=16 * GIB, price_per_hour=0.5, mps=True)
+V100 = Accelerator(name="v100", kind=AcceleratorKind.NVIDIA, count=1, memory_bytes=32 * GIB, price_per_hour=3.0)
+CPU = Accelerator(name="cpu-1core", kind=AcceleratorKind.CPU, count=2, memory_bytes=4 * GIB, cores=1)
+CPU2 = Accelerator(name="cpu-2core", kind=AcceleratorKind.CPU, count=1, memory_bytes=8 * GIB, cores=2)
+
+
+def function(**fields: object) -> Function:
+    return Function(name="f", server=Server(kind=ServerKind.COMMAND, argv=("x",)), **fields)  # type: ignore[arg-type]
+
+
+def test_a_whole_unit_each() -> None:
+    ledger = Ledger.of([T4])
+    assert ledger.assign("a", "t4", Demand()).unit == 0
+    assert ledger.assign("b", "t4", Demand()).unit == 1
+    with pytest.raises(NoRoomError, match="no room on t4: 2 of 2 units in use"):
+        ledger.assign("c", "t4", Demand())
+    ledger.release("a")
+    assert ledger.assign("c", "t4", Demand()).unit == 0
+
+
+def test_shares_fill_a_unit_before_the_next_is_opened() -> None:
+    ledger = Ledger.of([T4])
+    units = [ledger.assign(name, "t4", Demand(share=40, memory_bytes=GIB)).unit for name in "abcd"]
+    assert units == [0, 0, 1, 1]
+    assert ledger.room("t4", Demand(share=20)) == Room(free=2, total=10)
+    assert ledger.room("t4", Demand(share=30)) == Room(free=0, total=6)
+
+
+def test_memory_is_counted_beside_the_share() -> None:
+    ledger = Ledger.of([T4])
+    ledger.assign("a", "t4", Demand(share=10, memory_bytes=10 * GIB))
+    assert ledger.assign("b", "t4", Demand(share=10, memory_bytes=10 * GIB)).unit == 1
+    with pytest.raises(NoRoomError):
+        ledger.assign("c", "t4", Demand(share=10, memory_bytes=10 * GIB))
+    assert ledger.assign("d", "t4", Demand(share=10, memory_bytes=6 * GIB)).unit == 0
+
+
+def test_cores_go_to_whoever_has_none_yet() -> None:
+    ledger = Ledger.of([CPU, CPU2], host_cores=(4, 5, 6, 7))
+    assert ledger.assign("a", "cpu-2core", Demand()).cores == (4, 5)
+    assert ledger.assign("b", "cpu-1core", Demand()).cores == (6,)
+    assert ledger.cores_overdrawn == 0
+    ledger.release("a")
+    assert ledger.assign("c", "cpu-1core", Demand()).cores == (4,)
+
+
+def test_cores_that_are_declared_but_not_there_are_shared_evenly() -> None:
+    ledger = Ledger.of([CPU, CPU2], host_cores=(0, 1))
+    assert ledger.cores_overdrawn == 2
+    dealt: Counter[int] = Counter()
+    for name, kind in (("a", "cpu-1core"), ("b", "cpu-1core"), ("c", "cpu-2core")):
+        dealt.update(ledger.assign(name, kind, Demand()).cores)
+    assert dealt == {0: 2, 1: 2}
+
+
+def test_cores_within_a_unit_change_in_place() -> None:
+    ledger = Ledger.of([CPU2], host_cores=(0, 1))
+    ledger.assign("a", "cpu-2core", Demand())
+    assert ledger.recore("a", 1).cores == (0,)
+    assert ledger.recore("a", 2).cores == (0, 1)
+    with pytest.raises(NoRoomError, match="cannot have 3 cores; a unit has 2"):
+        ledger.recore("a", 3)
+    assert ledger.held["a"].cores == (0, 1), "a refusal changes nothing"
+
+
+def test_what_an_adopted_replica_held_is_taken_back() -> None:
+    before = Ledger.of([CPU], host_cores=(0, 1))
+    before.assign("a", "cpu-1core", Demand())
+    held = before.assign("b", "cpu-1core", Demand())
+    after = Ledger.of([CPU], host_cores=(0, 1))
+    after.restore("b", held)
+    assert after.held["b"] == held
+    assert after.assign("c", "cpu-1core", Demand()).cores == (0,)
+    with pytest.raises(NoRoomError, match="unit 1 of cpu-1core is taken"):
+        after.restore("d", held)
+    with pytest.raises(NoRoomError, match="no accelerator cpu-1core; there are: t4"):
+        Ledger.of([T4]).restore("b", held)
+
+
+def test_a_replica_holds_one_thing() -> None:
+    ledger = Ledger.of([T4, V100])
+    ledger.assign("a", "t4", Demand())
+    with pytest.raises(NoRoomError, match="already holds"):
+        ledger.assign("a", "v100", Demand())
+
+
+def test_candidates_are_the_allowed_kinds_that_are_large_enough_cheapest_first() -> None:
+    kinds = [V100, T4, CPU]
+    assert [each.name for each in candidates(kinds, function())] == ["cpu-1core", "t4", "v100"]
+    assert [each.name for each in candidates(kinds, function(accelerators=("v100", "t4")))] == ["t4", "v100"]
+    large = function(gpu=GpuNeeds(memory_gb=30.0), accelerators=("t4", "v100"))
+    assert [each.name for each in candidates(kinds, large)] == ["v100"]
+    assert [each.name for each in candidates(kinds, function(gpu=GpuNeeds(model="V100")))] == ["v100"]
+    assert candidates(kinds, function(resources=Resources(memory_bytes=5 * GIB), accelerators=("cpu-1core",))) == ()
+
+
+def test_a_gpu_model_is_also_its_variants() -> None:
+    variant = Accelerator(name="h100-80gb-hbm3", kind=AcceleratorKind.NVIDIA, count=1, memory_bytes=80 * GIB)
+    assert candidates([variant], function(gpu=GpuNeeds(model="h100"))) == (variant,)
+    assert candidates([variant], function(gpu=GpuNeeds(model="h10"))) == ()
+
+
+def test_only_mps_divides_a_unit() -> None:
+    assert demand_of(function(gpu=GpuNeeds(core_percentage=30)), T4).share == WHOLE
+    assert demand_of(function(gpu=GpuNeeds(core_percentage=30, mps=True)), T4).share == 30
+    assert demand_of(function(gpu=GpuNeeds(core_percentage=30, mps=True)), T4, share=20).share == 20
+    assert demand_of(function(gpu=GpuNeeds(core_percentage=30, mps=True)), CPU).share == WHOLE
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Any order of taking and giving back: shares, memory and counts stay within every unit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger.of([T4, V100, CPU, CPU2], host_cores=(0, 1, 2, 3))
+        self.names = 0
+
+    @rule(
+        accelerator=st.sampled_from(["t4", "v100", "cpu-1core", "cpu-2core"]),
+        share=st.integers(-5, 120),
+        memory=st.integers(-1, 40 * GIB),
+    )
+    def assign(self, accelerator: str, share: int, memory: int) -> None:
+        self.names += 1
+        demand = Demand(share=share, memory_bytes=memory)
+        room = self.ledger.room(accelerator, demand).free
+        try:
+            self.ledger.assign(f"r{self.names}", accelerator, demand)
+        except NoRoomError:
+            assert room == 0, "what room() promises can be had"
+        else:
+            assert room > 0
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        if self.ledger.held:
+            self.ledger.release(data.draw(st.sampled_from(sorted(self.ledger.held))))
+
+    @rule(data=st.data(), count=st.integers(0, 4))
+    def recore(self, data: st.DataObject, count: int) -> None:
+        if self.ledger.held:
+            name = data.draw(st.sampled_from(sorted(self.ledger.held)))
+            with contextlib.suppress(NoRoomError):
+                self.ledger.recore(name, count)
+
+    @invariant()
+    def no_unit_is_over_committed(self) -> None:
+        for kind in self.ledger.accelerators.values():
+            for unit in range(kind.count):
+                here = [a for a in self.ledger.held.values() if a.accelerator == kind.name and a.unit == unit]
+                assert sum(each.share for each in here) <= WHOLE
+                assert sum(each.memory_bytes for each in here) <= kind.memory_bytes
+                assert all(each.share > 0 for each in here)
+                assert all(len(each.cores) <= kind.cores for each in here)
+        assert all(each.unit < self.ledger.accelerators[each.accelerator].count for each in self.ledger.held.values())
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=30))
+def test_everything_given_back_is_there_again(shares: list[int]) -> None:
+    ledger = Ledger.of([T4])
+    for index, share in enumerate(shares):
+        try:
+            ledger.assign(str(index), "t4", Demand(share=share))
+        except NoRoomError:
+            continue
+    for name in list(ledger.held):
+        ledger.release(name)
+    assert ledger.room("t4", Demand()) == Room(free=2, total=2)

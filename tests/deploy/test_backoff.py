@@ -1,0 +1,76 @@
+"""A timeline of one revision that breaks and heals."""
+
+import random
+
+import pytest
+
+from deploy.backoff import FIRST_S, JITTER, LONGEST_S, BackOff, wait_s
+
+R = "resnet-00001"
+
+
+class Midway(random.Random):
+    """No jitter."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+def test_waits_double_up_to_half_a_minute() -> None:
+    waits = [wait_s(number, Midway()) for number in range(1, 12)]
+    assert waits[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])
+    assert waits[-1] == LONGEST_S
+    assert wait_s(5000, Midway()) == LONGEST_S
+
+
+def test_waits_vary_by_a_fifth() -> None:
+    rng = random.Random(1)
+    waits = [wait_s(1, rng) for _ in range(200)]
+    assert min(waits) >= FIRST_S * (1 - JITTER)
+    assert max(waits) <= FIRST_S * (1 + JITTER)
+    assert max(waits) - min(waits) > 0.05
+
+
+def test_failures_within_a_running_wait_are_one_failure() -> None:
+    """Three replicas killed by one lack of memory."""
+    back_off = BackOff(Midway())
+    assert back_off.failed(R, "oom", 100.0, 50.0).not_before == pytest.approx(100.2)
+    again = back_off.failed(R, "oom, too", 100.1, 50.0)
+    assert (again.failures, again.reason) == (1, "oom, too")
+    assert again.not_before == pytest.approx(100.2)
+    assert back_off.failed(R, "oom", 100.3, None).failures == 2
+
+
+def test_a_healthy_minute_forgives() -> None:
+    back_off = BackOff(Midway())
+    for at in (0.0, 1.0, 2.0):
+        back_off.failed(R, "no weights", at, None)
+    back_off.healthy(R, 10.0, 69.0)
+    assert back_off.failure(R) is not None, "59 s are no minute"
+    back_off.healthy(R, 10.0, 70.0)
+    assert back_off.failure(R) is None
+
+
+def test_a_replica_that_is_healthy_beside_one_that_breaks_does_not_forgive_at_once() -> None:
+    back_off = BackOff(Midway())
+    back_off.failed(R, "crash", 1000.0, None)
+    back_off.healthy(R, 0.0, 1010.0)
+    assert back_off.failure(R) is not None
+    back_off.healthy(R, 0.0, 1060.0)
+    assert back_off.failure(R) is None
+
+
+def test_one_that_breaks_after_a_healthy_minute_starts_anew() -> None:
+    back_off = BackOff(Midway())
+    counts = [back_off.failed(R, "no weights", at, None).failures for at in (0.0, 1.0, 3.0, 7.0)]
+    assert counts == [1, 2, 3, 4]
+    crash = back_off.failed(R, "crash", 100.0, 39.0)
+    assert (crash.failures, crash.was_ready) == (1, True)
+
+
+def test_revisions_do_not_share_their_fate() -> None:
+    back_off = BackOff(Midway())
+    back_off.failed(R, "x", 0.0, None)
+    assert back_off.failure("resnet-00002") is None
+    back_off.forget(R)
+    assert back_off.failure(R) is None

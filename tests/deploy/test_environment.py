@@ -1,0 +1,228 @@
+"""What processes are started with, read off the records."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from deploy.environment import (
+    Endpoints,
+    Host,
+    inherited,
+    is_shipped,
+    phases_text,
+    profile_text,
+    proxy_launch,
+    search_path,
+    server_launch,
+    threads_of,
+    warmup_path,
+)
+from deploy.placement.ledger import Accelerator, AcceleratorKind, Assignment, Profile
+from queue_proxy.settings import ProxySettings, read_settings
+from tidegate.function import (
+    Batching,
+    BatchRule,
+    ConcurrencyUnit,
+    Function,
+    GpuNeeds,
+    Protocol,
+    Readiness,
+    Resources,
+    Revision,
+    Server,
+    ServerKind,
+)
+from tidegate.records import ColdStartPhases
+from tidegate.runtime import settings as runtime
+
+CPU = Accelerator(name="cpu-2core", kind=AcceleratorKind.CPU, count=1, memory_bytes=1 << 30, cores=2)
+T4 = Accelerator(
+    name="t4", kind=AcceleratorKind.NVIDIA, count=2, memory_bytes=16 << 30, devices=("GPU-a", "GPU-b"), mps=True
+)
+EMULATED = Accelerator(
+    name="v100",
+    kind=AcceleratorKind.EMULATED,
+    count=4,
+    memory_bytes=16 << 30,
+    start_up_s=5.0,
+    profile=Profile(base_s=0.00905, per_item_s=0.00553, jitter=0.05),
+)
+HOST = Host(
+    python="/opt/tidegate/bin/python",
+    source_root="/src",
+    token_file="/state/link-token",
+    epoch=7,
+    inherited={"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "x", "HTTP_PROXY": "y"},
+)
+SOCKET = Endpoints(listen_fd=9, admin="unix:/run/r.a", upstream="unix:/run/r.m")
+PORT = Endpoints(listen_fd=9, admin="unix:/run/r.a", upstream="127.0.0.1:4711")
+
+
+def revision(server: Server | None = None, **fields: object) -> Revision:
+    server = server or Server(kind=ServerKind.MODEL, target="/m/resnet.onnx")
+    function = Function(name="resnet", server=server, models=("resnet", "alias"), workdir="/w", **fields)  # type: ignore[arg-type]
+    return Revision(function, 3)
+
+
+def held(accelerator: Accelerator, unit: int = 0, share: int = 100, memory: int = 0) -> Assignment:
+    return Assignment(accelerator=accelerator.name, unit=unit, memory_bytes=memory, share=share)
+
+
+COMMAND = Server(kind=ServerKind.COMMAND, argv=("python", "serve.py", "--port", "{port}", "--json", "{a: 1}"))
+
+
+def test_a_model_is_served_by_the_shipped_runtime() -> None:
+    """The runtime itself reads what it is told."""
+    launch = server_launch(revision(), CPU, held(CPU), SOCKET, HOST, Batching(max_size=32, delay_s=0.005), threads=2)
+    assert launch.argv == ("/opt/tidegate/bin/python", "-P", "-m", "tidegate.runtime.main")
+    assert launch.cwd == "/w"
+    assert launch.env["PYTHONPATH"] == "/src"
+    settings = runtime.parse(launch.env)
+    assert settings.model == "/m/resnet.onnx"
+    assert settings.names == ("resnet", "alias")
+    assert settings.listen == "unix:/run/r.m"
+    assert (settings.threads, settings.max_batch, settings.batch_delay_s) == (2, 32, 0.005)
+
+
+def test_a_handler_runs_in_the_interpreter_of_its_function() -> None:
+    handler = Server(kind=ServerKind.HANDLER, target="/code/handler.py:Model")
+    launch = server_launch(revision(handler, python="/venv/bin/python"), CPU, held(CPU), SOCKET, HOST, Batching(), None)
+    assert launch.argv[0] == "/venv/bin/python"
+    assert runtime.parse(launch.env).handler == ("/code/handler.py", "Model")
+
+
+def test_a_command_gets_its_port_twice() -> None:
+    launch = server_launch(revision(COMMAND), CPU, held(CPU), PORT, HOST, Batching(), 1)
+    assert launch.argv == ("python", "serve.py", "--port", "4711", "--json", "{a: 1}")
+    assert launch.env["PORT"] == "4711"
+    assert not any(name.startswith("TIDEGATE_RUNTIME") for name in launch.env)
+
+
+def test_a_command_may_listen_on_a_socket() -> None:
+    server = Server(kind=ServerKind.COMMAND, argv=("serve", "--uds", "{socket}"))
+    launch = server_launch(revision(server), CPU, held(CPU), SOCKET, HOST, Batching(), 1)
+    assert launch.argv == ("serve", "--uds", "/run/r.m")
+    assert "PORT" not in launch.env
+
+
+def test_an_emulated_accelerator_replaces_the_server_and_says_so() -> None:
+    assert is_shipped(revision(COMMAND).function, EMULATED)
+    launch = server_launch(revision(COMMAND), EMULATED, held(EMULATED), SOCKET, HOST, Batching(max_size=8), None)
+    settings = runtime.parse(launch.env)
+    assert settings.emulated is not None
+    assert (settings.emulated.base_s, settings.emulated.per_item_s) == (0.00905, 0.00553)
+    assert (settings.emulated.jitter, settings.emulated.start_s) == (0.05, 5.0)
+    assert json.loads(profile_text(Profile(base_s=1.0, per_item_s=0.5), 2.0))["start_s"] == 2.0
+
+
+def test_little_is_inherited_and_nothing_secret() -> None:
+    assert inherited(HOST.inherited) == {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C"}
+    launch = server_launch(
+        revision(COMMAND, env={"MODE": "fast"}, secrets={"TOKEN": "/s/token"}),
+        CPU,
+        held(CPU),
+        PORT,
+        HOST,
+        Batching(),
+        1,
+    )
+    assert launch.env["MODE"] == "fast"
+    assert "AWS_SECRET_ACCESS_KEY" not in launch.env
+    assert "TOKEN" not in launch.env, "a secret is read when the process is spawned, not before"
+    assert launch.secrets == {"TOKEN": "/s/token"}
+
+
+def test_the_folder_of_the_interpreter_comes_first_on_the_path() -> None:
+    assert search_path(revision().function, HOST) == "/opt/tidegate/bin:/bin"
+    assert search_path(revision(python="/venv/bin/python").function, HOST) == "/venv/bin:/bin"
+
+
+def test_thread_counts_are_the_functions_to_change_but_placement_is_not() -> None:
+    env = {"OMP_NUM_THREADS": "9", "CUDA_VISIBLE_DEVICES": "all", "PORT": "1"}
+    launch = server_launch(revision(COMMAND, env=env), T4, held(T4, unit=1), PORT, HOST, Batching(), 2)
+    assert launch.env["OMP_NUM_THREADS"] == "9"
+    assert launch.env["MKL_NUM_THREADS"] == "2"
+    assert launch.env["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert launch.env["PORT"] == "4711"
+
+
+def test_mps_share_and_memory_limit() -> None:
+    needs = GpuNeeds(mps=True, core_percentage=30, memory_gb=4.0)
+    assignment = held(T4, share=30, memory=4_000_000_000)
+    env = server_launch(revision(COMMAND, gpu=needs), T4, assignment, PORT, HOST, Batching(), None).env
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=3815M"
+    env = server_launch(revision(COMMAND), T4, held(T4), PORT, HOST, Batching(), None).env
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in env
+    assert "OMP_NUM_THREADS" not in env
+
+
+def test_a_cpu_replica_sees_no_gpu() -> None:
+    assert server_launch(revision(COMMAND), CPU, held(CPU), PORT, HOST, Batching(), 1).env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_threads_are_what_is_asked_within_the_unit() -> None:
+    assert threads_of(revision().function, CPU) == 2
+    assert threads_of(revision(resources=Resources(threads=1)).function, CPU) == 1
+    assert threads_of(revision(resources=Resources(threads=8)).function, CPU) == 2
+    assert threads_of(revision().function, T4) is None
+
+
+def proxy_settings(made: Revision, accelerator: Accelerator = CPU, endpoints: Endpoints = SOCKET) -> ProxySettings:
+    """What the queue_proxy itself understands."""
+    phases = ColdStartPhases(decide_s=0.0018, schedule_s=0.00000004, pull_s=0.0)
+    return read_settings(proxy_launch("resnet-00003-abcde", made, accelerator, endpoints, HOST, phases).env)
+
+
+def test_the_queue_proxy_understands_what_it_is_told() -> None:
+    rule = BatchRule(header="batch", bytes_per_item=2048.0, overhead_bytes=10.5, max_batch=64)
+    made = revision(
+        concurrency=3,
+        concurrency_unit=ConcurrencyUnit.INFERENCES,
+        batch_rule=rule,
+        timeout_s=12.5,
+        warmup="/m/warm.json",
+        readiness=Readiness(path="/r", start_timeout_s=60.0),
+    )
+    settings = proxy_settings(made)
+    assert settings.listen_fd == 9
+    assert (settings.upstream, settings.admin) == ("unix:/run/r.m", "unix:/run/r.a")
+    assert (settings.function, settings.revision, settings.group) == ("resnet", "resnet-00003", "cpu-2core")
+    assert settings.replica == "resnet-00003-abcde"
+    assert (settings.limit, settings.unit_inferences) == (3, True)
+    assert (settings.timeout_s, settings.start_timeout_s) == (12.5, 60.0)
+    assert (settings.readiness_path, settings.token_file, settings.epoch) == ("/r", "/state/link-token", 7)
+    assert (settings.warmup_file, settings.warmup_path) == ("/m/warm.json", "/v2/models/resnet/infer")
+    assert (settings.batch_header, settings.bytes_per_item, settings.batch_overhead_bytes) == ("batch", 2048.0, 10.5)
+    assert settings.max_batch == 64
+    assert settings.phases == ColdStartPhases(decide_s=0.0018, schedule_s=0.0, pull_s=0.0)
+
+
+@pytest.mark.parametrize(("concurrency", "limit"), [(None, None), (0, 0), (1, 1)])
+def test_the_limit_and_its_two_special_words(concurrency: int | None, limit: int | None) -> None:
+    assert proxy_settings(revision(concurrency=concurrency)).limit == limit
+
+
+def test_no_readiness_path_means_a_connection_is_enough() -> None:
+    made = revision(COMMAND, readiness=Readiness(path=None))
+    assert proxy_settings(made, endpoints=PORT).readiness_path is None
+    assert proxy_settings(made, EMULATED).readiness_path == "/v2/health/ready"
+
+
+def test_the_queue_proxy_can_be_another_program() -> None:
+    host = replace(HOST, queue_proxy=("/knative/queue",))
+    assert proxy_launch("r", revision(), CPU, PORT, host, ColdStartPhases()).argv == ("/knative/queue",)
+    launch = proxy_launch("r", revision(), CPU, PORT, HOST, ColdStartPhases())
+    assert launch.argv == ("/opt/tidegate/bin/python", "-P", "-m", "queue_proxy.main")
+    assert launch.env["USER_PORT"] == "4711"
+
+
+def test_the_warm_up_goes_where_a_first_request_would() -> None:
+    assert warmup_path(revision(protocol=Protocol.OPENAI).function) == "/v1/chat/completions"
+    assert warmup_path(revision(protocol=Protocol.HTTP).function) == "/"
+
+
+def test_unknown_phases_are_left_out() -> None:
+    assert phases_text(ColdStartPhases(decide_s=0.5, load_s=9.0)) == "decide=0.5"
+    assert phases_text(ColdStartPhases()) == ""
