@@ -55,7 +55,10 @@ class _Gateway:
     """When its last usable sample arrived."""
     before: dict[str, RevisionDemand] = field(default_factory=dict)
     demands: dict[str, _Demand] = field(default_factory=dict)
+    refused: int = 0
+    """Samples in a row that were not newer than the last usable one."""
     strikes: Counter[str] = field(default_factory=Counter)
+    """Impossible demands in a row, by revision."""
 
 
 @dataclass(slots=True)
@@ -67,7 +70,8 @@ class _Replica:
     rps: float = 0.0
     ips: float = 0.0
     busy: float = 0.0
-    strikes: int = 0
+    refused: int = 0
+    """Samples in a row that were not newer than the last usable one, or ran backwards."""
 
 
 @dataclass(slots=True)
@@ -200,14 +204,14 @@ class Collector:
     ) -> tuple[_Gateway | None, float, bool]:
         """(source to update or None, interval in seconds, whether absent counters count as zero before)."""
         if known is not None and known.incarnation == sample.incarnation:
-            if sample.sequence <= known.sequence:
-                self._reject("repeated")
-                return None, 0.0, False
             interval_s = sample.uptime_s - known.uptime_s
-            if interval_s <= 0:
-                self._reject("backwards")
+            if sample.sequence > known.sequence and interval_s > 0:
+                known.refused = 0
+                return known, interval_s, True
+            self._reject("repeated" if sample.sequence <= known.sequence else "backwards")
+            known.refused += 1
+            if known.refused < PATIENCE:
                 return None, 0.0, False
-            return known, interval_s, True
         fresh = _Gateway(incarnation=sample.incarnation, sequence=-1, uptime_s=0.0, at=now)
         self._gateways[sample.worker] = fresh
         return fresh, max(sample.uptime_s, 1e-3), _began_here(None if known is None else known.at, sample.uptime_s, now)
@@ -272,29 +276,30 @@ class Collector:
             return self._reject("garbage")
         known = self._replicas.get(sample.replica)
         if known is None or known.sample.incarnation != sample.incarnation:
-            source = self._replicas[sample.replica] = _Replica(
-                sample=sample,
-                at=now,
-                concurrency=sample.in_flight + sample.queued,
-                concurrency_inferences=sample.in_flight_inferences + sample.queued,
-            )
-            if _began_here(None if known is None else known.at, sample.uptime_s, now):
-                self._work(source, sample, None, max(sample.uptime_s, 1e-3), now)
-            self._note_levels(sample, now)
+            self._first_of_replica(sample, None if known is None else known.at, now)
             return True
         before = known.sample
-        if sample.sequence <= before.sequence:
-            return self._reject("repeated")
-        interval_s = sample.uptime_s - before.uptime_s
-        if interval_s <= 0 or any(getattr(sample, name) < getattr(before, name) for name in REPLICA_COUNTERS):
-            known.strikes += 1
-            if known.strikes >= PATIENCE:
+        fault = _replica_fault(sample, before)
+        if fault is not None:
+            known.refused += 1
+            if known.refused >= PATIENCE:
                 self._replicas[sample.replica] = _Replica(sample=sample, at=now)
-            return self._reject("backwards")
-        known.sample, known.at, known.strikes = sample, now, 0
-        self._work(known, sample, before, interval_s, now)
+            return self._reject(fault)
+        known.sample, known.at, known.refused = sample, now, 0
+        self._work(known, sample, before, sample.uptime_s - before.uptime_s, now)
         self._note_levels(sample, now)
         return True
+
+    def _first_of_replica(self, sample: ReplicaSample, last_heard: float | None, now: float) -> None:
+        source = self._replicas[sample.replica] = _Replica(
+            sample=sample,
+            at=now,
+            concurrency=sample.in_flight + sample.queued,
+            concurrency_inferences=sample.in_flight_inferences + sample.queued,
+        )
+        if _began_here(last_heard, sample.uptime_s, now):
+            self._work(source, sample, None, max(sample.uptime_s, 1e-3), now)
+        self._note_levels(sample, now)
 
     def _work(
         self, source: _Replica, sample: ReplicaSample, before: ReplicaSample | None, interval_s: float, now: float
@@ -424,6 +429,15 @@ def _began_here(last_heard: float | None, uptime_s: float, now: float) -> bool:
 def _is_plausible(values: Iterable[float]) -> bool:
     """Numbers from 0 to PLAUSIBLE; a NaN compares false with everything."""
     return all(0 <= value <= PLAUSIBLE for value in values)
+
+
+def _replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str | None:
+    if sample.sequence <= before.sequence:
+        return "repeated"
+    is_older = sample.uptime_s <= before.uptime_s
+    if is_older or any(getattr(sample, name) < getattr(before, name) for name in REPLICA_COUNTERS):
+        return "backwards"
+    return None
 
 
 def _demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:

@@ -24,7 +24,7 @@ from tidegate.replica import ReplicaState
 PULL_TIMEOUT_S = 0.5
 LOG_BYTES = 4 * 1024 * 1024
 """A decision log that has grown to this size becomes ``.1`` and a new one begins: at most twice this per function."""
-TAIL_BYTES = 512 * 1024
+TAIL_BYTES = 128 * 1024
 """How much of an earlier run's log is read back."""
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
@@ -203,8 +203,13 @@ class Autoscaler:
             self._recent[name] = deque(self.log.read(name, RECENT), maxlen=RECENT)
 
     def forget(self, revision_id: str) -> None:
-        """Lets a revision go; its function's decision log stays."""
+        """Lets a revision go. The log file of its function stays."""
+        revision = self.decider.revision(revision_id)
         self.decider.forget(revision_id)
+        if revision is not None and not any(
+            each.function.name == revision.function.name for each in self.decider.revisions
+        ):
+            self._recent.pop(revision.function.name, None)
         self.collector.forget(revision_id)
         self._filter.forget(revision_id)
         self._fleet.pop(revision_id, None)

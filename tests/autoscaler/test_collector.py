@@ -167,6 +167,20 @@ def test_a_counter_that_runs_backwards_is_a_fault_and_for_long_a_new_start() -> 
     assert look(c, T0 + 3 + PATIENCE).rps == 4.0
 
 
+def test_a_source_that_stopped_counting_is_heard_again() -> None:
+    c = collector(A)
+    pull(c, 50)
+    c.replica(replica_sample(A, sequence=50, uptime_s=50.0), T0 + 50)
+    for second in range(51, 51 + PATIENCE):
+        c.gateway(gateway_sample(demand(waiting=2), sequence=second - 50, uptime_s=60.0), T0 + second)
+        c.replica(replica_sample(A, sequence=second - 50, uptime_s=60.0), T0 + second)
+    last = 51 + PATIENCE
+    c.gateway(gateway_sample(demand(waiting=3), sequence=9, uptime_s=61.0), T0 + last)
+    c.replica(replica_sample(A, sequence=9, uptime_s=61.0, limit=5), T0 + last)
+    seen = look(c, T0 + last, A)
+    assert (seen.complete, seen.age_s, seen.waiting, seen.limit) == (True, 0.0, 3, 5)
+
+
 @pytest.mark.parametrize(
     "values",
     [{"busy_s": math.nan}, {"in_flight": -1}, {"requests": -5}, {"execution_s": math.inf}, {"uptime_s": -1.0}],

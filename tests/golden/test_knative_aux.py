@@ -6,15 +6,15 @@ import pytest
 
 from autoscaler import knative_parameters
 from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindow
+from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import load, near
 
 CASES = load("knative_aux.jsonl")
 
-COVERED = {"window_average", "delay_window", "derive_spec"}
+COVERED = {"window_average", "delay_window", "derive_spec", "request_stats"}
 
 NOT_BUILT = {
     "sample_size": "every replica is sampled each second; sampling one in many comes with large groups",
-    "request_stats": "the queue_proxy exports cumulative integrals instead of one-second averages",
     "activator_reporter": "the waiting room is part of the gateway: its samples are pulled, only activation is pushed",
     "validate_annotations": "belongs to the reader of Knative documents (tidegate.knative)",
     "validate_config": "there is no config-autoscaler map; the same keys are policy parameters, checked by their table",
@@ -102,3 +102,42 @@ def test_derive_spec(item: dict[str, Any]) -> None:
     for key, value in expected.items():
         same = near(actual[key], value) if isinstance(value, float) else actual[key] == value
         assert same, (key, actual[key], value)
+
+
+class Second:
+    """Knative's one-second averages out of the queue_proxy's integral. Arrivals are counted by the gateway here."""
+
+    def __init__(self) -> None:
+        self.measure = Measure(
+            Identity(function="f", revision="f-00001", group="cpu", replica="f-00001-aaaaa", incarnation="i"), 0.0
+        )
+        self.last = self.reported_at = self.reported = 0.0
+
+    def event(self, began: bool, now: float) -> None:
+        self.last = max(self.last, now)
+        if began:
+            self.measure.began(now, inferences=1, queue_s=0.0, content_length=None)
+        else:
+            self.measure.ended(now, inferences=1, execution_s=0.0, status=200, broke=False)
+
+    def average(self, now: float) -> float:
+        self.last = max(self.last, now)
+        self.measure.advance(self.last)
+        grown, elapsed = self.measure.in_flight_request_s - self.reported, self.last - self.reported_at
+        self.reported, self.reported_at = self.measure.in_flight_request_s, self.last
+        return grown / elapsed if elapsed > 0 else 0.0
+
+
+@pytest.mark.parametrize("case", of_kind("request_stats"))
+def test_request_stats_averages(case: dict[str, Any]) -> None:
+    both, proxied = Second(), Second()
+    for name, t, *value in case["ops"]:
+        if name != "report":
+            both.event(name.endswith("in"), t)
+            if name.startswith("proxied"):
+                proxied.event(name.endswith("in"), t)
+            else:
+                proxied.last = max(proxied.last, t)
+            continue
+        assert both.average(t) == pytest.approx(value[0]["average_concurrency"], rel=1e-9, abs=1e-12), t
+        assert proxied.average(t) == pytest.approx(value[0]["average_proxied_concurrency"], rel=1e-9, abs=1e-12), t

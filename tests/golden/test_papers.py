@@ -8,10 +8,14 @@ import pytest
 
 from autoscaler.knative_parameters import KpaParameters
 from autoscaler.policies.kpa import KnativeScaler
+from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import load
 from traffic.weights import GroupCapacity, split
 
 CASES = load("papers.jsonl")
+IDENTITY = Identity(
+    function="resnet", revision="resnet-00001", group="cpu", replica="resnet-00001-aaaaa", incarnation="i1"
+)
 
 
 def smif_split(groups: list[dict[str, Any]], lambda_ips: float) -> dict[str, Any]:
@@ -50,8 +54,27 @@ def thesis_kpa(params: dict[str, Any], steps: list[dict[str, Any]]) -> list[dict
     return [one(step) for step in steps]
 
 
+def thesis_avg_concurrency(requests: list[list[float]], t0: float, t1: float) -> float:
+    """The queue_proxy's integral of requests in flight, differenced over the interval as the collector does."""
+    measure = Measure(IDENTITY, min([t0, *(start for start, _ in requests)]))
+    events = [(t0, 1, 0.0), (t1, 1, 0.0)]
+    for start, end in requests:
+        events += [(start, 0, start), (end, 2, start)]
+    integrals = []
+    for now, kind, start in sorted(events):
+        if kind == 0:
+            measure.began(now, inferences=1, queue_s=0.0, content_length=None)
+        elif kind == 2:
+            measure.ended(now, inferences=1, execution_s=now - start, status=200, broke=False)
+        else:
+            measure.advance(now)
+            integrals.append(measure.in_flight_request_s)
+    return (integrals[1] - integrals[0]) / (t1 - t0)
+
+
 BUILT: dict[str, Callable[..., Any]] = {
     "smif.split": smif_split,
+    "thesis.avg_concurrency": thesis_avg_concurrency,
     "thesis.kpa": thesis_kpa,
 }
 
@@ -94,7 +117,6 @@ NOT_YET_BUILT = {
     "themis.queue",
     "themis.transition",
     "themis.vertical",
-    "thesis.avg_concurrency",
     "thesis.closed_loop",
     "thesis.gpu_activity",
     "thesis.hey_pace",
