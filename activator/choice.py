@@ -76,17 +76,20 @@ def expected_s(inferences: int, limit: int, counts_inferences: bool, replica_ips
 
 
 def _most_free(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
-    count = len(replicas)
-    if count > SCAN_LIMIT:
+    if len(replicas) == 1:
+        only = replicas[0]
+        return only if only.free and only.fits(inferences) else None
+    if len(replicas) > SCAN_LIMIT:
         picked = _of_two(replicas, turn, inferences, rng)
         if picked is not None:
             return picked
     best: R | None = None
     best_free = 0
-    for step in range(count):
-        replica = replicas[(turn + step) % count]
-        if replica.free > best_free and replica.fits(inferences):
-            best, best_free = replica, replica.free
+    for part in (replicas[turn:], replicas[:turn]):  # Ties rotate: the first after the last taken wins.
+        for replica in part:
+            free = replica.free
+            if free > best_free and replica.fits(inferences):
+                best, best_free = replica, free
     return best
 
 

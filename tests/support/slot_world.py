@@ -68,7 +68,6 @@ class Flight:
     life: int
     """Which life of the worker sent it."""
     credit: Credit | None = None
-    visit: Visit | None = None
     units: int = 0
     aborted: bool = False
     at_model: bool = False
@@ -244,6 +243,8 @@ class World:
         self.replicas = {f"r{index}": Replica(self, f"r{index}", limit, unit) for index, limit in enumerate(limits)}
         self.workers = [Worker(self, index) for index in range(workers)]
         self.jobs: list[Job] = []
+        self.refusals = 0
+        """Sendings that were answered not-started."""
         self._serial = 0
 
     def serial(self) -> int:
@@ -293,9 +294,7 @@ class World:
         """The pair of processes dies and starts anew under the same name."""
         for flight in replica.flights:
             flight.credit = None
-            self.post(
-                ("worker", flight.worker.index, "answer", self.serial()), lambda flight=flight: self._broken(flight)
-            )  # type: ignore[misc]
+            self._breaks(flight)
         replica.flights.clear()
         replica.model = 0
         for visit, job in replica.visits.items():
@@ -305,7 +304,7 @@ class World:
         wires, replica.wires = replica.wires, set()
         for wire in wires:
             wire.channel = None
-            self.post(("worker", wire.worker.index, "down", wire.number), lambda wire=wire: self._cut_at_worker(wire))  # type: ignore[misc]
+            self._wire_breaks(wire)
         replica.born()
         replica.act()
 
@@ -397,6 +396,9 @@ class World:
             self.connect(worker, wire.replica.id)
             worker.act()
 
+    def _wire_breaks(self, wire: Wire) -> None:
+        self.post(("worker", wire.worker.index, "down", wire.number), lambda: self._cut_at_worker(wire))
+
     def _to_replica(self, wire: Wire, message: WorkerMessage) -> None:
         replica = wire.replica
         if wire not in replica.wires:
@@ -426,16 +428,14 @@ class World:
     def _arrives(self, replica: Replica, life: int, flight: Flight) -> None:
         bind = flight.bind
         if replica.life != life:
-            self.post(("worker", flight.worker.index, "answer", self.serial()), lambda: self._broken(flight))
+            self._breaks(flight)
             return
-        if flight.aborted:
-            # It may have been written before the abort: the proxy reads it, then the close.
-            pass
+        # One that was aborted meanwhile may have been written before: the proxy reads it, then the close.
         if not bind.credit:
             visit = replica.ledger.enter(flight.job, flight.job.inferences, self.now)
-            flight.visit = visit
             flight.credit = None if visit is None else visit.credit
-            assert visit is None or visit.credit is not None, "no limit, no waiting"
+            if visit is not None and visit.credit is None:
+                replica.ledger.leave(visit, self.now)  # There is a limit by now; a strict proxy does not queue it.
         else:
             want = dict(line.split(b": ") for line in bind.header.split(b"\r\n") if line).get(b"tidegate-want", b"")
             flight.credit = replica.ledger.start(bind.credit, flight.job.inferences, want, self.now)
@@ -506,9 +506,13 @@ class World:
         worker = flight.worker
         if flight.aborted or worker.life != flight.life:
             return
+        self.refusals += 1
         del worker.flights[flight.job]
         worker.room.refused(flight.bind, self.now)
         worker.act()
+
+    def _breaks(self, flight: Flight) -> None:
+        self.post(("worker", flight.worker.index, "answer", self.serial()), lambda: self._broken(flight))
 
     def _broken(self, flight: Flight) -> None:
         """The connection broke: before a byte was sent it goes elsewhere, else the client gets a failure."""
