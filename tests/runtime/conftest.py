@@ -38,7 +38,7 @@ def write_onnx(tmp_path: Path) -> WriteOnnx:
 @pytest.fixture
 def write_handler(tmp_path: Path) -> WriteHandler:
     """Writes ``handler_N.py`` in a folder of its own and returns its path."""
-    written = []
+    written: list[Path] = []
 
     def write(text: str) -> Path:
         folder = tmp_path / f"handler_{len(written)}"

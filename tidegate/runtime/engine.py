@@ -4,6 +4,7 @@ Joining along the first dimension is joining contents, because tensors are row-m
 """
 
 import asyncio
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -56,7 +57,7 @@ class Engine:
         """Loads the model in its thread. Raises LoadError."""
         self._spec = await call(self._worker, self._model.load)
         if self._model.loop is not None:
-            self._worker.submit(self._model.loop.run_forever)
+            self._worker.submit(functools.partial(_run_loop, self._model.loop))
         return self._spec
 
     @property
@@ -163,6 +164,14 @@ def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
         return Tensor(tensor.name, BYTES, shape, data[start * width : stop * width])
     width *= ITEM_SIZES[tensor.datatype]
     return Tensor(tensor.name, tensor.datatype, shape, memoryview(data)[start * width : stop * width])
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs a model's loop in its thread until it is stopped."""
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 async def call(worker: Worker, function: Callable[..., T], *args: Any) -> T:

@@ -236,7 +236,6 @@ def _choose_arrays(kind: Any, folder: str) -> Arrays:
 def _tell(error: BaseException, path: Path) -> str:
     """Kind and message of an error, and the last line of the user's own file on its way. No stack trace."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == str(path)] or list(frames)
-    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    place = f" ({path.name}, line {own[-1].lineno})" if own else ""
     return " ".join(text.split())[:500] + place

@@ -1,7 +1,7 @@
 """The routes of the Open Inference Protocol V2, KServe's model list, Triton's metrics, and what Tidegate asks for."""
 
-import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from functools import cache
@@ -136,7 +136,7 @@ class Service:
         except ModelError as error:
             return Reason.BACKEND, _failure(500, str(error))
         except Exception as error:
-            sys.stderr.write(f"inference failed in the server itself: {error!r}\n")
+            traceback.print_exception(error)
             return Reason.BACKEND, _failure(500, "the model server failed; its log says why")
         if length is None:
             return None, Response(body=text)

@@ -1,0 +1,38 @@
+"""The emulated accelerator: its times, and that it says what it is."""
+
+import random
+
+import pytest
+
+from tidegate.runtime.emulated import EmulatedModel, Profile
+from tidegate.runtime.protocol import model_metadata
+from tidegate.runtime.tensors import Tensor
+
+
+def test_a_batch_takes_what_the_profile_says() -> None:
+    slept: list[float] = []
+    model = EmulatedModel(Profile(0.010, 0.005, start_s=2.0), max_batch=8, sleep=slept.append)
+    spec = model.load()
+    tensor = Tensor("anything", "UINT8", (3, 2), bytes(6))
+    outputs = model.run({tensor.name: model.arrays.decode(tensor)})
+    assert slept == [2.0, pytest.approx(0.025)]
+    answer = model.arrays.encode("output", outputs["output"], None)
+    assert (answer.datatype, answer.shape, answer.data) == ("FP32", (3, 1), bytes(12))
+    assert (spec.max_batch, spec.concurrency) == (8, 16)
+
+
+def test_jitter_is_drawn_from_a_seed() -> None:
+    profile = Profile(0.010, jitter=0.1)
+    draws = [profile.batch_s(1, random.Random(seed)) for seed in range(200)]
+    assert all(0.009 <= value <= 0.011 for value in draws)
+    assert max(draws) - min(draws) > 0.0015
+    assert profile.batch_s(1, random.Random(5)) == draws[5]
+
+
+def test_it_says_that_it_is_emulated() -> None:
+    model = EmulatedModel(Profile(0.0), max_batch=1, sleep=lambda seconds: None)
+    metadata = model_metadata("m", model.load())
+    assert (metadata["platform"], metadata["emulated"]) == ("tidegate_emulated", True)
+    assert model.probe() is None
+    assert not model.must_pass()
+    assert (model.runners, model.loop) == (1, None)
