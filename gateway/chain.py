@@ -19,7 +19,7 @@ from gateway.failures import failure_body
 from gateway.front import Front
 from gateway.health import Copies, model_answer, model_list, server_answer
 from gateway.match import Call, Matcher, Target
-from gateway.report import Ending, Report, RevisionCounters, known_phases
+from gateway.report import Ending, Report, RevisionCounters
 from tidegate import headers
 from tidegate.errors import (
     BAD_REQUEST,
@@ -31,7 +31,8 @@ from tidegate.errors import (
     Executed,
 )
 from tidegate.flow.messages import ProxyMessage, State
-from tidegate.records import ColdStartPhases, ColdStartSeen, RouteTable
+from tidegate.phases import ColdStartPhases, known_phases
+from tidegate.records import ColdStartSeen, RouteTable
 from tidegate.replica import ReplicaState
 from tidegate.timeout import TimeoutFieldError, read_timeout_s
 from tidegate.wire.head import RequestHead, ResponseHead

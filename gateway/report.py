@@ -13,14 +13,13 @@ Waiting is counted by the room itself and only copied from there.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import fields
+from collections.abc import Callable
 from enum import StrEnum
 
 from activator.room import RoomCounts
 from tidegate import metrics
 from tidegate.histogram import Histogram
-from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
+from tidegate.records import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
 
 KEPT_COLD_STARTS = 64
 
@@ -193,14 +192,6 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<Report {self._worker}: {len(self._revisions)} revisions, sample {self._sequence}>"
-
-
-def known_phases(phases: ColdStartPhases) -> Iterator[tuple[str, float]]:
-    """(name without unit, seconds) of the phases that were reached, in the order in which they happen."""
-    for field in fields(phases):
-        seconds = getattr(phases, field.name)
-        if seconds is not None:
-            yield field.name.removesuffix("_s"), seconds
 
 
 def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: RoomCounts | None) -> None:

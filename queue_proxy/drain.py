@@ -8,7 +8,7 @@ A drain can be taken back until the process stops (SIGTERM), which nothing takes
 
 from dataclasses import asdict, replace
 
-from tidegate.records import ColdStartPhases
+from tidegate.phases import ColdStartPhases
 from tidegate.replica import ReplicaState
 
 

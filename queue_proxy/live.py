@@ -26,8 +26,7 @@ from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.aio.upstream import UpstreamPool
 from tidegate.flow.slots import SlotLedger
-from tidegate.function import ConcurrencyUnit
-from tidegate.replica import ReplicaState
+from tidegate.replica import ConcurrencyUnit, ReplicaState
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange

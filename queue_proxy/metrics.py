@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from tidegate import metrics
 from tidegate.histogram import Histogram
-from tidegate.records import ColdStartPhases, ReplicaSample
+from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.replica import ReplicaState
+from tidegate.sample import ReplicaSample
 
 CLIENT_GONE = 499
 
@@ -183,10 +184,8 @@ class Measure:
         into.add_histogram(metrics.PROXY_QUEUE, labels, self.queue)
         into.add_histogram(metrics.PROXY_REQUEST_BYTES, labels, self.request_bytes)
         into.add_histogram(metrics.PROXY_BATCH, labels, self.batch)
-        for name in level.phases.__dataclass_fields__:
-            seconds = getattr(level.phases, name)
-            if seconds is not None:
-                into.add(metrics.PROXY_COLD_START, (*labels, name.removesuffix("_s")), seconds)
+        for name, seconds in known_phases(level.phases):
+            into.add(metrics.PROXY_COLD_START, (*labels, name), seconds)
         into.add(metrics.PROCESS_UPTIME, (self._identity.replica,), now - self._started)
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.records import ColdStartPhases
+from tidegate.phases import ColdStartPhases, read_phases
 
 T = TypeVar("T")
 
@@ -86,18 +86,6 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
     if reader.faults:
         raise InvalidInputError("environment of the queue_proxy", reader.faults)
     return settings
-
-
-def read_phases(text: str) -> ColdStartPhases:
-    """``decide=0.0018,schedule=0.004`` as phases; raises ValueError for a name or number that is none."""
-    values: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, seconds = part.partition("=")
-        key = f"{name.strip()}_s"
-        if key not in ColdStartPhases.__dataclass_fields__:
-            raise ValueError(f"no phase is called {name.strip()!r}")
-        values[key] = _not_negative(seconds)
-    return ColdStartPhases(**values)
 
 
 def _limit(reader: "_Reader") -> int | None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tidegate.replica import ConcurrencyUnit as ConcurrencyUnit
+
 
 class Protocol(StrEnum):
     """What clients and the model server speak."""
@@ -17,13 +19,6 @@ class Protocol(StrEnum):
     OPENAI = "openai"
     HTTP = "http"
     GRPC = "grpc"
-
-
-class ConcurrencyUnit(StrEnum):
-    """What one slot counts."""
-
-    REQUESTS = "requests"
-    INFERENCES = "inferences"
 
 
 class Quantization(StrEnum):

@@ -1,4 +1,4 @@
-"""The life of a replica: one table (guides: slots, section 5).
+"""The life of a replica, and what its slots count: one table (guides: slots, section 5).
 
 A replica starts, becomes ready, drains and stops. Draining can be taken back until the stop is *recorded* by the
 backend: a queue_proxy that has confirmed ``drained`` still obeys a revive before that.
@@ -7,6 +7,13 @@ backend: a queue_proxy that has confirmed ``drained`` still obeys a revive befor
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+
+
+class ConcurrencyUnit(StrEnum):
+    """What one slot counts."""
+
+    REQUESTS = "requests"
+    INFERENCES = "inferences"
 
 
 class ReplicaState(StrEnum):

@@ -5,10 +5,11 @@ from dataclasses import fields
 import pytest
 
 from activator.room import RoomCounts
-from gateway.report import KEPT_COLD_STARTS, Ending, Report, known_phases
+from gateway.report import KEPT_COLD_STARTS, Ending, Report
 from tidegate import codec
 from tidegate.histogram import quantile
 from tidegate.metrics import Exposition
+from tidegate.phases import known_phases
 from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample
 
 

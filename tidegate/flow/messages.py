@@ -11,11 +11,9 @@ word it does not know (an older one meets a newer one) and closes the channel on
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.codec import CodecError, decode, encode
 from tidegate.flow.wants import Want, WantError, decode_want, encode_want
-from tidegate.function import ConcurrencyUnit
-from tidegate.records import ColdStartPhases
-from tidegate.replica import ReplicaState
+from tidegate.phases import ColdStartPhases, read_phases, write_phases
+from tidegate.replica import ConcurrencyUnit, ReplicaState
 
 LINE_LIMIT: Final = 64 * 1024
 """Bytes of one line; a peer that sends more is cut off."""
@@ -114,7 +112,7 @@ def encode_message(message: WorkerMessage | ProxyMessage) -> bytes:
         case Limit():
             return b"limit %d\n" % message.limit
         case State():
-            phases = b"" if message.phases is None else b" " + encode(message.phases)
+            phases = b"" if message.phases is None else b" phases:" + write_phases(message.phases).encode()
             return b"state " + message.state.value.encode() + phases + b"\n"
         case Hello():
             return b"hello " + message.worker.encode("ascii") + b"\n"
@@ -157,12 +155,12 @@ def decode_proxy_line(line: bytes) -> ProxyMessage | None:
         if word == b"limit":
             return Limit(_number(rest))
         if word == b"state":
-            state, _, phases = rest.partition(b" ")
-            return State(ReplicaState(state.decode("ascii")), decode(phases, ColdStartPhases) if phases else None)
+            state, marked, phases = rest.decode("ascii").partition(" phases:")
+            return State(ReplicaState(state), read_phases(phases) if marked else None)
         if word == b"welcome":
             incarnation, limit, unit = rest.split(b" ")
             return Welcome(_name(incarnation), _number(limit), ConcurrencyUnit(unit.decode("ascii")))
-    except (CodecError, ValueError) as error:
+    except ValueError as error:
         raise MessageError(f"bad line {line[:120]!r}: {error}") from error
     return None
 

@@ -40,9 +40,8 @@ from tidegate.flow.messages import (
     WorkerMessage,
 )
 from tidegate.flow.wants import Want, WantError, decode_want
-from tidegate.function import ConcurrencyUnit
-from tidegate.records import ColdStartPhases
-from tidegate.replica import ReplicaEvent, ReplicaState, advance
+from tidegate.phases import ColdStartPhases
+from tidegate.replica import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
 SILENCE_S: Final = 0.1
 """A recall without an answer, or a grant without a request while others wait, voids after this time."""
