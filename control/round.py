@@ -67,6 +67,18 @@ class Gateways(Protocol):
     async def publish(self, table: RouteTable) -> None: ...
 
 
+class Admin(Protocol):
+    """A queue_proxy's admin endpoint."""
+
+    async def get(self, path: str) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+Reach = Callable[[str, str], Admin]
+"""(replica, address of its admin endpoint) -> a line to it."""
+
+
 class Round:
     """Ties the components together; holds no policy of its own."""
 
@@ -84,6 +96,7 @@ class Round:
         pulse: Pulse,
         clock: Clock,
         rng: random.Random,
+        reach: Reach = Link,
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
         from deploy.plan import plan
@@ -103,10 +116,11 @@ class Round:
         """The last one of each replica."""
         self._tables = tables
         self._rng = rng
+        self._reach = reach
         self._rates = ServiceRates()
         self._weights = Weights()
         self._tracked: dict[str, Tracked] = {}
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, Admin] = {}
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._owner = TaskOwner("round", self._report)
@@ -383,7 +397,7 @@ class Round:
         for name in self._links.keys() - there.keys():
             await self._links.pop(name).close()
         for name in there.keys() - self._links.keys():
-            self._links[name] = Link(name, there[name].admin)
+            self._links[name] = self._reach(name, there[name].admin)
         replicas = {name: _sample_of(link) for name, link in self._links.items()}
         self.autoscaler.sources(self.gateways.sources(), replicas)
 
@@ -456,7 +470,7 @@ def _roles(deployed: Deployed) -> list[tuple[RevisionRecord, Role]]:
     return found
 
 
-def _sample_of(link: Link) -> Fetch:
+def _sample_of(link: Admin) -> Fetch:
     return lambda: link.get("/sample")
 
 

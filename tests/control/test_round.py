@@ -1,0 +1,296 @@
+"""The control round, as timelines: what is started, what takes the traffic, what is told to those who wait."""
+
+import json
+from pathlib import Path
+
+from control.describe import function as describe
+from control.views import FunctionState
+from deploy.fake import FakeBackend
+from tests.support.control_world import World, function, in_world
+from tidegate.function import Scaling
+from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample
+from tidegate.replica import ReplicaState
+
+READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
+
+
+def state_of(world: World, name: str = "echo") -> FunctionState:
+    deployed = world.registry.get(name)
+    assert deployed is not None
+    return describe(world.round, deployed, "http://127.0.0.1:8080", "localhost").state
+
+
+def test_a_deploy_starts_the_initial_scale_and_sleeps_when_nobody_comes(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        assert [each.state for each in world.replicas()] == [STARTING]
+        assert state_of(world) is FunctionState.STARTING
+        await world.advance(1.0)
+        assert state_of(world) is FunctionState.READY
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        assert deployed.proven
+        await world.advance(14.0)
+        assert world.replicas() == []
+        assert state_of(world) is FunctionState.ASLEEP
+        assert world.shares() == {"echo-00001": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_the_table_lists_a_replica_from_its_first_moment(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        (replica,) = world.replicas()
+        (group,) = world.gateways.tables[-1].functions[0].revisions[0].groups
+        assert [route.id for route in group.replicas] == [replica.id]
+        assert group.replicas[0].address == replica.address
+
+    in_world(tmp_path, tell)
+
+
+def test_any_number_of_pushes_cause_one_start_at_once(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(initial_scale=0)))
+        assert world.replicas() == []
+        for _ in range(4):
+            world.activate("echo-00001", waiting=50)
+        await world.settle()
+        assert len(world.replicas()) == 1, "no tick was waited for, and four workers are one reason"
+        for _ in range(4):
+            world.activate("echo-00001", waiting=50)
+            await world.settle()
+        assert len(world.replicas()) == 1
+
+    in_world(tmp_path, tell)
+
+
+def test_a_push_during_the_last_drain_takes_the_replica_back(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.begin_work(replica.id)
+        await world.advance(12.0)
+        assert [each.state for each in world.replicas()] == [DRAINING]
+        assert state_of(world) is FunctionState.DRAINING
+        world.activate("echo-00001")
+        await world.settle()
+        assert [(each.id, each.state) for each in world.replicas()] == [(replica.id, READY)]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_push_for_something_unknown_is_no_fault(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.activate("ghost-00001")
+        await world.settle()
+        assert world.replicas() == []
+        assert world.faults.texts() == ()
+
+    in_world(tmp_path, tell)
+
+
+def test_a_new_revision_takes_over_when_it_is_ready_and_the_old_one_leaves(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (old,) = world.replicas()
+        world.backend.start_up_s = 3.0
+        await world.deploy(function(timeout_s=10.0))
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}
+        await world.advance(2.5)
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}, "not ready yet"
+        world.gateways.lags = True
+        await world.advance(2.0)
+        assert world.shares() == {"echo-00002": 100.0, "echo-00001": 0.0}
+        assert old.id in [each.id for each in world.replicas(READY)], "a worker still sends it requests"
+        world.gateways.applied = world.gateways.tables[-1].version
+        world.activate("echo-00001")
+        await world.advance(2.0)
+        assert old.id in [each.id for each in world.replicas(READY)], "a request still waits for it"
+        world.answered("echo-00001")
+        world.gateways.lags = False
+        await world.advance(3.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00002"]
+        assert world.shares() == {"echo-00002": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        world.backend.break_starts("echo-00002", "no such weights", times=100)
+        await world.deploy(function(timeout_s=10.0))
+        await world.advance(5.0)
+        assert world.shares()["echo-00001"] == 100.0
+        assert len([each for each in world.replicas(READY) if each.revision == "echo-00001"]) == 1
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        view = describe(world.round, deployed, "http://x:1", "localhost")
+        assert view.state is FunctionState.READY
+        failure = next(each.failure for each in view.revisions if each.id == "echo-00002")
+        assert failure is not None
+        assert failure.reason == "no such weights"
+        assert failure.failures > 1, "it is tried again, with back-off"
+
+    in_world(tmp_path, tell)
+
+
+def test_a_failed_start_is_told_to_those_who_wait_until_one_succeeds(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.break_starts("echo-00001", "no such weights", times=2)
+        await world.deploy(function())
+        world.clock.advance(1.0)
+        world.backend.on_wakeup(world.clock.now())
+        await world.settle()
+        assert world.refusal("echo-00001") == "no such weights"
+        assert state_of(world) is FunctionState.FAILED
+        await world.advance(5.0)
+        assert [each.state for each in world.replicas()] == [READY]
+        assert world.refusal("echo-00001") is None
+        assert state_of(world) is FunctionState.READY
+        await world.advance(12.0)
+        assert world.replicas() == []
+        assert world.refusal("echo-00001") is None, "asleep after a success: the next request may wait"
+
+    in_world(tmp_path, tell)
+
+
+def test_after_the_retries_a_request_may_cause_another_attempt(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(initial_scale=0)))
+        world.backend.break_starts("echo-00001", "no such weights", times=100)
+        world.activate("echo-00001")
+        await world.settle()
+        world.answered("echo-00001")
+        await world.advance(120.0)
+        assert world.replicas(STARTING, READY) == []
+        assert world.refusal("echo-00001") is None
+        assert state_of(world) is FunctionState.FAILED, "people still see what happened"
+        world.activate("echo-00001")
+        await world.settle()
+        assert len(world.replicas(STARTING)) == 1
+
+    in_world(tmp_path, tell)
+
+
+def test_a_crash_after_ready_is_repaired_and_nobody_is_refused(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.crash(replica.id)
+        await world.settle()
+        assert world.refusal("echo-00001") is None
+        await world.advance(3.0)
+        assert [each.state for each in world.replicas()] == [READY]
+        assert world.replicas()[0].id != replica.id
+
+    in_world(tmp_path, tell)
+
+
+def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("big", scaling=Scaling(min_scale=3)))
+        await world.advance(2.0)
+        await world.deploy(function("late", scaling=Scaling(initial_scale=0)))
+        for _ in range(3):
+            world.activate("late-00001")
+            await world.advance(1.0)
+        assert world.refusal("late-00001") is None, "room may be just about to come"
+        for _ in range(4):
+            world.activate("late-00001")
+            await world.advance(1.0)
+        refusal = world.refusal("late-00001")
+        assert refusal is not None
+        assert "no accelerator has room" in refusal
+
+    in_world(tmp_path, tell)
+
+
+def test_a_deleted_function_leaves_the_table_at_once_and_its_replicas_drain(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.begin_work(replica.id)
+        await world.delete("echo")
+        assert world.shares() == {}
+        await world.advance(2.0)
+        assert [each.state for each in world.replicas()] == [DRAINING]
+        world.backend.end_work(replica.id)
+        await world.advance(2.0)
+        assert world.replicas() == []
+        assert world.round.tracked("echo") == ()
+
+    in_world(tmp_path, tell)
+
+
+def test_functions_come_back_after_a_restart_and_stay_asleep(tmp_path: Path) -> None:
+    async def before(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(20.0)
+        await world.deploy(function("new"))
+
+    async def after(world: World) -> None:
+        await world.advance(2.0)
+        assert world.shares() == {"echo-00001": 100.0, "new-00001": 100.0}
+        assert [each.function for each in world.replicas()] == ["new"], "it was deployed and never became ready"
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after)
+
+
+def test_replicas_that_run_are_taken_up_after_a_restart(tmp_path: Path) -> None:
+    kept: list[FakeBackend] = []
+
+    async def before(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        kept.append(world.backend)
+
+    async def after(world: World) -> None:
+        (replica,) = world.replicas()
+        await world.advance(3.0)
+        assert [each.id for each in world.replicas()] == [replica.id], "no second one"
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after, kept[0])
+
+
+def test_one_record_per_cold_start(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(initial_scale=0)))
+        world.activate("echo-00001")
+        await world.settle()
+        await world.advance(1.0)
+        (replica,) = world.replicas()
+        seen = ColdStartSeen(
+            function="echo",
+            revision="echo-00001",
+            replica=replica.id,
+            phases=ColdStartPhases(first_response_s=0.004),
+        )
+        sample = GatewaySample(
+            worker="g0",
+            incarnation="i1",
+            sequence=50,
+            uptime_s=50.0,
+            table_epoch=1,
+            table_number=1,
+            connections=1,
+            cold_starts=(seen,),
+        )
+        world.round.gateway_seen(sample)
+        world.round.gateway_seen(sample)
+        (line,) = (tmp_path / "cold-starts.jsonl").read_text().splitlines()
+        record = json.loads(line)
+        assert (record["replica"], record["from_zero"]) == (replica.id, True)
+        assert record["phases"]["load_s"] == 1.0
+        assert record["phases"]["first_response_s"] == 0.004
+        assert record["phases"]["decide_s"] is not None
+
+    in_world(tmp_path, tell)
