@@ -19,5 +19,5 @@ def test_nothing_known_is_an_empty_text() -> None:
 
 @pytest.mark.parametrize("text", ["decided=1", "decide", "decide=", "decide=-1", "decide=nan", "decide=inf", "=1"])
 def test_nonsense_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="phase|duration|convert"):
+    with pytest.raises(ValueError, match=r"phase|duration|convert"):
         read_phases(text)
