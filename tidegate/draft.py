@@ -10,14 +10,27 @@ from typing import Final, Protocol
 
 from tidegate.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.document import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
-from tidegate.files import Disk, Files, Found, absolute
+from tidegate.files import Files, Found, absolute
 from tidegate.function import Function, Server, ServerKind
+from tidegate.live import Disk
 from tidegate.table import NAME, Row, Text, assemble, by_spelling, reach
 from tidegate.units import UnreadableError, go_int
 
 NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
 PARAMETER_NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}", "a parameter's name")
 KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
+
+
+UNSERVED: Final[Mapping[str, str]] = {
+    "sla.target_ips": "no policy reads it",
+    "sla.drop_after": "no policy reads it",
+    "task_class": "no policy reads it",
+    "user_metrics": "the model server's own metrics are not read",
+    "gpu.count": "a replica gets one GPU",
+    "dnn.quantization": "there is no model repository",
+    "dnn.batch_size": "there is no model repository",
+}
+"""Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
 
 
 class ParameterRule(Protocol):
@@ -224,11 +237,18 @@ class Draft:
         self._check_sla()
         self._choose_policy()
         self._check_parameters()
-        mounts = self._first_of("volume_mounts")
-        if mounts is not None and not self.terms.images:
-            self.note(mounts.where, "has no effect here: volumes are mounted on Kubernetes", mounts.line)
+        self._tell_unserved()
         self.values.setdefault("models", (name,))
         return assemble(Function(name=name, server=server), self.values)
+
+    def _tell_unserved(self) -> None:
+        reasons = dict(UNSERVED)
+        if not self.terms.images:
+            reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
+        for lands, reason in reasons.items():
+            origin = self._first_of(lands)
+            if origin is not None:
+                self.note(origin.where, f"is kept, but has no effect: {reason}", origin.line)
 
     def _check_scale(self) -> None:
         low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)

@@ -1,10 +1,8 @@
-"""What a reader of manifests may know of the disk: whether a path is there. Tests put a set of names in its place."""
+"""What a reader of manifests may know of the disk: what lies at a path (:class:`tidegate.live.Disk`)."""
 
 import posixpath
-import stat
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Protocol
 
 
@@ -22,25 +20,6 @@ class Files(Protocol):
     def look(self, path: str) -> Found:
         """What lies at the absolute ``path``."""
         ...
-
-
-class Disk:
-    """The local disk."""
-
-    def look(self, path: str) -> Found:
-        place = Path(path)
-        try:
-            mode = place.stat().st_mode
-            if stat.S_ISDIR(mode):
-                return Found.FOLDER
-            if not stat.S_ISREG(mode):
-                return Found.OTHER
-            with place.open("rb"):
-                return Found.FILE
-        except PermissionError:
-            return Found.UNREADABLE
-        except (OSError, ValueError):
-            return Found.MISSING
 
 
 class NamedFiles:

@@ -12,7 +12,7 @@ from typing import Final
 from tidegate import knative_annotations as rules
 from tidegate.annotations import PREFIX
 from tidegate.document import Node, Pair, Scalar, Section, nearest, shown, shown_key
-from tidegate.draft import NAME_KIND, Draft, Origin
+from tidegate.draft import NAME_KIND, UNSERVED, Draft, Origin
 from tidegate.files import Found
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.spec import IMAGE, PROBE_PATH, VARIABLE
@@ -463,6 +463,8 @@ def _resources(container: Section, draft: Draft) -> None:
             text = section.text(key, _QUANTITY)
             if text is not None and (section is limits or key == "memory"):
                 amounts[key] = int(text)
+            if text is not None and key == _GPUS and section is limits and int(text) > 1:
+                draft.note(section.path(key), f"is kept, but has no effect: {UNSERVED['gpu.count']}", section.node.line)
         if section is requests:
             _noted(section, ("cpu", _GPUS), draft)
         _noted(section, ("ephemeral-storage",), draft)

@@ -11,9 +11,10 @@ from typing import Final
 from tidegate.annotations import ANNOTATION, PREFIX
 from tidegate.document import Faults, ListNode, Node, Pair, Scalar, Section, load, nearest, shown, shown_key
 from tidegate.draft import NAME_KIND, Draft, Note, Origin, Policies, Terms
-from tidegate.files import Disk, Files, Found, absolute
+from tidegate.files import Files, Found, absolute
 from tidegate.function import Function, MetricsEndpoint, Protocol, Server, ServerKind
 from tidegate.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
+from tidegate.live import Disk
 from tidegate.spec import ACCELERATOR, API_VERSION, DEFAULT_READINESS, HANDLER, IMAGE, KIND, MODEL_NAME, SPEC, VARIABLE
 from tidegate.table import Kind
 
@@ -183,6 +184,8 @@ def _metrics(draft: Draft, is_given: bool, spec: Section) -> None:
         draft.fault(draft.origins["user_metrics"], f"true, or no {spec.path('metrics')}")
     if wanted:
         assert isinstance(path, str) and (port is None or isinstance(port, int))
+        origin = Origin(spec.path("metrics"), "", spec.node.line)
+        draft.origins.setdefault("user_metrics", draft.origins.get("metrics.path", origin))
         draft.values["metrics"] = MetricsEndpoint(path=path, port=port)
         draft.values["user_metrics"] = True
 

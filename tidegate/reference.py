@@ -39,7 +39,7 @@ idle-timeout = "75s"
 
 [log]
 level = "debug"
-access-sampling = 0.1
+format = "json"
 """
 
 

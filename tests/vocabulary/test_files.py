@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from tidegate.files import Disk, Found, NamedFiles, absolute
+from tidegate.files import Found, NamedFiles, absolute
+from tidegate.live import Disk
 
 
 def test_the_disk_tells_files_from_folders_and_from_nothing(tmp_path: Path) -> None:

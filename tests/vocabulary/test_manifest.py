@@ -72,8 +72,7 @@ def test_the_smallest_manifest_gets_every_default(terms: Terms) -> None:
 
 
 def test_every_key_lands_in_the_function(terms: Terms) -> None:
-    parsed = read(good("everything"), source="everything", terms=terms)
-    assert parsed.functions == (
+    assert read(good("everything"), source="everything", terms=terms).functions == (
         Function(
             name="resnet",
             server=Server(kind=ServerKind.HANDLER, target="/work/handler.py:Model"),
@@ -105,11 +104,24 @@ def test_every_key_lands_in_the_function(terms: Terms) -> None:
             idempotent=True,
         ),
     )
+
+
+def test_what_is_kept_without_effect_is_told(terms: Terms) -> None:
+    parsed = read(good("everything"), source="everything", terms=terms)
+    here = "metadata.annotations.tidegate.dev"
     assert [str(note) for note in parsed.warnings] == [
-        "line 23: metadata.annotations.tidegate.dev/volume-mounts: has no effect here: "
-        "volumes are mounted on Kubernetes",
+        f"line 9: {here}/target-ips: is kept, but has no effect: no policy reads it",
+        f"line 10: {here}/drop-after: is kept, but has no effect: no policy reads it",
+        f"line 20: {here}/task-class: is kept, but has no effect: no policy reads it",
+        f"line 22: {here}/user-metrics: is kept, but has no effect: the model server's own metrics are not read",
+        f"line 23: {here}/volume-mounts: is kept, but has no effect: volumes are mounted on Kubernetes only",
+        f"line 26: {here}/dnn-quantization: is kept, but has no effect: there is no model repository",
+        f"line 27: {here}/infer-batch-size: is kept, but has no effect: there is no model repository",
+        f"line 31: {here}/gpu-count: is kept, but has no effect: a replica gets one GPU",
         "line 32: metadata.annotations.example.com/owner: not Tidegate's; it has no effect here",
     ]
+    (note,) = read(good("smallest") + "  metrics: {}\n", source="m", terms=terms).warnings
+    assert (note.where, note.message.partition(":")[0]) == ("spec.metrics", "is kept, but has no effect")
 
 
 def test_a_latency_makes_smif_the_policy_where_it_exists(terms: Terms) -> None:

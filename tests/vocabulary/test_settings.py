@@ -35,20 +35,20 @@ def test_every_field_of_the_record_has_a_row() -> None:
 def test_the_example_of_the_reference_page_is_read() -> None:
     found = read(SETTINGS_EXAMPLE, source="example", base="/srv")
     assert (found.gateway.workers, found.limits.body_bytes, found.limits.idle_timeout_s) == (2, 64 * 2**20, 75.0)
-    assert (found.log.level, found.log.access_sampling) == (LogLevel.DEBUG, 0.1)
+    assert (found.log.level, found.log.format) == (LogLevel.DEBUG, LogFormat.JSON)
 
 
 def test_toml_values_have_their_own_types() -> None:
     found = read(
         '[gateway]\nworkers = 3\ntrusted-proxies = ["10.0.0.0/8", "::1"]\nlisten = "[::1]:80"\n'
-        '[limits]\nbody-bytes = 1_000_000\n[log]\nformat = "json"\naccess-sampling = 1e-1\n',
+        '[limits]\nbody-bytes = 1_000_000\n[log]\nformat = "json"\naccess-sampling = 0.0\n',
         source="s",
         base="/srv",
     )
     assert found.gateway.listen == Address("::1", 80)
     assert found.gateway.trusted_proxies == ("10.0.0.0/8", "::1")
     assert (found.gateway.workers, found.limits.body_bytes) == (3, 1_000_000)
-    assert (found.log.format, found.log.access_sampling) == (LogFormat.JSON, 0.1)
+    assert (found.log.format, found.log.access_sampling) == (LogFormat.JSON, 0.0)
 
 
 def test_paths_start_from_the_file_and_those_of_flags_from_where_one_stands() -> None:
@@ -77,6 +77,8 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
         "line 5: gateway.workers: got '0'; allowed: auto, or a whole number, 1 to 256",
         "line 6: gateway.domian: got an unknown key; allowed: listen, workers, domain, tls-cert, tls-key,"
         " trusted-proxies (did you mean `domain`?)",
+        "line 7: gateway.tls-cert: got /srv/a.pem; allowed: none: the front door speaks plain HTTP in this version;"
+        " put TLS before it",
         "line 9: limits.head-timeout: got '10'; allowed: a duration, 100ms to 24h (units us, ms, s, m, h)",
         "line 10: limits.headers: got a date; allowed: a whole number, 8 to 10000",
         "line 12: log.level: got '3'; allowed: debug, info, warning, error",
@@ -101,3 +103,12 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
 )
 def test_what_is_no_settings_file(text: str, told: str) -> None:
     assert told in faults(text)[0]
+
+
+def test_what_this_version_does_not_do_is_refused_rather_than_believed() -> None:
+    tls = '[gateway]\ntls-cert = "a.pem"\ntls-key = "a.key"\n'
+    assert faults(tls + "[log]\naccess-sampling = 0.5\n") == [
+        "line 2: gateway.tls-cert: got /srv/a.pem; allowed: none: the front door speaks plain HTTP in this version;"
+        " put TLS before it",
+        "line 5: log.access-sampling: got 0.5; allowed: 0: there is no access log in this version",
+    ]
