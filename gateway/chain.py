@@ -45,7 +45,6 @@ CLIENT_GONE: Final = 499
 KEPT_BYTES: Final = 256 * 1024
 """Of a waiting request's body stay in memory at most."""
 _ID = re.compile(rb"[!-~]{1,128}")
-_OWN_FIELDS: Final = (headers.TIMEOUT_MS, headers.BATCH_SIZE)
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
@@ -203,7 +202,7 @@ class Chain:
         bind = ticket.bind
         if bind is None:
             return b""
-        outcome = head.get(headers.OUTCOME)
+        outcome = head.get(headers.OUTCOME) if head.status >= 400 else None
         if outcome == b"not-started":
             return self._given_back(ex, ticket, bind, head.status)
         if outcome == b"started":
@@ -211,7 +210,8 @@ class Chain:
             return b""
         ticket.is_answered = True
         ticket.keeps = head.get(headers.CREDIT) == b"keep"
-        ticket.is_stream = (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
+        if head.content_length is None:
+            ticket.is_stream = (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
         if head.status == 200 and ticket.target.call is Call.METADATA and ex.head.method == b"GET":
             self._remember(ex, ticket, bind)
         if head.get(headers.REQUEST_ID) is not None:
@@ -520,8 +520,8 @@ class Chain:
 
 def _drop_own_fields(head: RequestHead) -> None:
     """The client's own deadline and size: the replica gets what remains and what was found."""
-    if any(head.get(name) is not None for name in _OWN_FIELDS):
-        head.drop(*_OWN_FIELDS)
+    if head.get(headers.TIMEOUT_MS) is not None or head.get(headers.BATCH_SIZE) is not None:
+        head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE)
 
 
 def _ending(ex: "Exchange") -> Ending:

@@ -323,7 +323,7 @@ def test_an_event_stream_is_measured_to_its_first_byte() -> None:
     door.ready(ONE, 1)
     stream = door.arrive()
     stream.first_byte = 100.1
-    stream.answered(103.0, 200, "content-type: text/event-stream")
+    stream.answered(103.0, 200, "content-type: text/event-stream", length=None)
     assert door.demand().within_sla == 1
 
 

@@ -93,11 +93,12 @@ class FakeExchange:
         if on_body is not None:
             on_body(self)
 
-    def answered(self, now: float, status: int = 200, *fields: str) -> None:
-        """The upstream answers, completely unless the application takes it back."""
+    def answered(self, now: float, status: int = 200, *fields: str, length: int | None = 0) -> None:
+        """The upstream answers, completely unless the application takes it back; ``length`` None: chunked."""
         self.now = now
         lines = "".join(f"{field}\r\n" for field in fields)
-        added = self.app.answering(self, response(f"HTTP/1.1 {status} X\r\n{lines}content-length: 0\r\n\r\n"))
+        lines += "transfer-encoding: chunked\r\n" if length is None else f"content-length: {length}\r\n"
+        added = self.app.answering(self, response(f"HTTP/1.1 {status} X\r\n{lines}\r\n"))
         if self.ended:
             return
         if added is None:
