@@ -161,14 +161,19 @@ class KnativeScaler:
 
 
 class KpaPolicy:
-    """The core under Tidegate's observations: one record a second, the limit learnt from the replicas."""
+    """The core under Tidegate's observations: one record a second, the limit learnt from the replicas.
 
-    __slots__ = ("_concurrency", "_function", "_recorded", "retention_s", "scaler")
+    While a revision is at zero and nothing waits there is nothing to average (Knative records no sample without pods
+    either); when it wakes it begins anew, and neither the zeros of its sleep nor a panic of before it count.
+    """
+
+    __slots__ = ("_concurrency", "_function", "_is_asleep", "_recorded", "retention_s", "scaler")
 
     def __init__(self, function: Function, now: float, ready: int) -> None:
         self._function = function
         self._concurrency = AUTO_CONCURRENCY if function.concurrency is None else function.concurrency
         self._recorded: int | None = None
+        self._is_asleep = False
         derived = knative_parameters.of_function(function, self._concurrency)
         self.retention_s = derived.retention_s
         self.scaler = KnativeScaler(derived.parameters, now, ready)
@@ -178,6 +183,12 @@ class KpaPolicy:
         return max(1, self.scaler.parameters.activation_scale)
 
     def decide(self, observation: Observation, now: float) -> Wish:
+        if observation.existing == 0 and observation.waiting == 0 and observation.concurrency == 0:
+            self._is_asleep = True
+            return Wish(desired=0)
+        if self._is_asleep:
+            self._is_asleep, self._recorded = False, None
+            self.scaler = KnativeScaler(self.scaler.parameters, now, observation.ready)
         self._learn_limit(observation, now)
         if observation.complete:
             self._record(now, self._value(observation))

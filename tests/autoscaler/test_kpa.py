@@ -53,6 +53,16 @@ def test_a_long_gap_is_a_gap() -> None:
     assert wish.observed["stable_concurrency"] == 6.0, "two records in ten seconds"
 
 
+def test_a_sleep_is_neither_zeros_nor_a_panic_to_remember() -> None:
+    policy = KpaPolicy(function(concurrency=1), T0, 0)
+    assert policy.decide(seen(T0, 60.0), T0).desired == 86, "panic"
+    for second in range(1, 6):
+        asleep = policy.decide(observation(group()), T0 + second)
+        assert (asleep.desired, asleep.reasons) == (0, ())
+    awake = policy.decide(observation(group(starting=1), waiting=1, concurrency=0.5), T0 + 6)
+    assert (awake.desired, awake.observed["stable_concurrency"], awake.observed["panic"]) == (1, 0.5, 0.0)
+
+
 def test_concurrency_auto_follows_what_the_replicas_say() -> None:
     policy = KpaPolicy(function(concurrency=None), T0, 1)
     assert policy.decide(observation(group(ready=1), concurrency=10.0), T0).observed["target"] == pytest.approx(2.8)
