@@ -498,6 +498,8 @@ class LocalBackend:
             for child in replica.children:
                 child.mark_stopping()
             await asyncio.gather(*(child.stop() for child in replica.children))
+            if replica.children:
+                await self._table.end_hidden(*replica.children)
             if replica.follow is not None and replica.follow is not asyncio.current_task():
                 replica.follow.cancel()
             await replica.link.close()

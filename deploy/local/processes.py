@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from deploy.local.logs import open_log, tail, trim
-from deploy.local.proc import ProcessHandle, birth, boot_id, carrying
+from deploy.local.proc import ProcessHandle, birth, boot_id
 from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
-from deploy.local.recovery import clear, survey
+from deploy.local.recovery import clear, end_hidden, survey
 from tidegate.errors import TidegateError
 
 KILL_AFTER_S: Final = 5.0
@@ -179,11 +179,8 @@ class Child:
             self._callbacks.clear()
 
     def _reap(self) -> Exit:
-        """Ends what it left behind, then takes its status."""
+        """Ends what is left of its group, then takes its status. What else it left is found by its mark."""
         if self._popen is None:
-            mark = str(self._table.store.path(self.id))
-            for pid, _ in carrying(MARK, mark.__eq__):
-                _kill(pid)
             return Exit()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
@@ -300,6 +297,11 @@ class ProcessTable:
         else:
             child.mark_stopping()
             await child.stop(grace_s)
+            await self.end_hidden(child)
+
+    async def end_hidden(self, *children: Child) -> None:
+        """After children have ended: kills what they started and left behind."""
+        await asyncio.to_thread(end_hidden, {str(self.store.path(child.id)) for child in children})
 
     def adopt(self, record: ProcessRecord) -> Child | None:
         """Takes over a child of an earlier control process; None if it does not live or is not the one recorded."""
@@ -344,10 +346,3 @@ class ProcessTable:
 
     def __repr__(self) -> str:
         return f"<ProcessTable epoch {self.epoch}: {len(self._children)} children>"
-
-
-def _kill(pid: int) -> None:
-    handle = ProcessHandle.open(pid)
-    if handle is not None:
-        handle.send(signal.SIGKILL)
-        handle.close()

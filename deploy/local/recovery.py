@@ -9,7 +9,7 @@ died and left its workers) and is ended. Every other file is stale and goes.
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -79,6 +79,15 @@ def clear(found: Survey, grace_s: float) -> None:
     end_processes(handles, grace_s)
     for path in found.stale:
         path.unlink(missing_ok=True)
+
+
+def end_hidden(paths: Collection[str]) -> None:
+    """Kills what the ended processes of these records left behind, in whatever session it hides."""
+    for pid, _ in carrying(MARK, lambda path: path in paths):
+        handle = ProcessHandle.open(pid)
+        if handle is not None:
+            handle.send(signal.SIGKILL)
+            handle.close()
 
 
 def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, ...]:

@@ -60,6 +60,7 @@ async def main() -> None:
     parser.add_argument("--die-at-start")
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--child", action="store_true", help="start a process that outlives this one")
+    parser.add_argument("--daemon", action="store_true", help="start one in a session of its own")
     arguments = parser.parse_args()
     if arguments.die_at_start:
         sys.exit(arguments.die_at_start)
@@ -67,10 +68,11 @@ async def main() -> None:
         import signal
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if arguments.child:
+    if arguments.child or arguments.daemon:
         import subprocess
 
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220 - before serving
+        nap = [sys.executable, "-c", "import time; time.sleep(60)"]
+        subprocess.Popen(nap, start_new_session=arguments.daemon)  # noqa: ASYNC220 - before serving
     server = Server(arguments.ready_after)
     if arguments.socket:
         listener = await asyncio.start_unix_server(server.serve, arguments.socket)

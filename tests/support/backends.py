@@ -22,6 +22,7 @@ from deploy.local.backend import LocalBackend
 from deploy.local.processes import ProcessTable
 from deploy.local.records import RecordStore
 from deploy.local.replica import Places
+from deploy.local.sockets import choose_port
 from deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.clock import LiveClock, ManualClock
 from tidegate.function import Function, Readiness, Resources, Revision, Server, ServerKind
@@ -29,7 +30,6 @@ from tidegate.records import ColdStartPhases
 
 SUPPORT = Path(__file__).resolve().parent
 MODEL = str(SUPPORT / "backend_model.py")
-STAND_IN = str(SUPPORT / "backend_proxy.py")
 PHASES = ColdStartPhases(decide_s=0.002, schedule_s=0.0)
 
 TWO_CORES = Accelerator(
@@ -135,7 +135,7 @@ class LocalBench:
         accelerators: Sequence[Accelerator],
         *,
         epoch: int = 1,
-        queue_proxy: tuple[str, ...] = (sys.executable, STAND_IN),
+        queue_proxy: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
@@ -208,12 +208,19 @@ class LocalBench:
         await self.ask(replica_id, "GET /anything")  # the first one is surely there
 
     async def release(self, replica_id: str) -> None:
-        upstream = self.upstream(replica_id)
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(upstream.rpartition(":")[2]))
-        writer.write(b"POST /release HTTP/1.1\r\nHost: m\r\n\r\n")
+        await self.ask_server(replica_id, "POST /release")
+        self._held.pop(replica_id).close()
+
+    async def ask_server(self, replica_id: str, line: str) -> None:
+        """One request past the queue_proxy."""
+        port = int(self.upstream(replica_id).rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{line} HTTP/1.1\r\nHost: m\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
-        self._held.pop(replica_id).close()
+
+    def free_port(self) -> int:
+        return choose_port(None, ())
 
     def upstream(self, replica_id: str) -> str:
         records, _ = self.table.store.read_all()
@@ -253,10 +260,12 @@ async def directory() -> AsyncGenerator[Path, None]:
 
 @asynccontextmanager
 async def local_bench(
-    accelerators: Sequence[Accelerator] = (TWO_CORES,), queue_proxy: tuple[str, ...] = (sys.executable, STAND_IN)
+    accelerators: Sequence[Accelerator] = (TWO_CORES,),
+    queue_proxy: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[LocalBench, None]:
     async with directory() as path:
-        bench = LocalBench(path, accelerators, queue_proxy=queue_proxy)
+        bench = LocalBench(path, accelerators, queue_proxy=queue_proxy, environment=environment)
         await bench.start()
         try:
             yield bench
