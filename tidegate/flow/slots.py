@@ -70,6 +70,7 @@ class Channel:
         "tail_at",
         "typical",
         "want",
+        "wants_since",
         "worker",
     )
 
@@ -85,6 +86,8 @@ class Channel:
         self.head_at = 0.0
         """When the head arrived, on the ledger's clock."""
         self.tail_at = 0.0
+        self.wants_since = 0.0
+        """When its want rose from zero: its requests may come a moment after it."""
         self.short_told = False
         self.idle: dict[int, Credit] = {}
         self.typical = 1
@@ -453,6 +456,8 @@ class SlotLedger:
 
     def _set_want(self, channel: Channel, want: Want, now: float) -> None:
         self._wanting += (want.amount > 0) - (channel.want.amount > 0)
+        if not channel.want.amount:
+            channel.wants_since = now
         channel.want = want
         channel.need = self._need(want.units)
         channel.sequence = want.sequence
@@ -651,7 +656,8 @@ class SlotLedger:
             return credit.recalled + SILENCE_S
         if channel.want.amount == 0:
             return float("inf")
-        return credit.since + (SILENCE_S if self._others_wait(channel) else LOST_S)
+        since = max(credit.since, channel.wants_since)
+        return since + (SILENCE_S if self._others_wait(channel) else LOST_S)
 
     def _arm(self) -> None:
         wake = float("inf")

@@ -1,0 +1,54 @@
+"""The want as a level: its classes and its text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.flow.wants import Want, WantError, decode_want, encode_want, want_class
+
+NUMBER = st.integers(0, 10**12)
+
+
+def test_classes_are_0_1_and_then_powers_of_four() -> None:
+    classes = [want_class(amount) for amount in range(66)]
+    assert classes[0] == 0
+    assert classes[1] == 1
+    assert set(classes[2:5]) == {2}
+    assert set(classes[5:17]) == {3}
+    assert set(classes[17:65]) == {4}
+    assert classes[65] == 5
+
+
+@given(
+    st.builds(Want, NUMBER, st.integers(1, 10**6), NUMBER, NUMBER, NUMBER, NUMBER, st.integers(1, 10**6), st.booleans())
+)
+def test_text_says_what_was_meant(want: Want) -> None:
+    assert decode_want(encode_want(want)) == want
+
+
+def test_nothing_wanted_is_short() -> None:
+    assert encode_want(Want(7, 0)) == b"7 0"
+    assert decode_want(b"7 0") == Want(7, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"1",
+        b"1 2",
+        b"1 0 0",
+        b"-1 0",
+        b"1 +0",
+        b"1  0",
+        b" 1 0",
+        b"1 1 0 0 0 0 0 0",
+        b"1 1 0 0 0 0 1 2",
+        b"1_0 0",
+        b"\xb2 0",
+        b"1 " + b"0" * 200,
+    ],
+)
+def test_anything_else_is_refused(text: bytes) -> None:
+    with pytest.raises(WantError):
+        decode_want(text)
