@@ -1,0 +1,1 @@
+"""Load clients: they send what a schedule says, when it says so, and write down what came of it."""
