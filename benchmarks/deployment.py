@@ -32,16 +32,26 @@ class Deployment:
     front_port: int
     process: subprocess.Popen[bytes]
     config: Path
+    _client: Tidegate | None = None
 
     @property
     def state(self) -> Path:
         return self.root / "state"
 
     def client(self) -> Tidegate:
-        return Tidegate.local(self.state)
+        """The SDK's client of the present control process, one for all callers."""
+        if self._client is None:
+            self._client = Tidegate.local(self.state)
+        return self._client
+
+    def close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def up_again(self) -> None:
         """Starts another control process on the same directory (the one before was killed)."""
+        self.close_client()
         self.process = start(self.config, self.root)
         wait_until_up(self)
 
@@ -62,7 +72,7 @@ class Deployment:
 def start(config: Path, root: Path) -> subprocess.Popen[bytes]:
     with (root / "up.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "control.cli.main", "up", "--config", str(config)],
+            [sys.executable, "-P", "-m", "control.cli", "up", "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -80,10 +90,7 @@ def wait_until_up(deployment: Deployment) -> None:
             deployment.client().status()
             return
         except (NotRunningError, OSError):
-            time.sleep(0.02)
-        except Exception as error:
-            if time.monotonic() > deadline - 1:
-                raise RuntimeError(f"`tidegate up` does not answer:\n{deployment.output()}") from error
+            deployment.close_client()
             time.sleep(0.02)
     raise RuntimeError(f"`tidegate up` was not up within {START_S} s:\n{deployment.output()}")
 
@@ -115,11 +122,12 @@ def running(*, workers: int = 1, accelerators: str | None = None) -> Iterator[De
             wait_until_up(deployment)
             yield deployment
         finally:
+            deployment.close_client()
             try:
                 deployment.stop()
             finally:
                 subprocess.run(
-                    [sys.executable, "-P", "-m", "control.cli.main", "down", "--state-directory", str(root / "state")],
+                    [sys.executable, "-P", "-m", "control.cli", "down", "--state", str(root / "state")],
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     timeout=30,
