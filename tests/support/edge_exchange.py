@@ -58,6 +58,11 @@ class FakeExchange:
         self.target = self.head.target if target is None else target
         self.log.append(f"to {pool.address}")
 
+    def upgrade(self, factory: Callable[[], object], fields: bytes = b"") -> object:
+        self.log.append("upgrade")
+        self._finish(101)
+        return factory()
+
     def proceed(self) -> None:
         self.log.append("proceed")
 

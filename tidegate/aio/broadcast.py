@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 KEPT_LINES = 256
 """A listener that does not read loses the oldest lines: every stream here repeats its level or its last state."""
@@ -22,7 +22,7 @@ class Broadcast:
             listener.lines.append(line)
             listener.arrived.set()
 
-    async def listen(self, first: bytes = b"") -> AsyncIterator[bytes]:
+    async def listen(self, first: bytes = b"") -> AsyncGenerator[bytes, None]:
         """``first`` at once if not empty, then every line published from now on, until closed."""
         listener = _Listener()
         self._listeners.add(listener)

@@ -1,0 +1,81 @@
+"""One function as the front door sees it: revisions by percent, size, failures."""
+
+from typing import Any
+
+import pytest
+
+from gateway.front import Front
+from tests.support.edge_exchange import request
+from tidegate.records import FunctionRoute, RevisionRoute
+
+ROUTE: dict[str, Any] = {
+    "name": "f",
+    "models": ("m",),
+    "protocol": "v2",
+    "timeout_s": 10.0,
+    "latency_s": None,
+    "queue_requests": 1,
+    "queue_bytes": 1,
+    "max_wait_s": 1.0,
+    "batch_header": "X-Batch",
+    "bytes_per_item": 10.0,
+    "overhead_bytes": 0.0,
+    "max_batch": 64,
+}
+
+
+def front(*revisions: RevisionRoute, **settings: Any) -> Front:
+    return Front(FunctionRoute(revisions=revisions, **(ROUTE | settings)))
+
+
+def revision(number: int, percent: float, failure: str | None = None) -> RevisionRoute:
+    return RevisionRoute(id=f"f-{number:05d}", percent=percent, failure=failure)
+
+
+def test_a_draw_falls_to_revisions_by_their_percent() -> None:
+    split = front(revision(1, 90.0), revision(2, 0.0), revision(3, 10.0))
+    drawn = [split.revision(step / 1000) for step in range(1000)]
+    assert (drawn.count("f-00001"), drawn.count("f-00002"), drawn.count("f-00003")) == (900, 0, 100)
+    assert split.revision(0.9999999999999999) == "f-00003"
+
+
+def test_one_revision_takes_all_and_none_is_said() -> None:
+    assert front(revision(4, 3.0)).revision(0.99) == "f-00004"
+    assert front(revision(4, 0.0)).revision(0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "body", "inferences"),
+    [
+        ("x-batch: 9\n", b'{"shape":[3]}', 9),
+        ("", b'{"inputs":[{"shape": [ 3 , 2]}]}', 3),
+        ("content-length: 45\n", b"{}", 5),
+        ("", b"", 1),
+        ("x-batch: 1000\n", b"", 64),
+    ],
+)
+def test_size_by_header_then_shape_then_length(fields: str, body: bytes, inferences: int) -> None:
+    head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
+    assert front(revision(1, 100.0)).inferences(head, body) == inferences
+
+
+@pytest.mark.parametrize(
+    ("fields", "protocol", "told"),
+    [
+        ("content-length: 5\n", "v2", True),
+        ("transfer-encoding: chunked\n", "v2", True),
+        ("content-length: 0\n", "v2", False),
+        ("content-length: 5\nx-batch: 2\n", "v2", False),
+        ("content-length: 5\nexpect: 100-continue\n", "v2", False),
+        ("content-length: 5\n", "http", False),
+    ],
+)
+def test_the_body_is_waited_for_only_where_it_tells_more(fields: str, protocol: str, told: bool) -> None:
+    head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
+    assert front(revision(1, 100.0), protocol=protocol).tells_size_in_body(head) is told
+
+
+def test_it_has_failed_when_every_revision_that_takes_traffic_has() -> None:
+    assert front(revision(1, 50.0, "no memory"), revision(2, 50.0)).failure is None
+    assert front(revision(1, 100.0, "no memory"), revision(2, 0.0)).failure == "no memory"
+    assert front(revision(1, 0.0, "no memory")).failure is None
