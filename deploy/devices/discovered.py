@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from deploy.devices.declared import Declared, parse
 from deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -75,33 +75,39 @@ def nvidia_gpus(log: Log) -> tuple[Gpu, ...]:
     except ImportError:
         log("no NVIDIA devices are looked for: the package nvidia-ml-py is not installed (extra `gpu`)")
         return ()
+    return read_gpus(pynvml, log)
+
+
+def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
+    """The devices that the module ``nvml`` (``pynvml``, or one like it) shows."""
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
         log(f"no NVIDIA devices: {error}")
         return ()
     try:
-        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError as error:
+        found = tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+    except nvml.NVMLError as error:
         log(f"NVIDIA devices cannot be read: {error}")
         return ()
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
+    if not found:
+        log("no NVIDIA devices: the driver shows none")
+    return found
 
 
-def _gpu(index: int) -> Gpu:
-    import pynvml
-
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+def _gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
     tdp_w, mig = None, False
-    with contextlib.suppress(pynvml.NVMLError):  # not told by every device
-        tdp_w = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
-    with contextlib.suppress(pynvml.NVMLError):
-        mig = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    with contextlib.suppress(nvml.NVMLError):  # not told by every device
+        tdp_w = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
+    with contextlib.suppress(nvml.NVMLError):
+        mig = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
     return Gpu(
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        model=_text(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        model=_text(nvml.nvmlDeviceGetName(handle)),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         tdp_w=tdp_w,
         mig=mig,
     )

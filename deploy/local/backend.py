@@ -165,12 +165,15 @@ class LocalBackend:
         kind = self._ledger.kind(accelerator)
         assignment = self._ledger.assign(replica_id, accelerator, demand_of(revision.function, kind, share))
         replica = self._make(replica_id, revision, kind, assignment, began)
-        spent = self._clock.now() - began
-        phases = replace(phases, schedule_s=(phases.schedule_s or 0.0) + spent, pull_s=phases.pull_s or 0.0)
+
+        def so_far() -> ColdStartPhases:
+            spent = (phases.schedule_s or 0.0) + self._clock.now() - began
+            return replace(phases, schedule_s=spent, pull_s=phases.pull_s or 0.0)
+
         batching = self._batching.get((revision.id, accelerator), revision.function.batching)
         try:
             spawned = spawn_pair(
-                self._table, self._places, self._host, replica.details, revision, kind, batching, phases
+                self._table, self._places, self._host, replica.details, revision, kind, batching, so_far
             )
         except (SpawnError, OSError) as error:
             self._replicas[replica_id] = replica
@@ -178,7 +181,7 @@ class LocalBackend:
             return replica.status
         replica.proxy, replica.server = spawned.proxy, spawned.server
         self._enter(replica)
-        self._set(replica, phases=phases, pids=(spawned.proxy.pid, spawned.server.pid))
+        self._set(replica, phases=so_far(), pids=(spawned.proxy.pid, spawned.server.pid))
         return replica.status
 
     async def remove(self, replica_id: str) -> None:
@@ -564,12 +567,10 @@ def _has_port(details: ReplicaDetails) -> bool:
 
 
 def _merged(known: ColdStartPhases, told: ColdStartPhases) -> ColdStartPhases:
-    """What the queue_proxy told, and what it does not know of."""
-    return ColdStartPhases(
-        decide_s=told.decide_s if told.decide_s is not None else known.decide_s,
-        schedule_s=told.schedule_s if told.schedule_s is not None else known.schedule_s,
-        pull_s=told.pull_s if told.pull_s is not None else known.pull_s,
-        load_s=told.load_s if told.load_s is not None else known.load_s,
-        warm_s=told.warm_s if told.warm_s is not None else known.warm_s,
-        first_response_s=told.first_response_s if told.first_response_s is not None else known.first_response_s,
+    """Up to the spawn as this backend measured it (an adopted replica: as its queue_proxy was told), then as told."""
+    return replace(
+        told,
+        decide_s=told.decide_s if known.decide_s is None else known.decide_s,
+        schedule_s=told.schedule_s if known.schedule_s is None else known.schedule_s,
+        pull_s=told.pull_s if known.pull_s is None else known.pull_s,
     )

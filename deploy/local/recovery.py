@@ -82,12 +82,14 @@ def clear(found: Survey, grace_s: float) -> None:
 
 
 def end_hidden(paths: Collection[str]) -> None:
-    """Kills what the ended processes of these records left behind, in whatever session it hides."""
-    for pid, _ in carrying(MARK, lambda path: path in paths):
-        handle = ProcessHandle.open(pid)
-        if handle is not None:
-            handle.send(signal.SIGKILL)
-            handle.close()
+    """Kills what the ended processes of these records left behind, in whatever session it hides. Blocks shortly."""
+    found = carrying(MARK, lambda path: path in paths)
+    handles = [handle for pid, _ in found if (handle := ProcessHandle.open(pid)) is not None]
+    for handle in handles:
+        handle.send(signal.SIGKILL)
+    _wait_for_end(handles, 5.0)
+    for handle in handles:
+        handle.close()
 
 
 def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, ...]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,9 +108,12 @@ def spawn_pair(
     revision: Revision,
     accelerator: Accelerator,
     batching: Batching,
-    phases: ColdStartPhases,
+    phases: Callable[[], ColdStartPhases],
 ) -> Spawned:
-    """Starts the model server (its load is the long part), then its queue_proxy. Raises SpawnError or OSError."""
+    """Starts the model server (its load is the long part), then its queue_proxy, which is told the ``phases`` so far.
+
+    Raises SpawnError or OSError.
+    """
     listener = sockets.listen(Path(details.address.removeprefix("unix:")))
     try:
         endpoints = Endpoints(listen_fd=listener.fileno(), admin=details.admin, upstream=details.upstream)
@@ -119,7 +122,7 @@ def spawn_pair(
         launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
         server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
         try:
-            launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases)
+            launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
             proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener)
         except BaseException:
             server.kill()

@@ -12,6 +12,7 @@ from deploy.devices.discovered import (
     gpu_name,
     host_cpu,
     nvidia_gpus,
+    read_gpus,
     settle,
     take_inventory,
 )
@@ -103,6 +104,76 @@ def test_more_than_the_machine_has_is_allowed_but_said() -> None:
         "8 CPU cores are declared, 4 may be used: replicas will share cores",
         "32768 MiB are declared for CPU accelerators, the machine has 16384 MiB",
     ]
+
+
+class FakeNvml:
+    """Two devices; the second tells neither its power nor its MIG mode, and answers bytes as old libraries do."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    def __init__(self, fails_at: str = "") -> None:
+        self.fails_at = fails_at
+        self.is_open = False
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's name
+        self._check("init")
+        self.is_open = True
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.is_open = False
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        self._check("count")
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: int) -> int:  # noqa: N802
+        self._check("power", handle == 1)
+        return 70_000
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:  # noqa: N802
+        self._check("mig", handle == 1)
+        return [1, 1]
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str | bytes:  # noqa: N802
+        return b"GPU-b" if handle else "GPU-a"
+
+    def nvmlDeviceGetName(self, handle: int) -> str | bytes:  # noqa: N802
+        return b"Tesla T4" if handle else "NVIDIA A100"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> "FakeNvml":  # noqa: N802
+        return self
+
+    @property
+    def total(self) -> int:
+        return 1 << 34
+
+    def _check(self, what: str, fails: bool = False) -> None:
+        if fails or what == self.fails_at:
+            raise self.NVMLError(f"no {what} here")
+
+
+def test_devices_are_read_as_far_as_they_tell() -> None:
+    nvml = FakeNvml()
+    assert read_gpus(nvml, silent) == (
+        Gpu(uuid="GPU-a", model="NVIDIA A100", memory_bytes=1 << 34, tdp_w=70.0, mig=True),
+        Gpu(uuid="GPU-b", model="Tesla T4", memory_bytes=1 << 34),
+    )
+    assert not nvml.is_open
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "told"), [("init", "no NVIDIA devices: no init here"), ("count", "cannot be read")]
+)
+def test_a_driver_that_fails_is_told_and_means_no_devices(fails_at: str, told: str) -> None:
+    said: list[str] = []
+    assert read_gpus(FakeNvml(fails_at), said.append) == ()
+    assert told in said[0]
 
 
 def test_this_machine_has_cores_and_memory(tmp_path: Path) -> None:
