@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.errors import ErrorKind, Executed, error_body
+from tidegate.headers import SLOT_CHANNEL_PROTOCOL
 from tidegate.wire.head import Bad, HeadRules, RequestHead, ResponseHead, parse_request, parse_response
 
 CLIENT_GONE = 499
@@ -144,9 +145,9 @@ class FakeExchange:
 
 def request(text: str, *, front_door: bool = True) -> RequestHead:
     """A parsed request head; lines may end in LF."""
-    found = parse_request(
-        text.replace("\r\n", "\n").replace("\n", "\r\n").encode(), 0, HeadRules(front_door=front_door)
-    )
+    data = text.replace("\r\n", "\n").replace("\n", "\r\n").encode()
+    rules = HeadRules(front_door=front_door, upgrades=frozenset({b"websocket", SLOT_CHANNEL_PROTOCOL}))
+    found = parse_request(data, 0, rules)
     assert found is not None
     assert not isinstance(found, Bad), found
     return found[0]
