@@ -1,0 +1,152 @@
+"""A backend that writes down what a proxy sends it. Parses strictly, by hand, and not with the code under test."""
+
+import asyncio
+import socket
+from dataclasses import dataclass, field
+
+_TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_DIGITS = frozenset(b"0123456789")
+
+
+class MalformedError(Exception):
+    """What was received is not HTTP as the specification writes it."""
+
+
+@dataclass
+class Captured:
+    """One request as it arrived."""
+
+    method: str
+    target: bytes
+    fields: list[tuple[str, bytes]]
+    head: bytes
+    body: bytes = b""
+    trailers: list[tuple[str, bytes]] = field(default_factory=list)
+    complete: bool = False
+
+    def values(self, name: str) -> list[bytes]:
+        return [value for key, value in self.fields if key == name]
+
+
+class CaptureBackend:
+    """Answers 200 with three bytes; keeps complete, partial and malformed requests apart."""
+
+    def __init__(self) -> None:
+        self.requests: list[Captured] = []
+        """In order of arrival; ``complete`` tells whole ones from partial ones."""
+        self.malformed: list[str] = []
+        self.last_activity = 0.0
+        self.address = ""
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def complete(self) -> list[Captured]:
+        return [request for request in self.requests if request.complete]
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=4 << 20)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.address = f"{host}:{port}"
+        return self.address
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for writer in tuple(self._writers):
+                writer.transport.abort()
+            await asyncio.sleep(0.01)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._writers.add(writer)
+        try:
+            while await self._request(reader, writer):
+                pass
+        except MalformedError as error:
+            self.malformed.append(str(error))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise MalformedError(f"head cut off: {error.partial[:80]!r}") from error
+            return False
+        self._active()
+        request = _parse_head(head)
+        self.requests.append(request)
+        length, chunked = _framing(request)
+        if any(value.lower() == b"100-continue" for value in request.values("expect")):
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if chunked:
+            await self._chunks(reader, request)
+        else:
+            while length > len(request.body):
+                data = await reader.read(min(65536, length - len(request.body)))
+                if not data:
+                    return False
+                self._active()
+                request.body += data
+        request.complete = True
+        self._active()
+        body = b"" if request.method == "HEAD" else b"ok\n"
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\n" + body)
+        await writer.drain()
+        return True
+
+    async def _chunks(self, reader: asyncio.StreamReader, request: Captured) -> None:
+        while True:
+            line = await reader.readuntil(b"\r\n")
+            self._active()
+            size, _, _ = line[:-2].partition(b";")
+            if not size or not set(size) <= _HEX or b"\n" in line[:-2] or b"\r" in line[:-2]:
+                raise MalformedError(f"chunk line {line!r}")
+            count = int(size, 16)
+            if count == 0:
+                break
+            request.body += await reader.readexactly(count)
+            if await reader.readexactly(2) != b"\r\n":
+                raise MalformedError("chunk data without CRLF")
+        while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+            request.trailers.append(_field(line[:-2]))
+
+    def _active(self) -> None:
+        self.last_activity = asyncio.get_running_loop().time()
+
+
+def _field(line: bytes) -> tuple[str, bytes]:
+    name, colon, value = line.partition(b":")
+    if not colon or not name or not set(name) <= _TOKEN:
+        raise MalformedError(f"field {line[:80]!r}")
+    if any(byte in value for byte in b"\0\r\n"):
+        raise MalformedError(f"value in {line[:80]!r}")
+    return name.decode().lower(), value.strip(b" \t")
+
+
+def _parse_head(head: bytes) -> Captured:
+    lines = head[:-4].split(b"\r\n")
+    parts = lines[0].split(b" ")
+    if len(parts) != 3 or not parts[0] or not set(parts[0]) <= _TOKEN or not parts[1]:
+        raise MalformedError(f"request line {lines[0][:80]!r}")
+    if parts[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise MalformedError(f"version in {lines[0][:80]!r}")
+    return Captured(parts[0].decode(), parts[1], [_field(line) for line in lines[1:]], head)
+
+
+def _framing(request: Captured) -> tuple[int, bool]:
+    lengths, codings = request.values("content-length"), request.values("transfer-encoding")
+    if len(lengths) > 1 or len(codings) > 1 or (lengths and codings):
+        raise MalformedError("framing given twice")
+    if codings and codings[0].lower() != b"chunked":
+        raise MalformedError(f"transfer coding {codings[0]!r}")
+    if lengths and (not lengths[0] or not set(lengths[0]) <= _DIGITS):
+        raise MalformedError(f"content length {lengths[0]!r}")
+    return (int(lengths[0]) if lengths else 0), bool(codings)

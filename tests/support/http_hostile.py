@@ -1,0 +1,295 @@
+"""Runs one case of the hostile HTTP/1.1 corpus against a proxy and judges what came of it."""
+
+import asyncio
+import base64
+import json
+import os
+import re
+import socket
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.http_capture import Captured, CaptureBackend
+from tests.support.loopback import start_relay
+from tidegate.aio.server import Limits
+
+Case = dict[str, Any]
+
+STANDARD = Limits(
+    body_bytes=1 << 20, head_timeout_s=2.0, body_idle_timeout_s=2.0, idle_timeout_s=5.0, response_timeout_s=15.0
+)
+"""The configuration under which the corpus states its outcomes."""
+QUIET_S = 0.3
+_DEFAULT_FOLDER = Path(__file__).parents[1] / "golden" / "data"
+
+
+def load() -> list[Case]:
+    """The cases of ``$TIDEGATE_GOLDEN/http_hostile.jsonl``, by default of our own copy. Unreadable: an error."""
+    folder = Path(os.environ.get("TIDEGATE_GOLDEN") or _DEFAULT_FOLDER)
+    lines = (folder / "http_hostile.jsonl").read_text(encoding="utf-8").splitlines()
+    cases = [json.loads(line) for line in lines if line.strip()]
+    if not cases:
+        raise ValueError(f"no cases in {folder}")
+    return cases
+
+
+@dataclass
+class Outcome:
+    """What one case led to."""
+
+    received: bytes = b""
+    closed: bool = False
+    statuses: list[int] = field(default_factory=list)
+    interim: list[int] = field(default_factory=list)
+    broken: str = ""
+    backend: CaptureBackend = field(default_factory=CaptureBackend)
+
+
+def raw_bytes(case: Case) -> bytes:
+    """What is to be sent."""
+    if "raw" in case:
+        return base64.b64decode(case["raw"])
+    return zlib.decompress(base64.b64decode(case["raw_z"]))
+
+
+class _Client(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.closed = asyncio.Event()
+        self.last_activity = 0.0
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self.last_activity = asyncio.get_running_loop().time()
+
+    def eof_received(self) -> bool:
+        self.closed.set()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+
+async def run_case(case: Case) -> Outcome:
+    """Sends the case on a fresh connection to a fresh proxy before a fresh backend."""
+    outcome = Outcome()
+    backend = outcome.backend
+    relay = await start_relay(await backend.start(), STANDARD, sweep_s=0.1)
+    loop = asyncio.get_running_loop()
+    sock = socket.socket()
+    sock.setblocking(False)
+    await loop.sock_connect(sock, (relay.host, relay.port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _, client = await loop.create_connection(_Client, sock=sock)
+    try:
+        await _send(case, client)
+        await _await_verdict(case, client, outcome)
+    finally:
+        outcome.received = bytes(client.received)
+        outcome.closed = client.closed.is_set()
+        client.transport.abort()
+        await relay.close()
+        await backend.close()
+    _read_answers(case, outcome)
+    return outcome
+
+
+async def _send(case: Case, client: _Client) -> None:
+    raw, at = raw_bytes(case), 0
+    for offset, pause_s in case.get("delays") or []:
+        client.transport.write(raw[at:offset])
+        at = offset
+        await asyncio.sleep(pause_s)
+    client.transport.write(raw[at:])
+    client.last_activity = asyncio.get_running_loop().time()
+    if case.get("after") == "half_close":
+        client.transport.write_eof()
+    elif case.get("after") == "reset":
+        await asyncio.sleep(0.15)
+        sock = client.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.transport.abort()
+
+
+async def _await_verdict(case: Case, client: _Client, outcome: Outcome) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + case.get("wait", 1.5)
+    patient = "wait" in case
+    while not client.closed.is_set() and (now := loop.time()) < end:
+        outcome.received = bytes(client.received)
+        _read_answers(case, outcome)
+        quiet = now - max(client.last_activity, outcome.backend.last_activity) > QUIET_S
+        if quiet and outcome.statuses and (not patient or _enough(case, outcome)):
+            return
+        await asyncio.sleep(0.02)
+
+
+def _enough(case: Case, outcome: Outcome) -> bool:
+    """With ``wait``: enough answers are there and no outcome asks for a close."""
+    for expect in case["expect"]["any"]:
+        then = (expect.get("then") or {}).get("kind")
+        if expect.get("conn") == "close" or expect["kind"] == "close" or then == "close":
+            return False
+        needed = len(expect["requests"]) + (then == "reject") if expect["kind"] == "forward" else 1
+        if len(outcome.statuses) < needed:
+            return False
+    return True
+
+
+def _read_answers(case: Case, outcome: Outcome) -> None:
+    """Splits what came into answers, as a client would."""
+    outcome.statuses, outcome.interim, outcome.broken = [], [], ""
+    methods = re.findall(rb"(?:^|\n)(HEAD|GET|POST) ", raw_bytes(case))
+    data = outcome.received
+    if data[:9] == b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"[:9]:
+        return
+    while data:
+        head, separator, rest = data.partition(b"\r\n\r\n")
+        match = re.match(rb"HTTP/1\.[01] ([0-9]{3})(?: |\r|$)", head)
+        if not separator or match is None:
+            outcome.broken = f"not an answer: {data[:80]!r}"
+            return
+        status = int(match[1])
+        if 100 <= status < 200:
+            outcome.interim.append(status)
+            data = rest
+            continue
+        index = len(outcome.statuses)
+        method = methods[index] if index < len(methods) else b"GET"
+        outcome.statuses.append(status)
+        length = re.search(rb"\r\n(?i:content-length): *([0-9]+)", head)
+        if method == b"HEAD" or status in (204, 304):
+            data = rest
+        elif length is not None:
+            data = rest[int(length[1]) :]
+        else:
+            data = b""
+
+
+# --- the verdict ----------------------------------------------------------------------------------------------------
+
+
+def judge(case: Case, outcome: Outcome) -> list[str]:
+    """What is wrong; empty: the case passes."""
+    expect = case["expect"]
+    faults = [f"malformed at the backend: {fault}" for fault in outcome.backend.malformed]
+    for request in outcome.backend.requests:
+        faults += [f"{text} reached the backend" for text in _seen(expect, request)]
+    if (limit := expect.get("max_requests")) is not None and len(outcome.backend.requests) > limit:
+        faults.append(f"{len(outcome.backend.requests)} requests at the backend")
+    if expect.get("no_1xx") and outcome.interim:
+        faults.append("an interim answer was sent")
+    reasons = [_holds(option, outcome) for option in expect["any"]]
+    if not any(reason == "" for reason in reasons):
+        faults.append("no outcome holds: " + "; ".join(reasons))
+    return faults
+
+
+def _seen(expect: Case, request: Captured) -> list[str]:
+    target = request.target.decode("latin-1")
+    return [text for text in expect.get("never_seen") or [] if text in target]
+
+
+def _holds(option: Case, outcome: Outcome) -> str:
+    """Why an outcome does not hold; "" when it does."""
+    if outcome.broken:
+        return outcome.broken
+    complete = outcome.backend.complete
+    kind = option["kind"]
+    if kind == "h2":
+        ok = outcome.received[3:9] == b"\x04\x00\x00\x00\x00\x00" and not outcome.backend.requests
+        return "" if ok else "no SETTINGS"
+    if kind == "close":
+        return "" if outcome.closed and not outcome.received and not complete else "not closed silently"
+    if kind == "reject":
+        return _rejected(option, outcome)
+    return _forwarded(option, outcome)
+
+
+def _rejected(option: Case, outcome: Outcome) -> str:
+    if outcome.backend.complete:
+        return "a complete request reached the backend"
+    if len(outcome.statuses) != 1 or outcome.statuses[0] not in option["status"]:
+        return f"answers {outcome.statuses}"
+    if option.get("conn") == "close" and not outcome.closed:
+        return "connection left open"
+    return ""
+
+
+def _forwarded(option: Case, outcome: Outcome) -> str:
+    wanted, complete = option["requests"], outcome.backend.complete
+    count = len(wanted)
+    statuses = option.get("statuses") or [200] * count
+    if len(complete) < count or outcome.statuses[:count] != statuses:
+        return f"{len(complete)} requests, answers {outcome.statuses}"
+    for match, request in zip(wanted, complete, strict=False):
+        fault = _mismatch(match, request)
+        if fault:
+            return fault
+    extra_requests, extra_answers = complete[count:], outcome.statuses[count:]
+    then = option.get("then")
+    if then is None:
+        if extra_requests or extra_answers:
+            return f"more requests ({len(extra_requests)}) or answers {extra_answers}"
+        return "connection left open" if option.get("conn") == "close" and not outcome.closed else ""
+    if then["kind"] == "reject":
+        ok = len(extra_answers) == 1 and extra_answers[0] in then["status"] and not extra_requests
+        return "" if ok else f"then {extra_answers}"
+    if then["kind"] == "close":
+        return "" if outcome.closed and not extra_answers and not extra_requests else f"then {extra_answers}"
+    return ""
+
+
+def _mismatch(match: Case, request: Captured) -> str:
+    checks = _simple_checks(match, request)
+    head = request.head.replace(b"\r\n", b"")
+    for name, value in (match.get("has") or {}).items():
+        checks.append((f"has {name}", value.encode("latin-1") in request.values(name)))
+    for name, pattern in (match.get("has_re") or {}).items():
+        values = [value.decode("latin-1") for value in request.values(name)]
+        checks.append((f"has_re {name}", any(re.search(pattern, value) for value in values)))
+    for name, value in (match.get("has_b64") or {}).items():
+        checks.append((f"has_b64 {name}", base64.b64decode(value) in request.values(name)))
+    checks += [(f"lacks {name}", not request.values(name)) for name in match.get("lacks") or []]
+    for name, value in (match.get("lacks_value") or {}).items():
+        found = [item.decode("latin-1").lower() for item in request.values(name)]
+        checks.append((f"lacks_value {name}", not any(value in item for item in found)))
+    for name, value in (match.get("not_value") or {}).items():
+        checks.append((f"not_value {name}", value.encode("latin-1") not in request.values(name)))
+    checks += [(f"single {name}", len(request.values(name)) == 1) for name in match.get("single") or []]
+    for name, value in (match.get("header_is") or {}).items():
+        checks.append((f"header_is {name}", request.values(name) == [value.encode("latin-1")]))
+    for text in match.get("lacks_bytes") or []:
+        checks.append((f"lacks_bytes {text!r}", text.encode("latin-1") not in head))
+    trailers = [name for name, _ in request.trailers]
+    checks += [(f"lacks_trailers {name}", name not in trailers) for name in match.get("lacks_trailers") or []]
+    return ", ".join(name for name, ok in checks if not ok)
+
+
+def _simple_checks(match: Case, request: Captured) -> list[tuple[str, bool]]:
+    checks: list[tuple[str, bool]] = []
+    if match.get("method") is not None:
+        checks.append(("method", request.method == match["method"]))
+    if match.get("target") is not None:
+        checks.append((f"target {request.target!r}", request.target == match["target"].encode("latin-1")))
+    if match.get("target_b64") is not None:
+        checks.append(("target", request.target == base64.b64decode(match["target_b64"])))
+    if match.get("host") is not None:
+        hosts = [value.decode("latin-1").lower() for value in request.values("host")]
+        checks.append((f"host {hosts}", hosts == [match["host"].lower()]))
+    if match.get("body") is not None:
+        checks.append(("body", request.body == base64.b64decode(match["body"])))
+    if match.get("body_len") is not None:
+        checks.append(("body_len", len(request.body) == match["body_len"]))
+    if match.get("xff_last") is not None:
+        combined = b",".join(request.values("x-forwarded-for")).decode("latin-1")
+        checks.append((f"xff_last {combined}", combined.split(",")[-1].strip() == match["xff_last"]))
+    return checks

@@ -1,0 +1,102 @@
+"""Processes' worth of proxy inside one test: a loop to run on, a free socket, an application that relays."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from tidegate.aio import sockets
+from tidegate.aio.exchange import Exchange
+from tidegate.aio.server import Limits, ProxyServer, serve_proxy
+from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.upstream import UpstreamPool
+from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
+from tidegate.wire.head import ResponseHead
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "uvloop": uvloop.new_event_loop,
+    "asyncio": asyncio.new_event_loop,
+}
+
+
+def run_on(loop: str, main: Coroutine[Any, Any, Any]) -> Any:
+    """Runs ``main`` on the loop of that name."""
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        return runner.run(main)
+
+
+class RelayApp:
+    """Forwards everything to one pool and remembers what it was told, in order."""
+
+    def __init__(self, pool: UpstreamPool | None = None) -> None:
+        self.pool = pool
+        self.log: list[str] = []
+        self.ended: list[Exchange] = []
+        self.running = 0
+
+    def start(self, ex: Exchange) -> None:
+        self.running += 1
+        self.log.append("start")
+        if self.pool is not None:
+            ex.forward(self.pool)
+
+    def abandoned(self, ex: Exchange) -> None:
+        self.log.append("abandoned")
+
+    def expired(self, ex: Exchange) -> None:
+        self.log.append("expired")
+        ex.fail(DEADLINE, "too late", executed=Executed.UNKNOWN)
+
+    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+        self.log.append(f"answering {head.status}")
+        return b""
+
+    def upstream_failed(self, ex: Exchange, sent: bool, why: str) -> None:
+        self.log.append(f"upstream failed, sent {sent}")
+        if ex.may_retry(sent, idempotent=False) and self.pool is not None:
+            ex.forward(self.pool)
+        else:
+            ex.fail(REPLICA_BROKE, why, executed=Executed.UNKNOWN if sent else Executed.FALSE)
+
+    def finished(self, ex: Exchange) -> None:
+        self.running -= 1
+        self.ended.append(ex)
+        self.log.append(f"finished {ex.status}")
+
+
+class Relay:
+    """A proxy on a free loopback port in front of one upstream address."""
+
+    def __init__(self, server: ProxyServer, app: RelayApp, sweeper: Sweeper, address: str) -> None:
+        self.server = server
+        self.app = app
+        self.sweeper = sweeper
+        self.address = address
+        self.host, self.port = sockets.host_port(address)
+
+    async def close(self) -> None:
+        self.server.abort()
+        if self.app.pool is not None:
+            self.app.pool.close()
+        self.sweeper.close()
+        await asyncio.sleep(0)
+
+
+async def start_relay(
+    upstream: str | None,
+    limits: Limits | None = None,
+    *,
+    app: RelayApp | None = None,
+    sweep_s: float = 0.02,
+    **pool: Any,
+) -> Relay:
+    """A relay in front of ``upstream``; None: requests wait until the test answers them."""
+    sweeper = Sweeper(asyncio.get_running_loop(), interval_s=sweep_s)
+    app = app if app is not None else RelayApp()
+    if upstream is not None:
+        app.pool = UpstreamPool(upstream, sweeper, **pool)
+    sock: socket.socket = sockets.listen("127.0.0.1:0")
+    server = await serve_proxy(app, sock, limits if limits is not None else Limits(), sweeper)
+    return Relay(server, app, sweeper, sockets.address_of(sock))
