@@ -53,6 +53,7 @@ class Replica:
         "rests_until",
         "sequence",
         "short",
+        "short_at",
         "state",
         "told",
         "told_key",
@@ -88,6 +89,7 @@ class Replica:
         self.told_key = (0, 0, 0, False)
         self.short: int | None = None
         """Free units it has, since the head does not fit; None: it did not say."""
+        self.short_at = 0.0
         self.reserved: Bind | None = None
         """The request that holds this replica until it fits."""
         self.rests_until = 0.0
@@ -163,8 +165,8 @@ class Replica:
             amount,
             head.key[0],
             head.key[1],
-            max(0, int((now - head.arrived) * 1000)),
-            max(0, int((now - tail_at) * 1000)),
+            max(0, round((now - head.arrived) * 1000)),
+            max(0, round((now - tail_at) * 1000)),
             head.inferences if room.counts_inferences else 1,
             reserves,
         )
@@ -364,7 +366,7 @@ class RevisionRoom:
     def reserve(self, now: float) -> None:
         """The head fits nowhere: one replica, the one with most free units, holds back for it; the others go on.
 
-        Decided when every replica has said what it has free, or after ``SHORT_S``. (With one replica the want itself
+        Decided when every replica has said what it has free, or ``SHORT_S`` after the first did. (With one replica the want itself
         asks it to hold back.)
         """
         head = self.queue.head()
@@ -378,7 +380,7 @@ class RevisionRoom:
         heard = [replica for replica in candidates if replica.short is not None]
         if head is None or len(candidates) < 2 or not heard:
             return
-        if len(heard) < len(candidates) and now < head.arrived + SHORT_S:
+        if len(heard) < len(candidates) and now < min(replica.short_at for replica in heard) + SHORT_S:
             return
         chosen = max(heard, key=lambda replica: replica.short or 0)
         self.queue.remove(head)

@@ -240,6 +240,7 @@ class WaitingRoom:
             view.refresh()
         elif isinstance(message, Short):
             view.short = message.free
+            view.short_at = now
             self._at(now + SHORT_S, room)
         elif isinstance(message, Welcome):
             view.reset()
@@ -247,6 +248,8 @@ class WaitingRoom:
             view.limit = message.limit
             view.told = 0
             view.rests_until = 0.0
+            self._touch(room)
+            return  # Its state follows at once.
         self._touch(room)
         self._review(room, now)
 

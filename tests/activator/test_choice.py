@@ -1,0 +1,129 @@
+"""Which group, which replica: shares in inferences, debts that stay bounded, the spreads."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from activator.choice import DEBT_LIMIT, Pick, expected_s, most_owed, replica_pick, settle_debts
+from tidegate.records import Spread
+
+
+@dataclass(eq=False)
+class Slots:
+    """A replica with so many free slots, of so many units at most."""
+
+    name: str
+    free: int
+    largest: int = 10**6
+
+    def fits(self, inferences: int) -> bool:
+        return inferences <= self.largest
+
+
+@dataclass(eq=False)
+class Share:
+    name: str
+    share: float
+    owed: float = 0.0
+
+
+def taken(groups: list[Share], sizes: list[int], free: list[list[Share]] | None = None) -> Counter[str]:
+    """Inferences per group when requests of these sizes are bound one after the other."""
+    total = sum(group.share for group in groups)
+    counts: Counter[str] = Counter()
+    for number, size in enumerate(sizes):
+        able = groups if free is None else free[number]
+        group = most_owed(able, total, size)
+        settle_debts(groups, group, total, size)
+        counts[group.name] += size
+    return counts
+
+
+def test_shares_are_exact_and_smooth() -> None:
+    groups = [Share("a", 0.5), Share("b", 0.3), Share("c", 0.2)]
+    assert taken(groups, [1] * 10) == {"a": 5, "b": 3, "c": 2}
+    order = []
+    for _ in range(10):
+        group = most_owed(groups, 1.0, 1)
+        settle_debts(groups, group, 1.0, 1)
+        order.append(group.name)
+    assert "aaa" not in "".join(order), "spread out, not in blocks"
+
+
+def test_shares_count_inferences_not_requests() -> None:
+    rng = random.Random(7)
+    groups = [Share("a", 3), Share("b", 1)]
+    counts = taken(groups, [rng.choice([1, 32]) for _ in range(4000)])
+    assert counts["a"] / counts.total() == pytest.approx(0.75, abs=0.01)
+
+
+def test_an_old_debt_never_becomes_a_burst() -> None:
+    """b has no free slot for a thousand requests; when it has, it catches up sixteen of them, not five hundred."""
+    a, b = Share("a", 1), Share("b", 1)
+    taken([a, b], [1] * 1000, [[a]] * 1000)
+    assert b.owed == DEBT_LIMIT
+    assert taken([a, b], [1] * 100) == {"a": 50 - DEBT_LIMIT, "b": 50 + DEBT_LIMIT}
+
+
+def test_expected_time_follows_from_limit_and_rate() -> None:
+    assert expected_s(8, 4, counts_inferences=False, replica_ips=64.0) == 0.5
+    assert expected_s(8, 32, counts_inferences=True, replica_ips=64.0) == 0.5
+    assert expected_s(64, 32, counts_inferences=True, replica_ips=64.0) == 1.0
+
+
+def picks(spread: Spread, replicas: list[Slots], times: int, inferences: int = 1) -> Counter[str]:
+    rng = random.Random(3)
+    pick: Pick[Slots] = replica_pick(spread)
+    counts: Counter[str] = Counter()
+    turn = 0
+    for _ in range(times):
+        replica = pick(replicas, turn, inferences, rng)
+        assert replica is not None
+        turn = replicas.index(replica) + 1
+        counts[replica.name] += 1
+    return counts
+
+
+@pytest.mark.parametrize("spread", list(Spread))
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_only_free_replicas_that_fit_are_chosen(spread: Spread, count: int) -> None:
+    replicas = [Slots(f"r{index}", free=0) for index in range(count)]
+    pick: Pick[Slots] = replica_pick(spread)
+    rng = random.Random(1)
+    assert pick(replicas, 0, 1, rng) is None
+    replicas[-1].free = 2
+    replicas[-1].largest = 4
+    for turn in range(count + 1):
+        assert pick(replicas, turn, 4, rng) is replicas[-1]
+        assert pick(replicas, turn, 5, rng) is None
+
+
+def test_most_free_and_ties_rotate() -> None:
+    replicas = [Slots("a", 1), Slots("b", 3), Slots("c", 3), Slots("d", 2)]
+    assert picks(Spread.MOST_FREE, replicas, 10) == {"b": 5, "c": 5}
+
+
+def test_most_free_takes_two_random_picks_among_many() -> None:
+    replicas = [Slots(f"r{index}", 1 if index else 5) for index in range(40)]
+    counts = picks(Spread.MOST_FREE, replicas, 4000)
+    assert 100 < counts["r0"] < 300, "1 - (39/40)^2 of 4000 is 197"
+
+
+def test_first_available_packs() -> None:
+    assert picks(Spread.FIRST_AVAILABLE, [Slots("a", 0), Slots("b", 1), Slots("c", 9)], 5) == {"b": 5}
+
+
+def test_round_robin_skips_the_busy_evenly() -> None:
+    assert picks(Spread.ROUND_ROBIN, [Slots("a", 1), Slots("b", 0), Slots("c", 9)], 10) == {"a": 5, "c": 5}
+
+
+def test_random_is_even() -> None:
+    counts = picks(Spread.RANDOM, [Slots("a", 1), Slots("b", 9)], 2000)
+    assert counts["a"] == pytest.approx(1000, abs=100)
+
+
+def test_power_of_two_prefers_the_freer() -> None:
+    counts = picks(Spread.POWER_OF_TWO, [Slots("a", 1), Slots("b", 9)], 2000)
+    assert counts["b"] == pytest.approx(1500, abs=100)

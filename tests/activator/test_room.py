@@ -1,0 +1,797 @@
+"""The rules of the waiting room, each a short timeline: what comes in -> what the room does."""
+
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from activator.room import WaitingRoom
+from tests.support.routes import function, table
+from tidegate.flow.messages import (
+    Grant,
+    Limit,
+    ProxyMessage,
+    Recall,
+    Short,
+    State,
+    Void,
+    Welcome,
+    encode_message,
+)
+from tidegate.function import ConcurrencyUnit
+from tidegate.records import FunctionRoute, RevisionRoute, RouteTable
+from tidegate.replica import ReplicaState
+
+F = "f-00001"
+
+
+class Lobby:
+    """A room and its host; reads like a conversation."""
+
+    def __init__(self, routes: RouteTable, worker_index: int = 0) -> None:
+        self.room = WaitingRoom(rng=random.Random(1), worker_index=worker_index)
+        self.room.apply(routes, 0.0)
+        self.binds: dict[str, Bind] = {}
+
+    def did(self, now: float = 0.0) -> list[str]:
+        """What the room did since it was last asked, the end of the loop turn included."""
+        if self.room.unsettled:
+            self.room.settle(now)
+        commands, self.room.out = self.room.out, []
+        lines = []
+        for command in commands:
+            match command:
+                case Bind():
+                    lines.append(self._bound(command))
+                case Refuse():
+                    lines.append(f"refuse {command.request}: {command.kind.code}")
+                case Send():
+                    lines.append(f"{command.replica} < {encode_message(command.message).decode().strip()}")
+                case Link():
+                    lines.append(f"link {command.replica}")
+                case Unlink():
+                    lines.append(f"unlink {command.replica}")
+                case Activate():
+                    lines.append(f"activate {command.activation.revision} for {command.activation.waiting}")
+        return lines
+
+    def _bound(self, bind: Bind) -> str:
+        assert isinstance(bind.request, str)
+        self.binds[bind.request] = bind
+        want = re.search(rb"tidegate-want: (\S+ \S+)", bind.header)
+        tail = f", want {want[1].decode()}" if want else ""
+        return f"{bind.request} -> {bind.replica.id} on {bind.credit}{tail}"
+
+    def arrive(
+        self,
+        request: str,
+        now: float = 0.0,
+        *,
+        inferences: int = 1,
+        deadline: float = 1e9,
+        revision: str = F,
+        size: int = 0,
+        priority: int = 0,
+    ) -> str:
+        outcome = self.room.arrive(request, revision, inferences, deadline, now, size, priority)
+        if isinstance(outcome, Bind):
+            return self._bound(outcome)
+        if isinstance(outcome, Refuse):
+            return f"refuse {outcome.request}: {outcome.kind.code}"
+        return "waits"
+
+    def hear(self, replica: str, *messages: ProxyMessage, now: float = 0.0) -> list[str]:
+        for message in messages:
+            self.room.heard(replica, message, now)
+        return self.did(now)
+
+    def ready(
+        self,
+        replica: str,
+        *credits: int,  # noqa: A002
+        limit: int = 4,
+        now: float = 0.0,
+        state: ReplicaState = ReplicaState.READY,
+        units: int = 1,
+    ) -> list[str]:
+        """Its channel opens, it is ready, and it has granted these credits."""
+        self.room.linked(replica, now)
+        said: list[ProxyMessage] = [Welcome("i1", limit, ConcurrencyUnit.REQUESTS), State(state)]
+        if credits:
+            said.append(Grant(tuple((number, units) for number in credits)))
+        return self.hear(replica, *said, now=now)
+
+    def answer(self, request: str, now: float = 0.0, *, keep: bool = True) -> list[str]:
+        self.room.answered(self.binds[request], keep, now)
+        return self.did(now)
+
+    def wake(self, now: float) -> list[str]:
+        self.room.on_wakeup(now)
+        return self.did(now)
+
+
+def lobby(*replicas: str, **settings: object) -> Lobby:
+    """One function ``f`` with these replicas in one group, linked and not yet heard."""
+    one = Lobby(table([(replica, "cpu") for replica in replicas], **settings))  # type: ignore[arg-type]  # passed on
+    one.arrive("first")
+    one.room.leave("first", 0.0)
+    one.did()
+    return one
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_finds_an_idle_credit_never_waits() -> None:
+    one = lobby("r0")
+    one.ready("r0", 7)
+    assert one.arrive("a") == "a -> r0 on 7"
+    assert one.did() == []
+
+
+def test_a_kept_credit_carries_the_next_request_without_a_message() -> None:
+    one = lobby("r0")
+    one.ready("r0", 7)
+    for number in range(50):
+        assert one.arrive(f"q{number}") == f"q{number} -> r0 on 7"
+        assert one.answer(f"q{number}") == []
+
+
+def test_a_credit_that_went_home_is_gone() -> None:
+    one = lobby("r0")
+    one.ready("r0", 7)
+    one.arrive("a")
+    assert one.answer("a", keep=False) == []
+    assert one.arrive("b") == "waits"
+
+
+def test_late_binding_in_arrival_order() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    for name in "abc":
+        assert one.arrive(name) == "waits"
+    one.did()
+    assert one.hear("r0", Grant(((1, 1), (2, 1)))) == ["a -> r0 on 2, want 2 2", "b -> r0 on 1, want 3 1"]
+    assert one.answer("a") == ["c -> r0 on 2, want 4 0"]
+
+
+def test_priority_class_goes_first() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("patient", priority=1)
+    one.arrive("urgent", priority=0)
+    one.did()
+    assert one.hear("r0", Grant(((1, 1),)))[0].startswith("urgent -> r0")
+
+
+def test_nothing_overtakes_what_waits() -> None:
+    # A credit comes in between two loop turns: the one who waits has it, not the one who arrives.
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a")
+    one.room.heard("r0", Grant(((1, 1),)), 0.0)
+    assert one.arrive("b") == "waits"
+
+
+def test_a_credit_that_arrives_with_nobody_waiting_stays_idle() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    assert one.hear("r0", Grant(((1, 1),))) == []
+    assert one.arrive("a") == "a -> r0 on 1"
+
+
+# --- wants ------------------------------------------------------------------------------------------------------------
+
+
+def test_wants_are_told_once_per_turn_and_when_the_class_changes() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0)
+    one.arrive("b", 1.0)
+    assert one.did(1.5) == ["r0 < want 1 2 0 0 500 500 1 0"]
+    one.arrive("c", 2.0)
+    one.arrive("d", 2.0)
+    assert one.did(2.0) == [], "two to four are one class"
+    one.arrive("e", 2.0)
+    assert one.did(2.0) == ["r0 < want 2 5 0 0 1000 0 1 0"]
+
+
+def test_a_want_that_fell_to_zero_is_told() -> None:
+    one = lobby("r0", "r1")
+    one.ready("r0")
+    one.ready("r1")
+    one.arrive("a", 1.0)
+    assert one.did(1.0) == ["r0 < want 1 1 0 0 0 0 1 0", "r1 < want 1 1 0 0 0 0 1 0"]
+    assert one.hear("r1", Grant(((5, 1),)), now=1.1) == ["a -> r1 on 5, want 2 0", "r0 < want 2 0"]
+
+
+def test_a_void_makes_the_want_told_anew() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    assert one.hear("r0", Void((9,)), now=1.2) == ["r0 < want 2 1 0 0 200 200 1 0"]
+
+
+def test_wants_go_to_replicas_that_start_so_that_ready_finds_them() -> None:
+    one = lobby("r0")
+    one.ready("r0", state=ReplicaState.STARTING)
+    one.arrive("a", 1.0)
+    assert "r0 < want 1 1 0 0 0 0 1 0" in one.did(1.0)
+
+
+# --- recall, void, channel --------------------------------------------------------------------------------------------
+
+
+def test_recalled_idle_credits_go_back_at_once() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1, 2)
+    assert one.hear("r0", Recall((1,))) == ["r0 < return 1"]
+    assert one.arrive("a") == "a -> r0 on 2"
+
+
+def test_a_recalled_busy_credit_goes_back_when_its_request_has_ended() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a")
+    assert one.hear("r0", Recall((1,))) == []
+    assert one.answer("a", keep=True) == ["r0 < return 1"]
+    assert one.arrive("b") == "waits"
+
+
+def test_a_recall_of_a_credit_that_is_not_here_is_answered() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    assert one.hear("r0", Recall((44,))) == ["r0 < return 44"]
+
+
+def test_a_void_that_overtakes_the_answer_counts() -> None:
+    """The queue_proxy kept, then voided; the void arrives before the answer that says keep."""
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a")
+    one.hear("r0", Void((1,)))
+    one.answer("a", keep=True)
+    assert one.arrive("b") == "waits"
+
+
+def test_an_abort_gives_the_credit_back() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a")
+    one.room.aborted(one.binds["a"], 1.0)
+    assert one.did() == ["r0 < return 1"]
+
+
+def test_an_abort_tells_the_want_anew_that_the_request_carried() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0)
+    one.arrive("b", 1.0)
+    one.did(1.0)
+    one.hear("r0", Grant(((1, 1),)), now=1.1)
+    one.room.aborted(one.binds["a"], 1.2)
+    assert one.did(1.2) == ["r0 < return 1", "r0 < want 3 1 0 0 200 200 1 0"]
+
+
+def test_a_broken_channel_takes_its_credits_with_it() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1, 2)
+    one.arrive("a")
+    one.room.unlinked("r0", 1.0)
+    assert one.arrive("b", 1.0) == "waits"
+    assert one.answer("a", keep=True, now=1.1) == [], "a credit of the last channel"
+    assert one.ready("r0", 3, now=1.2)[0].startswith("b -> r0 on 3")
+
+
+def test_a_refused_request_returns_to_its_old_place() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a", 1.0)
+    one.arrive("b", 1.1)
+    one.did(1.1)
+    one.room.refused(one.binds["a"], 1.2)
+    assert one.did(1.2) == ["r0 < want 2 2 0 0 200 100 1 0"]
+    assert one.hear("r0", Grant(((2, 1),)), now=1.3)[0].startswith("a -> r0")
+
+
+def test_a_request_that_could_not_be_sent_goes_elsewhere_and_the_replica_rests() -> None:
+    one = lobby("r0", "r1")
+    one.ready("r0", 1)
+    one.ready("r1", 1)
+    assert one.arrive("a", 1.0).startswith("a -> r0")
+    one.room.unsent(one.binds["a"], 1.0)
+    assert one.did(1.0)[:2] == ["r0 < return 1", "a -> r1 on 1"]
+    one.hear("r0", Grant(((2, 1),)), now=1.01)
+    assert one.arrive("b", 1.05) == "waits"
+    one.did(1.05)
+    assert one.wake(1.1)[0].startswith("b -> r0 on 2"), "rested for 100 ms"
+
+
+# --- bounds, deadlines, failures --------------------------------------------------------------------------------------
+
+
+def test_the_bound_is_split_over_the_workers_and_rounded_up() -> None:
+    routes = table(workers=4, functions=[function([("r0", "cpu")], queue_requests=5)])
+    one = Lobby(routes)
+    assert [one.arrive(name) for name in "abc"] == ["waits", "waits", "refuse c: queue_full"]
+
+
+def test_the_bound_in_bytes() -> None:
+    one = Lobby(table(functions=[function([("r0", "cpu")], queue_bytes=1000)]))
+    assert one.arrive("a", size=900) == "waits"
+    assert one.arrive("b", size=200) == "refuse b: queue_full"
+    assert one.room.leave("a", 1.0)
+    assert one.arrive("c", size=200) == "waits"
+
+
+def test_retry_after_is_what_waits_over_mu_at_least_a_second_and_jittered() -> None:
+    routes = table(
+        workers=2,
+        functions=[function([("r0", "cpu")], queue_requests=20, mu_ips={"cpu": 10.0})],
+    )
+    one = Lobby(routes)
+    for number in range(10):
+        one.arrive(f"q{number}", inferences=5)
+    seconds = []
+    for number in range(300):
+        refusal = one.room.arrive(f"late{number}", F, 1, 1e9, 1.0)
+        assert isinstance(refusal, Refuse)
+        assert refusal.retry_after_s is not None
+        seconds.append(refusal.retry_after_s)
+    # 10 * 5 inferences here, as many on the other worker, at 10 per second: 10 s to 15 s.
+    assert min(seconds) == 10
+    assert max(seconds) in (14, 15)
+    assert len(set(seconds)) >= 5
+
+
+def test_retry_after_without_a_known_rate_is_a_second_or_two() -> None:
+    one = Lobby(table(functions=[function([("r0", "cpu")], queue_requests=0)]))
+    refusals = [one.room.arrive(f"q{number}", F, 1, 1e9, 1.0) for number in range(50)]
+    assert {refusal.retry_after_s for refusal in refusals if isinstance(refusal, Refuse)} == {1, 2}
+
+
+def test_a_deadline_ends_the_waiting_and_the_request_is_never_bound() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0, deadline=1.5)
+    one.arrive("b", 1.0)
+    one.did(1.0)
+    one.wake(1.2)
+    assert one.room.next_wakeup() == 1.5
+    assert one.wake(1.5) == ["refuse a: deadline_exceeded", "r0 < want 2 1 0 0 500 500 1 0"]
+    assert one.hear("r0", Grant(((1, 1),)), now=1.6)[0].startswith("b ->")
+
+
+def test_a_deadline_that_passed_unnoticed_is_not_bound_either() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0, deadline=1.5)
+    one.did(1.0)
+    assert one.hear("r0", Grant(((1, 1),)), now=1.6) == ["refuse a: deadline_exceeded", "r0 < want 2 0"]
+
+
+def test_a_deadline_in_the_past_is_refused_on_arrival() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    assert one.arrive("a", 5.0, deadline=5.0) == "refuse a: deadline_exceeded"
+
+
+def test_the_longest_wait_ends_in_503() -> None:
+    one = Lobby(table(functions=[function([("r0", "cpu")], max_wait_s=2.0)]))
+    one.arrive("a", 1.0)
+    one.did()
+    assert "refuse a: waited_too_long" in one.wake(3.0)
+
+
+def test_a_client_that_goes_away_leaves_the_room() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    assert one.room.leave("a", 1.1)
+    assert one.did(1.1) == ["r0 < want 2 0"]
+    assert not one.room.leave("a", 1.1)
+    counts = one.room.counts(F, 1.2)
+    assert counts is not None
+    assert (counts.waiting, counts.cancelled) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [("start failed: no such file", "start_failed"), ("unschedulable: no t4 is free", "not_servable")],
+)
+def test_a_revision_that_cannot_be_served_fails_waiting_and_new_requests_at_once(failure: str, code: str) -> None:
+    one = Lobby(table())
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    one.room.apply(table(number=2, functions=[function([], failure=failure)]), 2.0)
+    assert one.did(2.0) == [f"refuse a: {code}"]
+    assert one.arrive("b", 3.0) == f"refuse b: {code}"
+
+
+def test_a_failure_does_not_matter_while_a_replica_serves() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.room.apply(table(number=2, functions=[function([("r0", "cpu")], failure="the second did not start")]), 2.0)
+    one.did(2.0)
+    assert one.arrive("a", 3.0) == "a -> r0 on 1"
+    assert one.arrive("b", 3.0) == "waits"
+
+
+def test_an_unknown_revision_is_refused() -> None:
+    assert lobby().arrive("a", revision="g-00001") == "refuse a: not_servable"
+
+
+# --- activation -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_waiting_request_without_replicas_asks_for_activation_at_once_and_keeps_asking() -> None:
+    one = Lobby(table())
+    assert one.arrive("a", 10.0) == "waits"
+    assert one.did(10.0) == ["activate f-00001 for 1"]
+    one.arrive("b", 10.05)
+    assert one.did(10.05) == [], "one wish, however many wait"
+    assert one.room.next_wakeup() == pytest.approx(10.2)
+    assert one.wake(10.2) == ["activate f-00001 for 2"]
+    assert one.wake(10.4) == ["activate f-00001 for 2"]
+    one.room.leave("a", 10.5)
+    one.room.leave("b", 10.5)
+    assert one.wake(10.6) == []
+
+
+def test_two_hundred_first_requests_are_one_wish() -> None:
+    one = Lobby(table())
+    for number in range(200):
+        one.arrive(f"q{number}", 10.0)
+    assert one.did(10.0) == ["activate f-00001 for 1"]
+
+
+def test_a_ready_replica_ends_the_wish() -> None:
+    one = lobby("r0")
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    assert one.wake(1.2)[0] == "activate f-00001 for 1"
+    one.ready("r0", now=1.3)
+    assert one.wake(2.0) == []
+
+
+def test_a_starting_replica_does_not_end_it() -> None:
+    one = lobby("r0")
+    one.ready("r0", state=ReplicaState.STARTING)
+    one.arrive("a", 1.0)
+    assert "activate f-00001 for 1" in one.did(1.0)
+    assert one.wake(1.2) == ["activate f-00001 for 1"]
+
+
+def test_replicas_that_are_being_asked_count_as_perhaps_ready_for_a_moment() -> None:
+    one = Lobby(table([("r0", "cpu")]))
+    one.arrive("a", 1.0)
+    assert one.did(1.0) == ["link r0"]
+    assert one.wake(1.2) == ["activate f-00001 for 1"], "not heard within 200 ms"
+
+
+def test_a_want_on_the_draining_last_replica_asks_for_activation_and_is_told_there() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.hear("r0", State(ReplicaState.DRAINING), now=1.0)
+    one.arrive("a", 1.1)
+    assert one.did(1.1) == ["activate f-00001 for 1", "r0 < want 1 1 0 0 0 0 1 0"]
+    assert one.hear("r0", State(ReplicaState.READY), Grant(((3, 1),)), now=1.3) == ["a -> r0 on 3, want 2 0"]
+
+
+def test_a_replica_that_drains_under_a_waiting_request_raises_the_wish() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    assert one.hear("r0", State(ReplicaState.DRAINING), now=1.1) == ["activate f-00001 for 1"]
+
+
+# --- channels ---------------------------------------------------------------------------------------------------------
+
+
+def test_channels_open_with_the_first_request_and_close_after_a_minute_without() -> None:
+    one = Lobby(table([("r0", "cpu"), ("r1", "cpu")]))
+    one.arrive("a", 1.0)
+    assert one.did(1.0) == ["link r0", "link r1"]
+    one.ready("r0", 1, now=1.0)
+    one.answer("a", now=30.0)
+    assert one.wake(61.0) == []
+    assert one.wake(90.0) == ["unlink r0", "unlink r1"]
+    assert one.arrive("b", 100.0) == "waits"
+    assert one.did(100.0) == ["link r0", "link r1"]
+
+
+def test_a_long_answer_keeps_the_channels_open() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a", 1.0)
+    assert one.wake(70.0) == []
+    assert one.answer("a", now=500.0) == []
+
+
+def test_a_new_replica_of_a_function_in_use_is_linked_while_it_starts() -> None:
+    one = lobby("r0")
+    one.room.apply(table([("r0", "cpu"), ("r1", "cpu")], number=2), 1.0)
+    assert one.did(1.0) == ["link r1"]
+
+
+def test_above_64_replicas_the_workers_together_cover_all() -> None:
+    replicas = [(f"f-00001-{index:05d}", "cpu") for index in range(300)]
+    linked: Counter[str] = Counter()
+    for index in range(8):
+        one = Lobby(table(replicas, workers=8), worker_index=index)
+        one.arrive("a")
+        links = [line.split()[1] for line in one.did() if line.startswith("link")]
+        assert 40 <= len(links) <= 100
+        linked.update(links)
+    assert len(linked) == 300
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def two_groups(a: float, b: float, *, mu_ips: dict[str, float] | None = None, credits: int = 4) -> Lobby:  # noqa: A002
+    replicas = [("ra", "a"), ("rb", "b")]
+    one = Lobby(table(functions=[function(replicas, weights={"a": a, "b": b}, mu_ips=mu_ips)]))
+    one.arrive("first")
+    one.room.leave("first", 0.0)
+    one.did()
+    for name in ("ra", "rb"):
+        one.ready(name, *range(1, credits + 1), limit=4)
+    return one
+
+
+def test_at_low_load_groups_take_their_shares_in_inferences() -> None:
+    one = two_groups(0.75, 0.25)
+    taken: Counter[str] = Counter()
+    rng = random.Random(2)
+    for number in range(2000):
+        size = rng.choice([1, 8])
+        outcome = one.room.arrive(number, F, size, 1e9, 1.0)
+        assert isinstance(outcome, Bind)
+        taken[outcome.replica.group.accelerator] += size
+        one.room.answered(outcome, True, 1.0)
+    assert taken["a"] / taken.total() == pytest.approx(0.75, abs=0.01)
+
+
+def test_at_saturation_the_slot_that_frees_takes_the_work() -> None:
+    one = two_groups(0.9, 0.1, credits=1)
+    one.arrive("x")
+    one.arrive("y")
+    for number in range(5):
+        one.arrive(f"w{number}")
+    one.did()
+    slow = next(name for name in "xy" if one.binds[name].replica.id == "rb")
+    assert one.answer(slow)[0].startswith("w0 -> rb")
+
+
+def test_weight_zero_is_no_new_work_even_if_slots_are_free() -> None:
+    one = two_groups(1.0, 0.0)
+    for number in range(4):
+        assert "-> ra" in one.arrive(f"q{number}")
+    assert one.arrive("waiting") == "waits"
+    assert not any(line.startswith("rb") for line in one.did()), "no want there either"
+
+
+def test_all_weights_zero_say_nothing_about_shares() -> None:
+    one = two_groups(0.0, 0.0)
+    assert {one.arrive(f"q{number}").split()[2] for number in range(4)} == {"ra", "rb"}
+
+
+def test_a_group_that_cannot_finish_in_time_is_passed_over() -> None:
+    # 4 at a time at 4 per second: a second each; at 400 per second: 10 ms each.
+    one = two_groups(0.99, 0.01, mu_ips={"a": 4.0, "b": 400.0})
+    assert "-> rb" in one.arrive("hurried", 1.0, deadline=1.5)
+    assert "-> ra" in one.arrive("patient", 1.0, deadline=60.0)
+
+
+def test_if_none_can_finish_in_time_the_earliest_takes_it() -> None:
+    one = two_groups(0.99, 0.01, mu_ips={"a": 4.0, "b": 8.0})
+    assert "-> rb" in one.arrive("hopeless", 1.0, deadline=1.01)
+
+
+def test_without_a_limit_ready_replicas_take_work_at_once_by_weight() -> None:
+    one = two_groups(0.5, 0.5, credits=0)
+    for name in ("ra", "rb"):
+        one.hear(name, Limit(0))
+    bound = [one.arrive(f"q{number}") for number in range(100)]
+    assert Counter(line.split()[2] for line in bound) == {"ra": 50, "rb": 50}
+    assert all(line.endswith("on 0") for line in bound)
+    assert one.binds["q0"].header == b""
+    assert one.answer("q0") == []
+
+
+def test_without_a_limit_a_replica_that_drains_takes_no_more() -> None:
+    one = lobby("r0")
+    one.ready("r0", limit=0)
+    assert one.arrive("a") == "a -> r0 on 0"
+    one.hear("r0", State(ReplicaState.DRAINING))
+    assert one.arrive("b") == "waits"
+
+
+# --- units ------------------------------------------------------------------------------------------------------------
+
+
+def test_in_inferences_the_smallest_credit_that_carries_the_request_is_used() -> None:
+    one = lobby("r0", unit_inferences=True)
+    one.ready("r0", limit=16)
+    one.hear("r0", Grant(((1, 8), (2, 2), (3, 4))))
+    assert one.arrive("a", inferences=3) == "a -> r0 on 3"
+    assert one.arrive("b", inferences=6) == "b -> r0 on 1"
+    assert one.arrive("c", inferences=9) == "waits"
+
+
+def test_credits_that_do_not_fit_the_head_go_back_with_the_want() -> None:
+    one = lobby("r0", unit_inferences=True)
+    one.ready("r0", 1, 2, limit=8)
+    assert one.arrive("a", 1.0, inferences=6) == "waits"
+    assert one.did(1.0) == ["r0 < want 1 1 0 0 0 0 6 1", "r0 < return 1 2"]
+
+
+def test_a_request_above_the_limit_takes_a_whole_replica() -> None:
+    one = lobby("r0", unit_inferences=True)
+    one.ready("r0", 1, limit=8, units=8)
+    assert one.arrive("a", inferences=100) == "a -> r0 on 1"
+
+
+def test_a_head_that_fits_nowhere_reserves_at_the_replica_with_most_free_and_the_others_go_on() -> None:
+    one = lobby("r0", "r1", unit_inferences=True)
+    one.ready("r0", limit=8)
+    one.ready("r1", limit=8)
+    one.arrive("large", 1.0, inferences=8)
+    one.arrive("small", 1.0, inferences=1)
+    assert one.did(1.0) == ["r0 < want 1 2 0 0 0 0 8 0", "r1 < want 1 2 0 0 0 0 8 0"]
+    assert one.hear("r0", Short(2), now=1.1) == []
+    said = one.hear("r1", Short(5), now=1.1)
+    assert said == ["r0 < want 2 1 0 0 100 100 1 0", "r1 < want 2 2 0 0 100 100 8 1"]
+    assert one.hear("r0", Grant(((1, 1),)), now=1.2)[0].startswith("small -> r0")
+    assert one.arrive("another", 1.2, inferences=1) == "waits"
+    assert "another -> r0 on 2" in one.hear("r0", Grant(((2, 1),)), now=1.2)[0]
+    assert one.hear("r1", Grant(((3, 8),)), now=1.3)[0].startswith("large -> r1")
+
+
+def test_a_replica_that_does_not_say_what_it_has_free_delays_a_reservation_by_100_ms() -> None:
+    one = lobby("r0", "r1", unit_inferences=True)
+    one.ready("r0", limit=8)
+    one.ready("r1", limit=8)
+    one.arrive("large", 1.0, inferences=8)
+    one.did(1.0)
+    assert one.hear("r0", Short(2), now=1.0) == []
+    assert "r0 < want 2 1 0 0 100 100 8 1" in one.wake(1.1)
+
+
+def test_a_reservation_ends_with_its_replica() -> None:
+    one = lobby("r0", "r1", unit_inferences=True)
+    one.ready("r0", limit=8)
+    one.ready("r1", limit=8)
+    one.arrive("large", 1.0, inferences=8)
+    one.did(1.0)
+    one.hear("r0", Short(2), now=1.1)
+    one.hear("r1", Short(5), now=1.1)
+    one.room.unlinked("r1", 1.2)
+    assert "r0 < want 3 1 0 0 200 200 8 1" in one.did(1.2), "in its old place, for the one that is left"
+
+
+# --- route table ------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_not_newer_is_ignored() -> None:
+    one = lobby("r0")
+    assert not one.room.apply(table(number=1), 1.0)
+    assert one.room.apply(table(number=2), 1.0)
+
+
+def test_a_replica_that_is_gone_takes_its_credits_and_nothing_else() -> None:
+    one = lobby("r0", "r1")
+    one.ready("r0", 1)
+    one.ready("r1", 1, 2)
+    one.arrive("a")
+    one.arrive("b")
+    where = {one.binds[name].replica.id for name in "ab"}
+    assert where == {"r0", "r1"}
+    one.arrive("c")
+    assert one.arrive("waits") == "waits"
+    one.did()
+    one.room.apply(table([("r0", "cpu")], number=2), 1.0)
+    assert one.did(1.0) == ["unlink r1"]
+    on_r1 = next(name for name in "abc" if one.binds[name].replica.id == "r1")
+    assert one.answer(on_r1, now=2.0) == [], "it ran on; its credit is worth nothing"
+    on_r0 = next(name for name in "abc" if one.binds[name].replica.id == "r0")
+    assert one.answer(on_r0, now=2.0)[0].startswith("waits -> r0")
+
+
+def test_weights_change_without_disturbing_credits() -> None:
+    one = two_groups(1.0, 0.0)
+    replicas = [("ra", "a"), ("rb", "b")]
+    one.room.apply(table(number=2, functions=[function(replicas, weights={"a": 0.0, "b": 1.0})]), 1.0)
+    assert one.did(1.0) == []
+    assert "-> rb" in one.arrive("q")
+
+
+def split(*revisions: tuple[int, float, str]) -> FunctionRoute:
+    """A function with revisions (number, percent, replica)."""
+    routes = []
+    for number, percent, replica in revisions:
+        one = function([(replica, "cpu")], revision=f"f-{number:05d}").revisions[0]
+        routes.append(RevisionRoute(id=one.id, percent=percent, groups=one.groups))
+    whole = function([])
+    return FunctionRoute(
+        **{name: getattr(whole, name) for name in whole.__slots__ if name != "revisions"},
+        revisions=tuple(routes),
+    )
+
+
+def test_requests_of_a_revision_that_is_gone_wait_for_the_largest_that_is_left() -> None:
+    one = Lobby(table(functions=[split((1, 50.0, "r1"), (2, 50.0, "r2"))]))
+    one.arrive("a", 1.0, revision="f-00001")
+    one.did(1.0)
+    one.room.apply(table(number=2, functions=[split((2, 10.0, "r2"), (3, 90.0, "r3"))]), 2.0)
+    assert one.did(2.0) == ["unlink r1", "link r3"]
+    assert one.ready("r3", 1, now=2.1)[0].startswith("a -> r3")
+
+
+def test_requests_of_a_deleted_function_are_told_so() -> None:
+    one = lobby("r0")
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    one.room.apply(table(number=2, functions=[]), 2.0)
+    assert one.did(2.0) == ["unlink r0", "refuse a: not_servable"]
+
+
+def test_a_running_request_of_a_deleted_function_that_was_refused_is_told_so() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a", 1.0)
+    one.room.apply(table(number=2, functions=[]), 2.0)
+    one.did(2.0)
+    one.room.refused(one.binds["a"], 2.1)
+    assert one.did(2.1) == ["refuse a: not_servable"]
+
+
+def test_a_replica_whose_address_changed_is_another_one() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    moved = function([("r0", "cpu")])
+    group = moved.revisions[0].groups[0]
+    replica = type(group.replicas[0])(id="r0", address="unix:/elsewhere")
+    group = type(group)(accelerator="cpu", weight=1.0, replicas=(replica,))
+    route = RevisionRoute(id=F, percent=100.0, groups=(group,))
+    moved = FunctionRoute(
+        **{name: getattr(moved, name) for name in moved.__slots__ if name != "revisions"}, revisions=(route,)
+    )
+    one.room.apply(table(number=2, functions=[moved]), 1.0)
+    assert one.did(1.0) == ["unlink r0", "link r0"]
+    assert one.arrive("a", 1.0) == "waits"
+
+
+# --- counters ---------------------------------------------------------------------------------------------------------
+
+
+def test_counts_follow_a_request_through_the_room() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    one.arrive("a", 1.0, inferences=3)
+    one.arrive("b", 1.0, inferences=2)
+    counts = one.room.counts(F, 3.0)
+    assert counts is not None
+    assert (counts.arrivals, counts.arrivals_inferences) == (3, 6), "the lobby's own first one included"
+    assert (counts.waiting, counts.waiting_inferences, counts.oldest_waiting_s) == (1, 2, 2.0)
+    assert (counts.waiting_request_s, counts.waiting_inference_s) == (2.0, 4.0)
+    one.answer("a", now=5.0)
+    counts = one.room.counts(F, 9.0)
+    assert counts is not None
+    assert (counts.waiting, counts.waiting_request_s, counts.oldest_waiting_s) == (0, 4.0, 0.0)
+
+
+def test_timers_of_requests_that_left_do_not_pile_up() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    for number in range(20_000):
+        one.arrive(f"q{number}", 1.0)
+        one.room.leave(f"q{number}", 1.0)
+    assert len(one.room._timers) < 3000
+    assert len(one.room._fleet.revisions[F].queue._heap) < 200
