@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from control.cli import deploy, doctor, invoke, logs, process, show
+from control.cli import demo, deploy, doctor, invoke, logs, process, show
 
 app = typer.Typer(
     name="tidegate",
@@ -16,7 +16,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for group in (process, deploy, show, invoke, logs, doctor):
+for group in (process, deploy, show, invoke, logs, doctor, demo):
     group.register(app)
 
 
