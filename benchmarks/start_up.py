@@ -6,6 +6,7 @@ Each process is started ``--runs`` times, one after the other, round robin, with
 
 - ``exec_to_listening_ms``: from just before the exec until its admin endpoint answered (polled every millisecond);
 - ``exec_to_ready_ms``: until ``ready`` came on ``/events`` (queue_proxy) or ``/healthz`` answered (gateway);
+- ``cpu_ms``: processor time of the process until then, which other load on the machine disturbs less;
 - ``rss_mb``, ``private_mb``: resident and private memory (``/proc/PID/smaps_rollup``) 0.3 s later, idle.
 
 Prints one JSON line per process: medians and the worst; ``python -c pass`` has only its time to exit and its memory.
@@ -98,6 +99,11 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return kilobytes["Rss"] / 1024, (kilobytes["Private_Clean"] + kilobytes["Private_Dirty"]) / 1024
 
 
+def processor_ms(pid: int) -> float:
+    """Time on a processor so far, of the main thread, in milliseconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
+
+
 def environment(**more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **more}
 
@@ -111,8 +117,9 @@ def run_pass() -> dict[str, float]:
     with subprocess.Popen([sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, env=environment()) as process:
         time.sleep(SETTLE_S)
         resident, private = memory_mb(process.pid)
+        processor = processor_ms(process.pid)
         process.communicate()
-    return {"exec_to_exit_ms": elapsed * 1e3, "rss_mb": resident, "private_mb": private}
+    return {"exec_to_exit_ms": elapsed * 1e3, "cpu_ms": processor, "rss_mb": resident, "private_mb": private}
 
 
 def run_queue_proxy(directory: Path, model_port: int) -> dict[str, float]:
@@ -161,6 +168,7 @@ def measured(
         listening = time.perf_counter()
         until_ready(admin)
         ready = time.perf_counter()
+        processor = processor_ms(process.pid)
         time.sleep(SETTLE_S)
         resident, private = memory_mb(process.pid)
     finally:
@@ -169,6 +177,7 @@ def measured(
     return {
         "exec_to_listening_ms": (listening - began) * 1e3,
         "exec_to_ready_ms": (ready - began) * 1e3,
+        "cpu_ms": processor,
         "rss_mb": resident,
         "private_mb": private,
     }
