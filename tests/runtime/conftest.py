@@ -1,6 +1,7 @@
 """Small ONNX models and handler files, written when a test asks for them."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,14 @@ def write_handler(tmp_path: Path) -> WriteHandler:
         return path
 
     return write
+
+
+@pytest.fixture(autouse=True)
+def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Handlers put their folder on the path and their module among the others; a test leaves neither behind."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if "user_" in name or name in ("gateway", "helper", "documented_handler", "handler"):
+            del sys.modules[name]

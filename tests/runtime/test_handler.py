@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
@@ -16,17 +15,6 @@ from tidegate.runtime.handler import HandlerModel
 from tidegate.runtime.protocol import ModelSpec
 from tidegate.runtime.tensors import Tensor
 from tidegate.runtime.worker import Worker
-
-
-@pytest.fixture(autouse=True)
-def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Handlers put their folder on the path and their module among the others; a test leaves neither behind."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if "user_" in name or name in ("gateway", "helper"):
-            del sys.modules[name]
 
 
 def serve(path: Path, *requests: list[Tensor], class_name: str = "Model", max_batch: int = 1) -> list[Execution]:

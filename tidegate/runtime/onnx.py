@@ -120,11 +120,19 @@ class OnnxModel:
         available = runtime.get_available_providers()
         unknown = [provider for provider in self._providers if provider not in available]
         if unknown:
-            raise LoadError(f"this onnxruntime has no provider {unknown[0]}; it has {', '.join(available)}")
+            raise LoadError(
+                f"the onnxruntime in {sys.executable} has no provider {unknown[0]}; it has {', '.join(available)} "
+                "(GPUs need the package onnxruntime-gpu)"
+            )
         try:
-            return runtime.InferenceSession(self._path, options, providers=self._providers)
+            session = runtime.InferenceSession(self._path, options, providers=self._providers)
         except Exception as error:
             raise LoadError(f"{self._path} is not a model that ONNX Runtime can load: {_first_line(error)}") from error
+        # A provider whose libraries are missing is left out with a warning only: the wrong device, unnoticed.
+        lost = [provider for provider in self._providers if provider not in session.get_providers()]
+        if lost:
+            raise LoadError(f"ONNX Runtime could not start {lost[0]}: its libraries or its device are missing")
+        return session
 
 
 def _spec(value: Any) -> TensorSpec:
