@@ -1,0 +1,285 @@
+"""Slot ledgers and waiting rooms together, under every interleaving that hypothesis can think of.
+
+Messages, requests and answers wait in mailboxes (in order per channel, in any order between them) until a rule lets one
+arrive. Meanwhile clients come and go, workers are killed and stopped, replicas crash, drain, revive and are resized,
+route tables change and time passes. After every step the world checks that the model runs no more than the limit, that
+no credit is held twice, that every request ends once, and that all counters agree. At the end everything is allowed to
+come to rest: then every request must have ended, and no credit may be lost.
+"""
+
+import random
+from collections.abc import Hashable
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.support.routes import table
+from tests.support.slot_world import End, Flight, Job, Mailboxes, Replica, Worker, World
+from tidegate.function import ConcurrencyUnit
+from tidegate.records import RouteTable
+from tidegate.replica import ReplicaState
+
+TIMEOUTS_S = (0.3, 60.0)
+REST_S = 0.05
+RESTS = 60
+"""The world comes to rest within 60 * 50 ms: far less than the deadline of most requests."""
+
+
+class Slots(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mail = Mailboxes()
+        self.table_number = 1
+
+    @initialize(
+        workers=st.integers(1, 4),
+        limits=st.lists(st.sampled_from([1, 1, 2, 4]), min_size=1, max_size=3),
+        unit=st.sampled_from(list(ConcurrencyUnit)),
+        ready=st.booleans(),
+    )
+    def build(self, workers: int, limits: list[int], unit: ConcurrencyUnit, ready: bool) -> None:
+        self.unit = unit
+        self.kinds = [(f"r{index}", "ab"[index % 2]) for index in range(len(limits))]
+        self.split_answers = False
+        self.world = World(
+            self.mail,
+            workers=workers,
+            limits=tuple(limits),
+            unit=unit,
+            route_table=self._table(self.kinds, 1),
+            serve=self._serve,
+        )
+        if ready:
+            for replica in self.world.replicas.values():
+                replica.ledger.ready(self.world.now)
+                replica.act()
+            self.mail.deliver_all()
+
+    def _table(
+        self, replicas: list[tuple[str, str]], number: int, weights: dict[str, float] | None = None
+    ) -> RouteTable:
+        return table(
+            replicas,
+            number=number,
+            workers=4,
+            weights=weights,
+            unit_inferences=self.unit is ConcurrencyUnit.INFERENCES,
+        )
+
+    def _serve(self, world: World, replica: Replica, flight: Flight) -> None:
+        """Half of the answers come whole, half with time between head and end."""
+        if self.split_answers:
+            world.post(("finish", world.serial()), lambda: world.answer_head(replica, flight))
+        else:
+            world.post_finish(replica, flight)
+        self.split_answers = not self.split_answers
+
+    def _worker(self, number: int) -> Worker:
+        return self.world.workers[number % len(self.world.workers)]
+
+    def _replica(self, number: int) -> Replica:
+        return self.world.replicas[f"r{number % len(self.world.replicas)}"]
+
+    # --- the network ---
+
+    def _can_arrive(self) -> list[Hashable]:
+        """Mailboxes whose reader is not stopped."""
+        return [
+            key
+            for key in self.mail.boxes
+            if not (isinstance(key, tuple) and key[0] == "worker" and self.world.workers[key[1]].stopped)
+        ]
+
+    @rule(choices=st.lists(st.integers(0, 1000), min_size=1, max_size=12))
+    def some_arrive(self, choices: list[int]) -> None:
+        for choice in choices:
+            keys = self._can_arrive()
+            if keys:
+                self.mail.deliver(keys[choice % len(keys)])
+
+    # --- clients ---
+
+    @rule(
+        number=st.integers(0, 3),
+        sizes=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
+        patient=st.booleans(),
+    )
+    def clients_come(self, number: int, sizes: list[int], patient: bool) -> None:
+        worker = self._worker(number)
+        if not worker.stopped:
+            for size in sizes:
+                self.world.arrive(worker, size, TIMEOUTS_S[patient])
+
+    @rule(number=st.integers(0, 3), choice=st.integers(0, 1000))
+    def client_goes(self, number: int, choice: int) -> None:
+        worker = self._worker(number)
+        jobs = sorted(worker.jobs, key=lambda job: job.number)
+        if jobs and not worker.stopped:
+            self.world.cancel(worker, jobs[choice % len(jobs)])
+
+    @rule(number=st.integers(0, 2), size=st.sampled_from([1, 2, 9]))
+    def stranger_comes(self, number: int, size: int) -> None:
+        self.world.visit(self._replica(number), size)
+
+    # --- what breaks ---
+
+    @rule(number=st.integers(0, 3))
+    def worker_is_killed(self, number: int) -> None:
+        self.world.kill_worker(self._worker(number))
+
+    @rule(number=st.integers(0, 3))
+    def worker_stops_or_goes_on(self, number: int) -> None:
+        worker = self._worker(number)
+        worker.stopped = not worker.stopped
+
+    @rule(number=st.integers(0, 2))
+    def replica_crashes(self, number: int) -> None:
+        self.world.crash_replica(self._replica(number))
+
+    # --- control ---
+
+    @rule(number=st.integers(0, 2))
+    def replica_is_ready(self, number: int) -> None:
+        replica = self._replica(number)
+        if replica.ledger.state is ReplicaState.STARTING:
+            replica.ledger.ready(self.world.now)
+            replica.act()
+
+    @rule(number=st.integers(0, 2))
+    def replica_drains_or_revives(self, number: int) -> None:
+        replica = self._replica(number)
+        if replica.ledger.state is ReplicaState.READY:
+            replica.ledger.drain(self.world.now)
+        else:
+            replica.ledger.revive(self.world.now)
+        replica.act()
+
+    @rule(number=st.integers(0, 2), limit=st.sampled_from([0, 1, 2, 3, 8]))
+    def replica_is_resized(self, number: int, limit: int) -> None:
+        replica = self._replica(number)
+        replica.ledger.resize(limit, self.world.now)
+        replica.act()
+
+    @rule(listed=st.lists(st.booleans(), min_size=3, max_size=3), a=st.sampled_from([0.0, 0.5, 1.0]))
+    def table_changes(self, listed: list[bool], a: float) -> None:
+        self.table_number += 1
+        replicas = [replica for replica, there in zip(self.kinds, listed, strict=False) if there]
+        self._publish(replicas, {"a": a, "b": 1 - a})
+
+    def _publish(self, replicas: list[tuple[str, str]], weights: dict[str, float]) -> None:
+        """Each worker hears of it in its own time."""
+        self.world.table = routes = self._table(replicas, self.table_number, weights)
+        for worker in self.world.workers:
+
+            def applies(worker: Worker = worker) -> None:
+                worker.room.apply(routes, self.world.now)
+                worker.act()
+
+            self.mail(("worker", worker.index, "table"), applies)
+
+    # --- time ---
+
+    @rule(seconds=st.sampled_from([0.001, 0.03, 0.06, 0.11, 1.1]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @precondition(lambda self: len(self.world.jobs) > 3)
+    @rule()
+    def credits_are_held_once(self) -> None:
+        self.world.check_credits()
+
+    # --- rest ---
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for worker in world.workers:
+            worker.stopped = False
+        self.table_number += 1
+        self._publish(self.kinds, {"a": 0.5, "b": 0.5})
+        for replica in world.replicas.values():
+            if replica.ledger.state is ReplicaState.STARTING:
+                replica.ledger.ready(world.now)
+            replica.ledger.revive(world.now)
+            replica.act()
+        for _ in range(RESTS):
+            self.mail.deliver_all()
+            world.check_credits()
+            world.advance(REST_S)
+        self.mail.deliver_all()
+        unserved = [job for job in world.jobs if job.end is None]
+        assert not unserved, f"{unserved} wait for ever; {list(world.replicas.values())}"
+        world.check_nothing_lost()
+
+
+Slots.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestInterleavings = Slots.TestCase
+
+
+def walk(seed: int, steps: int) -> list[Job]:
+    """One long random walk over the same rules, weighted as a busy system is."""
+    rng = random.Random(seed)
+    machine = Slots()
+    machine.build(
+        rng.randint(1, 4),
+        [rng.choice([1, 1, 2, 4]) for _ in range(rng.randint(1, 3))],
+        rng.choice(list(ConcurrencyUnit)),
+        rng.random() < 0.7,
+    )
+    for _ in range(steps):
+        what = rng.random()
+        if what < 0.5:
+            machine.some_arrive([rng.randrange(1000) for _ in range(rng.randint(1, 4))])
+        elif what < 0.72:
+            machine.clients_come(rng.randrange(4), [rng.choice([1, 1, 2, 9])], rng.random() < 0.8)
+        elif what < 0.78:
+            machine.client_goes(rng.randrange(4), rng.randrange(1000))
+        elif what < 0.90:
+            machine.time_passes(rng.choice([0.001, 0.03, 0.06, 0.11]))
+        elif what < 0.92:
+            machine.stranger_comes(rng.randrange(3), rng.choice([1, 2, 9]))
+        elif what < 0.94:
+            machine.worker_stops_or_goes_on(rng.randrange(4))
+        elif what < 0.97:
+            machine.replica_is_ready(rng.randrange(3))
+        else:
+            rng.choice(
+                [
+                    lambda: machine.worker_is_killed(rng.randrange(4)),
+                    lambda: machine.replica_crashes(rng.randrange(3)),
+                    lambda: machine.replica_drains_or_revives(rng.randrange(3)),
+                    lambda: machine.replica_is_resized(rng.randrange(3), rng.choice([0, 1, 2, 3, 8])),
+                    lambda: machine.table_changes([rng.random() < 0.7 for _ in range(3)], rng.choice([0.0, 0.5, 1.0])),
+                ]
+            )()
+    machine.teardown()
+    return machine.world.jobs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_walks(seed: int) -> None:
+    jobs = walk(seed, 250)
+    assert all(job.end is not None for job in jobs)
+
+
+def test_walks_reach_every_end() -> None:
+    """The walks would prove little if everything broke: most requests are answered, and some meet each other end."""
+    ends = [job.end for seed in range(40, 60) for job in walk(seed, 250)]
+    assert ends.count(End.ANSWERED) > len(ends) / 3
+    assert set(ends) == set(End)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("block", range(20))
+def test_many_long_walks(block: int) -> None:
+    for seed in range(10_000 + block * 500, 10_500 + block * 500):
+        walk(seed, 400)
