@@ -52,7 +52,7 @@ class ReplicaStatus:
     share: int = WHOLE
     """Percent of that unit."""
     threads: int | None = None
-    """Threads that the model server was told to use."""
+    """Threads that the model server was told to start, or cores it was resized to; None: its own choice."""
     emulated: bool = False
     adopted: bool = False
     """True when an earlier control process started it."""
@@ -132,13 +132,13 @@ class Backend(Protocol):
         ...
 
     async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
-        """Changes cores and threads, or the share of a device, without a restart. Raises ResizeRefusedError where
-        that is impossible here, UnknownReplicaError for no such replica."""
+        """Gives the model server ``threads`` cores of its unit, or another share of its device, without a restart.
+        Raises ResizeRefusedError where that is impossible here, UnknownReplicaError for no such replica."""
         ...
 
     async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
-        """Sets the batching of a group's model servers, running ones and those to come; answers how many running
-        ones obeyed."""
+        """Sets the batching of a group's model servers to come, and of running ones where they can be told; answers
+        how many running ones were."""
         ...
 
     def watch(self, listener: Listener) -> Callable[[], None]:

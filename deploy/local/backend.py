@@ -46,7 +46,6 @@ from deploy.placement.ledger import (
     candidates,
     demand_of,
 )
-from tidegate.aio.client import FetchError, fetch
 from tidegate.aio.tasks import TaskOwner
 from tidegate.clock import Clock
 from tidegate.function import Batching, Revision
@@ -124,20 +123,16 @@ class LocalBackend:
 
     async def _end_within(self, grace_s: float) -> None:
         everyone = {*self._ending, *self._replicas.values()}
-        waiting = [asyncio.ensure_future(each.ended.wait()) for each in everyone]  # noqa: TID251 - owned right here
+        waiting = [self._tasks.spawn(each.ended.wait(), name=f"end of {each.id}") for each in everyone]
         if not waiting:
             return
-        try:
-            await asyncio.wait(waiting, timeout=grace_s)
-            for each in everyone:
-                if not each.ended.is_set():
-                    self._complain(f"{each.id} had not ended after {grace_s:g} s and is killed")
-                    for child in each.children:
-                        child.kill()
-            await asyncio.wait(waiting, timeout=KILL_AFTER_S)
-        finally:
-            for future in waiting:
-                future.cancel()
+        await asyncio.wait(waiting, timeout=grace_s)
+        for each in everyone:
+            if not each.ended.is_set():
+                self._complain(f"{each.id} had not ended after {grace_s:g} s and is killed")
+                for child in each.children:
+                    child.kill()
+        await asyncio.wait(waiting, timeout=KILL_AFTER_S)
 
     # --- Backend ---
 
@@ -241,21 +236,13 @@ class LocalBackend:
         replica.details = replace(replica.details, assignment=assignment, threads=threads)
         for child in replica.children:
             child.rewrite(replace(child.record, replica=replica.details))
-        if replica.details.shipped:
-            await self._tell_runtime(replica, "threads", f'{{"threads": {threads}}}')
         self._set(replica, cores=assignment.cores, threads=threads)
         return replica.status
 
     async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
-        """See the protocol. Only the shipped runtime can be told; other servers keep the batching they have."""
+        """See the protocol. A model server reads its batching when it starts; running ones keep what they have."""
         self._batching[revision_id, accelerator] = Batching(max_size=max_batch, delay_s=batch_delay_s)
-        body = f'{{"max": {max_batch}, "delay_s": {batch_delay_s}}}'
-        group = [
-            each
-            for each in self._replicas.values()
-            if each.status.revision == revision_id and each.status.accelerator == accelerator and each.details.shipped
-        ]
-        return sum(await asyncio.gather(*(self._tell_runtime(each, "batching", body) for each in group)))
+        return 0
 
     def watch(self, listener: Listener) -> Callable[[], None]:
         """See the protocol."""
@@ -357,7 +344,10 @@ class LocalBackend:
         for child in replica.children:
             child.on_exit(partial(self._process_ended, replica, child))
         replica.follow = self._tasks.spawn(self._follow(replica), name=f"follow {replica.id}")
-        limit_s = replica.revision.function.readiness.start_timeout_s + START_SLACK_S
+        function = replica.revision.function
+        limit_s = function.readiness.start_timeout_s + START_SLACK_S
+        if function.warmup is not None:
+            limit_s += function.timeout_s  # the warm-up request comes after the server is ready
         replica.overdue = asyncio.get_running_loop().call_later(limit_s, self._overdue, replica)
 
     # --- what the queue_proxy says ---
@@ -423,8 +413,6 @@ class LocalBackend:
     def _overdue(self, replica: LocalReplica) -> None:
         if replica.status.state is not ReplicaState.STARTING or replica.stop_recorded:
             return
-        if replica.status.phases.load_s is not None:
-            return  # loaded; the warm-up request has the function's own timeout
         limit_s = replica.revision.function.readiness.start_timeout_s
         what = f"not ready within its start timeout of {limit_s:g} s, and its queue_proxy said nothing"
         self._fail(replica, story(what, self._output(replica), self._port_hint(replica)))
@@ -533,14 +521,6 @@ class LocalBackend:
 
     def _all(self) -> tuple[LocalReplica, ...]:
         return (*self._replicas.values(), *self._ending)
-
-    async def _tell_runtime(self, replica: LocalReplica, what: str, body: str) -> bool:
-        """Sets something in a running shipped runtime; False if it does not take it (it is still loading)."""
-        try:
-            reply = await fetch(replica.details.upstream, "POST", f"/tidegate/{what}", body.encode(), timeout_s=5.0)
-        except FetchError:
-            return False
-        return 200 <= reply.status < 300
 
     def _unlink(self, details: ReplicaDetails | None) -> None:
         if details is not None:

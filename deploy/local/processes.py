@@ -61,6 +61,13 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def _has_ended(popen: "subprocess.Popen[bytes]") -> bool:
+    """Asks without taking its status where the system can (its pid stays its own until then)."""
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return popen.poll() is not None
+
+
 class Child:
     """A process of a :class:`ProcessTable`."""
 
@@ -94,7 +101,11 @@ class Child:
     @property
     def is_alive(self) -> bool:
         """Asks the system; :attr:`exit` follows a moment later."""
-        return self._handle is not None and self._handle.is_alive()
+        if self._handle is None:
+            return False
+        if self._popen is not None and self._handle.fd is None:
+            return not _has_ended(self._popen)
+        return self._handle.is_alive()
 
     @property
     def exit(self) -> Exit | None:
@@ -163,7 +174,7 @@ class Child:
     def _ask(self) -> None:
         if self._handle is None:
             return
-        if self._handle.is_alive():
+        if self.is_alive:
             asyncio.get_running_loop().call_later(_ASK_EVERY_S, self._ask)
         else:
             self._on_end()
@@ -182,8 +193,9 @@ class Child:
         """Ends what is left of its group, then takes its status. What else it left is found by its mark."""
         if self._popen is None:
             return Exit()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
+        if self._popen.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
         code = self._popen.wait()
         return Exit(signal=-code) if code < 0 else Exit(status=code)
 

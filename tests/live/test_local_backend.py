@@ -520,6 +520,24 @@ def test_a_process_that_merely_has_the_recorded_pid_is_left_alone() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("adopted", [False, True])
+def test_without_pidfds_an_end_is_seen_a_little_later(monkeypatch: pytest.MonkeyPatch, adopted: bool) -> None:
+    """As on macOS and old kernels: children are asked for four times a second."""
+    monkeypatch.delattr(os, "pidfd_open")
+
+    async def scenario(bench: LocalBench, left: dict[str, ReplicaStatus]) -> None:
+        victim = A if adopted else B
+        if not adopted:
+            await ready(bench, B)
+        pids = known(bench, victim).pids
+        os.kill(pids[1], signal.SIGKILL)
+        await bench.until(lambda: state(bench, victim) is ReplicaState.FAILED)
+        assert ("SIGKILL" in (known(bench, victim).reason or "")) is not adopted
+        await bench.until(lambda: all(is_gone(pid) for pid in pids))
+
+    after_a_crash(scenario, A)
+
+
 def test_down_without_a_control_process_ends_everything() -> None:
     async def run() -> None:
         async with directory() as path:
