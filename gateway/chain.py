@@ -172,12 +172,10 @@ class Chain:
             self.report.unmatched += 1
             self._fail(ex, NOT_FOUND, _not_found(target))
             return
-        try:
-            own_s = read_timeout_s(head.get(headers.TIMEOUT_MS), head.get(b"grpc-timeout"))
-        except TimeoutFieldError as error:
-            self._fail(ex, BAD_REQUEST, str(error))
+        if not head.mentions(b"-timeout"):
+            ex.deadline = ex.received + front.timeout_s
+        elif not self._set_deadline(ex, front):
             return
-        ex.set_deadline(ex.received + (front.timeout_s if own_s is None else min(own_s, front.timeout_s)))
         if not ex.body_complete and not ex.body and front.tells_size_in_body(head):
             ex.on_body = self._body_started
         else:
@@ -313,6 +311,16 @@ class Chain:
             ex.head.drop(headers.REQUEST_ID)
         made = b"%032x" % self._rng.getrandbits(128)
         return Ticket(target, made, b"x-request-id: %b\r\n" % made)
+
+    def _set_deadline(self, ex: "Exchange", front: Front) -> bool:
+        """The request's own deadline, at most the function's timeout; False: the field was nonsense, answered."""
+        try:
+            own_s = read_timeout_s(ex.head.get(headers.TIMEOUT_MS), ex.head.get(b"grpc-timeout"))
+        except TimeoutFieldError as error:
+            self._fail(ex, BAD_REQUEST, str(error))
+            return False
+        ex.set_deadline(ex.received + (front.timeout_s if own_s is None else min(own_s, front.timeout_s)))
+        return True
 
     def _body_started(self, ex: "Exchange") -> None:
         """The body came after its head: now its size is known."""
@@ -520,7 +528,7 @@ class Chain:
 
 def _drop_own_fields(head: RequestHead) -> None:
     """The client's own deadline and size: the replica gets what remains and what was found."""
-    if head.get(headers.TIMEOUT_MS) is not None or head.get(headers.BATCH_SIZE) is not None:
+    if head.mentions(b"\ntidegate-"):
         head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE)
 
 

@@ -86,6 +86,7 @@ class Sidecar:
         self._pump = pump
         self._open_channel = open_channel
         self._suspect = suspect
+        self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
         self._queued: dict[Visit, Exchange] = {}
         self.open = 0
@@ -95,19 +96,22 @@ class Sidecar:
 
     def start(self, ex: "Exchange") -> None:
         head = ex.head
-        ex.context = run = Run(self._is_trusted(head))
+        trusted = self._token is not None and self._is_trusted(head, self._token)
+        ex.context = run = Run(trusted)
         self.open += 1
         if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
             self._channel(ex, run)
             return
-        if not run.trusted and self._answered_probe(ex):
+        if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
             return
         if self._life.is_failed:
             self._refuse(ex, START_FAILED, self._life.message)
             return
-        if not self._set_deadline(ex):
+        if not head.mentions(b"-timeout"):
+            ex.deadline = ex.received + self._timeout_s
+        elif not self._set_deadline(ex):
             return
-        if not run.trusted and self._tells_size_in_body(ex):
+        if not trusted and not ex.body_complete and self._tells_size_in_body(ex):
             ex.on_body = self._admit
         else:
             self._admit(ex)
@@ -202,13 +206,7 @@ class Sidecar:
         self.open -= 1
         now = self._clock()
         if run.is_sent:
-            self._measure.ended(
-                now,
-                inferences=ex.inferences,
-                execution_s=now - run.sent_at,
-                status=ex.status,
-                broke=ex.truncated,
-            )
+            self._measure.ended(now, ex.inferences, now - run.sent_at, ex.status, ex.truncated)
         elif run.counts:
             self._measure.refused(ex.status)
         if run.credit is not None:
@@ -218,12 +216,11 @@ class Sidecar:
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def _is_trusted(self, head: RequestHead) -> bool:
-        """The token is checked in constant time; without a configured one nobody is trusted."""
-        if self._token is None:
-            return False
+    @staticmethod
+    def _is_trusted(head: RequestHead, token: bytes) -> bool:
+        """Whether the request carries the deployment's token; compared in constant time."""
         given = head.get(headers.TOKEN)
-        return given is not None and equal_secrets(given, self._token)
+        return given is not None and equal_secrets(given, token)
 
     def _channel(self, ex: "Exchange", run: Run) -> None:
         if not run.trusted or ex.head.upgrade != headers.SLOT_CHANNEL_PROTOCOL:
@@ -262,7 +259,7 @@ class Sidecar:
         except TimeoutFieldError as error:
             self._refuse(ex, BAD_REQUEST, str(error))
             return False
-        timeout = self._settings.timeout_s
+        timeout = self._timeout_s
         ex.set_deadline(ex.received + (timeout if own is None or own > timeout else own))
         return True
 
@@ -282,8 +279,7 @@ class Sidecar:
         """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
         head = ex.head
         return (
-            not ex.body_complete
-            and not ex.body
+            not ex.body
             and not head.expect_continue
             and head.path.startswith(b"/v2/")
             and head.get(self._batch_header) is None
@@ -321,12 +317,7 @@ class Sidecar:
 
     def _send(self, ex: "Exchange", run: Run, now: float) -> None:
         run.is_sent, run.sent_at = True, now
-        self._measure.began(
-            now,
-            inferences=ex.inferences,
-            queue_s=max(0.0, now - ex.received),
-            content_length=ex.head.content_length,
-        )
+        self._measure.began(now, ex.inferences, now - ex.received, ex.head.content_length)
         if run.trusted:
             ex.proceed()
         ex.forward(self._pool)

@@ -85,7 +85,7 @@ class Measure:
         self.request_bytes = Histogram()
         self.batch = Histogram()
 
-    def began(self, now: float, *, inferences: int, queue_s: float, content_length: int | None) -> None:
+    def began(self, now: float, inferences: int, queue_s: float, content_length: int | None) -> None:
         """A request goes to the model server."""
         self.advance(now)
         self.in_flight += 1
@@ -95,16 +95,16 @@ class Measure:
         if content_length is not None:
             self.request_bytes.record_whole(content_length)
 
-    def ended(self, now: float, *, inferences: int, execution_s: float, status: int, broke: bool) -> None:
+    def ended(self, now: float, inferences: int, execution_s: float, status: int, broke: bool) -> None:
         """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
         self.advance(now)
         self.in_flight -= 1
         self.in_flight_inferences -= inferences
         self.inferences += inferences
         self.execution.record(execution_s)
-        self.refused(status, broke=broke)
+        self.refused(status, broke)
 
-    def refused(self, status: int, *, broke: bool = False) -> None:
+    def refused(self, status: int, broke: bool = False) -> None:
         """A request ended; by itself: one that never reached the model server."""
         self.requests += 1
         self.by_class[status // 100 if 100 <= status < 600 else 5] += 1

@@ -13,11 +13,11 @@ LEVEL = Level(state=ReplicaState.READY, limit=4, queued=2, phases=ColdStartPhase
 
 
 def begin(measure: Measure, now: float, inferences: int = 1) -> None:
-    measure.began(now, inferences=inferences, queue_s=0.0, content_length=None)
+    measure.began(now, inferences, 0.0, None)
 
 
 def end(measure: Measure, now: float, inferences: int = 1, *, status: int = 200, broke: bool = False) -> None:
-    measure.ended(now, inferences=inferences, execution_s=0.01, status=status, broke=broke)
+    measure.ended(now, inferences, 0.01, status, broke)
 
 
 def test_the_average_of_a_second_is_the_overlap_with_it() -> None:
@@ -66,7 +66,7 @@ def test_endings_by_status() -> None:
 
 def test_samples_count_up_and_cross_the_border_unchanged() -> None:
     measure = Measure(WHO, 10.0)
-    measure.began(10.0, inferences=8, queue_s=0.25, content_length=1000)
+    measure.began(10.0, 8, 0.25, 1000)
     first = measure.sample(12.0, LEVEL)
     end(measure, 13.0, 8)
     second = measure.sample(14.0, LEVEL)
@@ -80,7 +80,7 @@ def test_samples_count_up_and_cross_the_border_unchanged() -> None:
 
 def test_the_scrape_names_what_features_ask_for() -> None:
     measure = Measure(WHO, 0.0)
-    measure.began(0.0, inferences=4, queue_s=0.0, content_length=1200)
+    measure.began(0.0, 4, 0.0, 1200)
     end(measure, 1.0, 4)
     measure.second(1.0)
     text = Exposition()

@@ -106,6 +106,10 @@ class _Fields:
         at += len(name) + 2
         return self._original[at : self._original.index(b"\r", at)].strip(b" \t")
 
+    def mentions(self, text: bytes) -> bool:
+        """Whether ``text`` (in lower case) stands anywhere in the fields: one quick no instead of several look-ups."""
+        return text in self._lower
+
     def drop(self, *names: bytes) -> None:
         """Removes fields (names in lower case) from what is passed on."""
         self._block = _without(self._block, self._block.lower(), names)
