@@ -366,8 +366,8 @@ class RevisionRoom:
     def reserve(self, now: float) -> None:
         """The head fits nowhere: one replica, the one with most free units, holds back for it; the others go on.
 
-        Decided when every replica has said what it has free, or ``SHORT_S`` after the first did. (With one replica the want itself
-        asks it to hold back.)
+        Decided when every replica has said what it has free, or ``SHORT_S`` after the first did. (With one replica the
+        want itself asks it to hold back.)
         """
         head = self.queue.head()
         candidates = [

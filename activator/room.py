@@ -133,9 +133,10 @@ class WaitingRoom:
         replica.failures = 0
         room = bind.revision
         room.used_at = now
+        if not replica.limit:
+            replica.refresh()
+            return
         if not bind.credit:
-            if replica.free and not replica.limit:
-                replica.free += 1
             return
         if bind.epoch != replica.epoch:
             return
@@ -160,6 +161,7 @@ class WaitingRoom:
         """The queue_proxy answered not-started: back to the old place; a ``Bind`` or ``Refuse`` follows in ``out``."""
         replica = bind.replica
         replica.in_flight -= 1
+        replica.refresh()
         if not bind.credit:
             self._rest(replica, now)  # No credit can have been stale: the replica drains or is full, we do not insist.
         elif bind.epoch == replica.epoch:
@@ -585,8 +587,8 @@ class WaitingRoom:
         replica = bind.replica
         replica.in_flight -= 1
         bind.revision.used_at = max(bind.revision.used_at, bind.arrived)
+        replica.refresh()
         if not bind.credit:
-            replica.refresh()
             return
         if bind.epoch != replica.epoch:
             return

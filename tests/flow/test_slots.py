@@ -350,6 +350,15 @@ def test_a_closed_channel_returns_idle_credits_at_once_and_busy_ones_when_they_e
     assert desk.is_refused(2, 2.0)
 
 
+def test_a_channel_that_closed_after_keep_was_said_keeps_nothing() -> None:
+    desk = Desk(1, "g0", "g1")
+    credit = desk.start(1, 1.0)
+    assert desk.ledger.keeps(credit, 1.0)
+    desk.ledger.closed(desk.channels["g0"], 1.1)
+    desk.ledger.ended(credit, 1.2)
+    assert desk.said() == ["g1: grant 2:1"]
+
+
 def test_after_an_abort_the_slot_is_granted_anew() -> None:
     desk = Desk(1, "g0", "g1")
     credit = desk.start(1, 1.0)

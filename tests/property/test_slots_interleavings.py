@@ -134,6 +134,12 @@ class Slots(RuleBasedStateMachine):
         worker = self._worker(number)
         worker.stopped = not worker.stopped
 
+    @rule(number=st.integers(0, 3), choice=st.integers(0, 2))
+    def channel_breaks(self, number: int, choice: int) -> None:
+        wires = [wire for wire in self._worker(number).wires.values() if not wire.cut]
+        if wires:
+            self.world.break_channel(wires[choice % len(wires)])
+
     @rule(number=st.integers(0, 2))
     def replica_crashes(self, number: int) -> None:
         self.world.crash_replica(self._replica(number))
@@ -251,17 +257,77 @@ def walk(seed: int, steps: int) -> list[Job]:
         elif what < 0.97:
             machine.replica_is_ready(rng.randrange(3))
         else:
-            rng.choice(
-                [
-                    lambda: machine.worker_is_killed(rng.randrange(4)),
-                    lambda: machine.replica_crashes(rng.randrange(3)),
-                    lambda: machine.replica_drains_or_revives(rng.randrange(3)),
-                    lambda: machine.replica_is_resized(rng.randrange(3), rng.choice([0, 1, 2, 3, 8])),
-                    lambda: machine.table_changes([rng.random() < 0.7 for _ in range(3)], rng.choice([0.0, 0.5, 1.0])),
-                ]
-            )()
+            _something_breaks(machine, rng)
     machine.teardown()
     return machine.world.jobs
+
+
+def _something_breaks(machine: Slots, rng: random.Random) -> None:
+    match rng.randrange(6):
+        case 5:
+            machine.channel_breaks(rng.randrange(4), rng.randrange(3))
+        case 0:
+            machine.worker_is_killed(rng.randrange(4))
+        case 1:
+            machine.replica_crashes(rng.randrange(3))
+        case 2:
+            machine.replica_drains_or_revives(rng.randrange(3))
+        case 3:
+            machine.replica_is_resized(rng.randrange(3), rng.choice([0, 1, 2, 3, 8]))
+        case _:
+            machine.table_changes([rng.random() < 0.7 for _ in range(3)], rng.choice([0.0, 0.5, 1.0]))
+
+
+def calm_walk(seed: int, steps: int) -> None:
+    """Nobody is stopped and messages take no time, in any order: then nothing may rely on time to heal.
+
+    At each rest all that came must have ended, no credit may be lost, none was refused and none was voided.
+    """
+    rng = random.Random(seed)
+    machine = Slots()
+    machine.build(
+        rng.randint(1, 4),
+        [rng.choice([1, 1, 2, 4]) for _ in range(rng.randint(1, 2))],
+        rng.choice(list(ConcurrencyUnit)),
+        True,
+    )
+    world = machine.world
+    for step in range(steps):
+        what = rng.random()
+        if what < 0.55:
+            machine.some_arrive([rng.randrange(1000) for _ in range(rng.randint(1, 4))])
+        elif what < 0.85:
+            machine.clients_come(rng.randrange(4), [rng.choice([1, 1, 2, 9])], True)
+        elif what < 0.95:
+            machine.client_goes(rng.randrange(4), rng.randrange(1000))
+        elif what < 0.97:
+            machine.stranger_comes(rng.randrange(3), rng.choice([1, 2]))
+        elif what < 0.98:
+            machine.worker_is_killed(rng.randrange(4))
+        elif what < 0.99:
+            machine.replica_drains_or_revives(rng.randrange(3))
+        if step % 50 == 49:
+            _rest_calmly(machine)
+            world.advance(rng.choice([0.0, 0.05, 2.0]))
+
+
+def _rest_calmly(machine: Slots) -> None:
+    world = machine.world
+    for replica in world.replicas.values():
+        replica.ledger.revive(world.now)
+        replica.act()
+    machine.mail.deliver_all()
+    unserved = [job for job in world.jobs if job.end is None]
+    assert not unserved, f"{unserved} wait although all is at rest; {list(world.replicas.values())}"
+    world.check_credits()
+    world.check_nothing_lost()
+    assert world.refusals == 0, "a credit was used that was not outstanding"
+    assert world.voids == 0, "a credit was given up although its worker was heard"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_calm_walks_need_no_time_to_heal(seed: int) -> None:
+    calm_walk(seed, 300)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -283,3 +349,4 @@ def test_walks_reach_every_end() -> None:
 def test_many_long_walks(block: int) -> None:
     for seed in range(10_000 + block * 500, 10_500 + block * 500):
         walk(seed, 400)
+        calm_walk(seed, 400)

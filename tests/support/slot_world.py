@@ -20,6 +20,7 @@ from tidegate.flow import slots
 from tidegate.flow.messages import (
     Hello,
     ProxyMessage,
+    Void,
     WorkerMessage,
     decode_proxy_line,
     decode_worker_line,
@@ -111,6 +112,7 @@ class Replica:
             for command in commands:
                 if isinstance(command, slots.Send):
                     self.messages += 1
+                    self.world.voids += isinstance(command.message, Void)
                     for wire in self.wires:
                         if wire.channel is command.channel:
                             self.world.down(wire, encode_message(command.message))
@@ -212,6 +214,9 @@ class Worker:
                 for view in group.replicas:
                     flying = sum(flight.bind.replica is view for flight in self.flights.values())
                     assert view.in_flight == flying, f"{view!r}, {flying} counted"
+                    free = view.free
+                    view.refresh()
+                    assert view.free == free, f"{view!r}: {free} counted free, {view.free} are"
 
     def held(self) -> dict[str, list[int]]:
         """Idle credits by replica."""
@@ -245,6 +250,8 @@ class World:
         self.jobs: list[Job] = []
         self.refusals = 0
         """Sendings that were answered not-started."""
+        self.voids = 0
+        """Void messages that ledgers sent."""
         self._serial = 0
 
     def serial(self) -> int:
@@ -307,6 +314,11 @@ class World:
             self._wire_breaks(wire)
         replica.born()
         replica.act()
+
+    def break_channel(self, wire: Wire) -> None:
+        """The connection breaks and nothing else: each side sees it behind what it has yet to read."""
+        self.post(("up", wire.number), lambda: self._cut_at_replica(wire))
+        self._wire_breaks(wire)
 
     def visit(self, replica: Replica, inferences: int = 1) -> Job:
         """A request without a channel."""
@@ -375,15 +387,14 @@ class World:
 
     def cut_by_worker(self, wire: Wire) -> None:
         wire.cut = True
+        self.post(("up", wire.number), lambda: self._cut_at_replica(wire))
 
-        def closes() -> None:
-            wire.replica.wires.discard(wire)
-            if wire.channel is not None:
-                wire.replica.ledger.closed(wire.channel, self.now)
-                wire.channel = None
-                wire.replica.act()
-
-        self.post(("up", wire.number), closes)
+    def _cut_at_replica(self, wire: Wire) -> None:
+        wire.replica.wires.discard(wire)
+        if wire.channel is not None:
+            wire.replica.ledger.closed(wire.channel, self.now)
+            wire.channel = None
+            wire.replica.act()
 
     def _cut_at_worker(self, wire: Wire) -> None:
         if wire.cut:

@@ -24,9 +24,22 @@ done, in order. Steady state leaves it empty.
 import zlib
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from tidegate.flow.credits import (
+    BUSY,
+    GONE,
+    IDLE,
+    Admit,
+    Channel,
+    Command,
+    Credit,
+    Place,
+    Reject,
+    Send,
+    StateIs,
+    Visit,
+)
 from tidegate.flow.messages import (
     Grant,
     Limit,
@@ -43,147 +56,14 @@ from tidegate.flow.wants import Want, WantError, decode_want
 from tidegate.phases import ColdStartPhases
 from tidegate.replica import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
+__all__ = ["Admit", "Channel", "Command", "Credit", "Reject", "Send", "SlotLedger", "StateIs", "Visit"]
+
 SILENCE_S: Final = 0.1
 """A recall without an answer, or a grant without a request while others wait, voids after this time."""
 LOST_S: Final = 1.0
 """An idle credit of a worker that wants, unused for this long though nobody else waits, must be lost. Our choice."""
 CREDITS_PER_LINE: Final = 1000
 """Keeps a message far below ``messages.LINE_LIMIT``."""
-
-_IDLE, _BUSY, _GONE = 0, 1, 2
-
-_Place = tuple[int, int, float]
-"""(priority class, fair turn, time of arrival) of a waiting head; lower goes first."""
-
-
-class Channel:
-    """One worker's slot channel, as the ledger sees it."""
-
-    __slots__ = (
-        "head_at",
-        "idle",
-        "need",
-        "open",
-        "sequence",
-        "short_told",
-        "silent",
-        "tail_at",
-        "typical",
-        "want",
-        "wants_since",
-        "worker",
-    )
-
-    def __init__(self, worker: str) -> None:
-        self.worker = worker
-        self.open = True
-        self.silent = False
-        """It let a recall or a grant lapse: nothing is dealt to it until it is heard again."""
-        self.want = Want(0, 0)
-        self.need = 1
-        """Units that its head is charged."""
-        self.sequence = 0
-        self.head_at = 0.0
-        """When the head arrived, on the ledger's clock."""
-        self.tail_at = 0.0
-        self.wants_since = 0.0
-        """When its want rose from zero: its requests may come a moment after it."""
-        self.short_told = False
-        self.idle: dict[int, Credit] = {}
-        self.typical = 1
-        """Units of the last request: the size of credits that nobody asked for."""
-
-    def __repr__(self) -> str:
-        return f"<Channel {self.worker} wants {self.want.amount}, {len(self.idle)} idle{', silent' * self.silent}>"
-
-    @property
-    def lacks(self) -> int:
-        """Waiting requests for which no credit is on its way."""
-        return self.want.amount - len(self.idle) if self.need == 1 else self.want.amount - self.serving
-
-    @property
-    def serving(self) -> int:
-        """Idle credits that carry a request like its head."""
-        return sum(credit.units >= self.need for credit in self.idle.values())
-
-    def place(self) -> _Place:
-        """The key of the first request that lacks a credit.
-
-        Credits on their way are for the requests before it, so its arrival is interpolated between head and tail.
-        """
-        want = self.want
-        arrived = self.head_at
-        if self.idle and want.amount > 1:
-            arrived += (self.tail_at - arrived) * (want.amount - self.lacks) / (want.amount - 1)
-        return (want.priority, want.turn, arrived)
-
-
-class Credit:
-    """An outstanding right to run one request; handle of the request while it runs."""
-
-    __slots__ = ("channel", "kept", "number", "recalled", "returned", "since", "state", "units")
-
-    def __init__(self, number: int, units: int, channel: Channel | None, now: float) -> None:
-        self.number = number
-        self.units = units
-        self.channel = channel
-        self.state = _IDLE
-        self.since = now
-        """Idle since."""
-        self.recalled = 0.0
-        """When it was recalled; 0: it was not."""
-        self.kept = False
-        """The head of the running request's answer said so."""
-        self.returned = False
-        """The worker gave it back while the request ran here."""
-
-    def __repr__(self) -> str:
-        holder = "visit" if self.channel is None else self.channel.worker
-        return f"<Credit {self.number} of {self.units} at {holder}, {('idle', 'busy', 'gone')[self.state]}>"
-
-
-class Visit:
-    """A request without a channel; it waits in the proxy's own FIFO while ``credit`` is None."""
-
-    __slots__ = ("arrived", "credit", "request", "units")
-
-    def __init__(self, request: Hashable, units: int, arrived: float) -> None:
-        self.request = request
-        self.units = units
-        self.arrived = arrived
-        self.credit: Credit | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Write the message to the channel."""
-
-    channel: Channel
-    message: ProxyMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """Run this request, which waited, now: ``visit.credit`` is set."""
-
-    visit: Visit
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """Refuse this request, which waited: the replica will not run it."""
-
-    visit: Visit
-
-
-@dataclass(frozen=True, slots=True)
-class StateIs:
-    """The replica's state changed: tell control."""
-
-    state: ReplicaState
-
-
-Command = Send | Admit | Reject | StateIs
 
 
 class SlotLedger:
@@ -285,7 +165,7 @@ class SlotLedger:
         before the model sees it.
         """
         credit = self._credits.get(number)
-        if credit is None or credit.state != _IDLE:
+        if credit is None or credit.state != IDLE:
             return None
         channel = credit.channel
         assert channel is not None  # visits' credits are in no index
@@ -301,7 +181,7 @@ class SlotLedger:
             self._settle(now)
             return None
         del channel.idle[number]
-        credit.state = _BUSY
+        credit.state = BUSY
         credit.kept = credit.returned = False
         if credit.recalled:
             credit.recalled = 0.0
@@ -363,12 +243,12 @@ class SlotLedger:
 
     def ended(self, credit: Credit, now: float, *, aborted: bool = False) -> None:
         """The request and its connections are over. ``aborted``: the answer did not end, the slot comes home anyway."""
-        if credit.state != _BUSY:
+        if credit.state != BUSY:
             return
         self.running -= credit.units
         channel = credit.channel
         if credit.kept and not aborted and not credit.returned and channel is not None and channel.open:
-            credit.state = _IDLE
+            credit.state = IDLE
             credit.since = now
             channel.idle[credit.number] = credit
             if self._is_quiet():
@@ -470,7 +350,7 @@ class SlotLedger:
             credit = self._credits.get(number)
             if credit is None or credit.channel is not channel:
                 continue  # Void or returned already.
-            if credit.state == _IDLE:
+            if credit.state == IDLE:
                 self._drop(credit)
             else:
                 credit.returned = True
@@ -492,7 +372,7 @@ class SlotLedger:
     def _best(self, passed: Iterable[Channel]) -> Channel | Visit | None:
         """Who waits with the best key; ``passed`` are left out."""
         best: Channel | Visit | None = None
-        best_place: _Place | None = None
+        best_place: Place | None = None
         if self._fifo:
             best = self._fifo[0]
             best_place = (0, 0, best.arrived)
@@ -623,7 +503,7 @@ class SlotLedger:
 
     def _admit(self, visit: Visit, now: float) -> None:
         credit = self._issue(None, self._need(visit.units), now)
-        credit.state = _BUSY
+        credit.state = BUSY
         self.running += credit.units
         visit.credit = credit
 
@@ -637,7 +517,7 @@ class SlotLedger:
         if credit.recalled:
             credit.recalled = 0.0
             self._recalled -= 1
-        credit.state = _GONE
+        credit.state = GONE
         self._charged -= credit.units
         if credit.channel is not None:
             self._credits.pop(credit.number, None)

@@ -1,0 +1,144 @@
+"""What a slot ledger keeps account of: channels, credits, visits; and the commands that come out of it."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tidegate.flow.messages import ProxyMessage
+from tidegate.flow.wants import Want
+from tidegate.replica import ReplicaState
+
+IDLE, BUSY, GONE = 0, 1, 2
+"""States of a credit: int constants, this is the path of every request."""
+
+Place = tuple[int, int, float]
+"""(priority class, fair turn, time of arrival) of a waiting head; lower goes first."""
+
+
+class Channel:
+    """One worker's slot channel, as the ledger sees it."""
+
+    __slots__ = (
+        "head_at",
+        "idle",
+        "need",
+        "open",
+        "sequence",
+        "short_told",
+        "silent",
+        "tail_at",
+        "typical",
+        "want",
+        "wants_since",
+        "worker",
+    )
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.open = True
+        self.silent = False
+        """It let a recall or a grant lapse: nothing is dealt to it until it is heard again."""
+        self.want = Want(0, 0)
+        self.need = 1
+        """Units that its head is charged."""
+        self.sequence = 0
+        self.head_at = 0.0
+        """When the head arrived, on the ledger's clock."""
+        self.tail_at = 0.0
+        self.wants_since = 0.0
+        """When its want rose from zero: its requests may come a moment after it."""
+        self.short_told = False
+        self.idle: dict[int, Credit] = {}
+        self.typical = 1
+        """Units of the last request: the size of credits that nobody asked for."""
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.worker} wants {self.want.amount}, {len(self.idle)} idle{', silent' * self.silent}>"
+
+    @property
+    def lacks(self) -> int:
+        """Waiting requests for which no credit is on its way."""
+        return self.want.amount - len(self.idle) if self.need == 1 else self.want.amount - self.serving
+
+    @property
+    def serving(self) -> int:
+        """Idle credits that carry a request like its head."""
+        return sum(credit.units >= self.need for credit in self.idle.values())
+
+    def place(self) -> Place:
+        """The key of the first request that lacks a credit.
+
+        Credits on their way are for the requests before it, so its arrival is interpolated between head and tail.
+        """
+        want = self.want
+        arrived = self.head_at
+        if self.idle and want.amount > 1:
+            arrived += (self.tail_at - arrived) * (want.amount - self.lacks) / (want.amount - 1)
+        return (want.priority, want.turn, arrived)
+
+
+class Credit:
+    """An outstanding right to run one request; handle of the request while it runs."""
+
+    __slots__ = ("channel", "kept", "number", "recalled", "returned", "since", "state", "units")
+
+    def __init__(self, number: int, units: int, channel: Channel | None, now: float) -> None:
+        self.number = number
+        self.units = units
+        self.channel = channel
+        self.state = IDLE
+        self.since = now
+        """Idle since."""
+        self.recalled = 0.0
+        """When it was recalled; 0: it was not."""
+        self.kept = False
+        """The head of the running request's answer said so."""
+        self.returned = False
+        """The worker gave it back while the request ran here."""
+
+    def __repr__(self) -> str:
+        holder = "visit" if self.channel is None else self.channel.worker
+        return f"<Credit {self.number} of {self.units} at {holder}, {('idle', 'busy', 'gone')[self.state]}>"
+
+
+class Visit:
+    """A request without a channel; it waits in the proxy's own FIFO while ``credit`` is None."""
+
+    __slots__ = ("arrived", "credit", "request", "units")
+
+    def __init__(self, request: Hashable, units: int, arrived: float) -> None:
+        self.request = request
+        self.units = units
+        self.arrived = arrived
+        self.credit: Credit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write the message to the channel."""
+
+    channel: Channel
+    message: ProxyMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Run this request, which waited, now: ``visit.credit`` is set."""
+
+    visit: Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Refuse this request, which waited: the replica will not run it."""
+
+    visit: Visit
+
+
+@dataclass(frozen=True, slots=True)
+class StateIs:
+    """The replica's state changed: tell control."""
+
+    state: ReplicaState
+
+
+Command = Send | Admit | Reject | StateIs
