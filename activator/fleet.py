@@ -103,6 +103,7 @@ class Fleet:
         weighted = any(group.weight > 0 for group in room.groups)
         for group in room.groups:
             group.share = group.weight if weighted else 1.0
+        room.recount()
         return room
 
     def _apply_group(self, route: GroupRoute, group: Group) -> None:

@@ -48,6 +48,7 @@ class Replica:
         "limit",
         "linked",
         "open",
+        "ready",
         "recalled",
         "reserved",
         "rests_until",
@@ -80,6 +81,8 @@ class Replica:
         """Credits without a request: (number, units)."""
         self.free = 0
         """Units that may be used now."""
+        self.ready = False
+        """``usable``, as its group has counted it."""
         self.in_flight = 0
         self.recalled: set[int] = set()
         """Credits to give back when their request has ended."""
@@ -106,7 +109,12 @@ class Replica:
 
     def refresh(self) -> None:
         """Recomputes ``free`` after anything but a binding changed."""
-        if not self.usable:
+        usable = self.usable
+        if usable != self.ready:
+            self.ready = usable
+            self.group.ready += 1 if usable else -1
+            self.group.revision.recount()
+        if not usable:
             self.free = 0
         elif self.limit == 0:
             self.free = UNLIMITED_FREE - self.in_flight
@@ -210,7 +218,7 @@ class Replica:
 class Group:
     """All replicas of one revision on one accelerator kind."""
 
-    __slots__ = ("accelerator", "mu_ips", "owed", "replicas", "revision", "share", "turn", "weight")
+    __slots__ = ("accelerator", "mu_ips", "owed", "ready", "replicas", "revision", "share", "turn", "weight")
 
     def __init__(self, accelerator: str, revision: "RevisionRoom") -> None:
         self.accelerator = accelerator
@@ -222,14 +230,11 @@ class Group:
         self.owed = 0.0
         self.turn = 0
         self.replicas: list[Replica] = []
+        self.ready = 0
+        """Replicas that serve now."""
 
     def __repr__(self) -> str:
         return f"<Group {self.accelerator} weight {self.weight:g}, owed {self.owed:.1f}, {len(self.replicas)} replicas>"
-
-    @property
-    def ready(self) -> int:
-        """Replicas that serve now."""
-        return sum(replica.usable for replica in self.replicas)
 
 
 class FunctionState:
@@ -286,8 +291,10 @@ class RevisionRoom:
         "queue",
         "refused",
         "reserved",
+        "serving",
         "signal",
         "tail_at",
+        "total_share",
         "unheard_until",
         "used_at",
         "waiting",
@@ -303,6 +310,10 @@ class RevisionRoom:
         self.counts_inferences = False
         self.failure: str | None = None
         self.groups: list[Group] = []
+        self.serving: list[Group] = []
+        """Groups with a share and a ready replica."""
+        self.total_share = 0.0
+        """Sum of their shares."""
         self.queue: FairQueue[Bind] = FairQueue()
         self.reserved: list[Bind] = []
         """Requests that stand out of the queue because a replica holds back for them."""
@@ -340,7 +351,12 @@ class RevisionRoom:
     @property
     def has_ready(self) -> bool:
         """Whether some replica serves new work."""
-        return any(group.share > 0 and group.ready for group in self.groups)
+        return bool(self.serving)
+
+    def recount(self) -> None:
+        """Another set of groups serves now, or their shares changed."""
+        self.serving = [group for group in self.groups if group.share > 0 and group.ready]
+        self.total_share = sum(group.share for group in self.serving)
 
     def is_activating(self, now: float) -> bool:
         """Requests wait and no replica is ready, as far as can be known."""

@@ -483,25 +483,22 @@ class WaitingRoom:
 
     def _choose(self, room: RevisionRoom, inferences: int, remaining_s: float) -> Replica | None:
         """Group, then replica, for a request that would run now; None: no slot that it may use is free."""
-        groups = room.groups
         pick = room.function.pick
+        groups = room.serving
         if len(groups) == 1:
             group = groups[0]
             return pick(group.replicas, group.turn, inferences, self._rng)
         able: list[Group] = []
-        picked: dict[Group, Replica] = {}
+        picked: list[Replica] = []
         for group in groups:
-            if group.share > 0:
-                replica = pick(group.replicas, group.turn, inferences, self._rng)
-                if replica is not None:
-                    able.append(group)
-                    picked[group] = replica
-        if not able:
-            return None
-        if len(able) > 1:
-            able = _in_time(able, room, inferences, remaining_s)
-        total = sum(group.share for group in groups if group.share > 0 and (group in picked or group.ready))
-        return picked[most_owed(able, total, inferences)]
+            replica = pick(group.replicas, group.turn, inferences, self._rng)
+            if replica is not None:
+                able.append(group)
+                picked.append(replica)
+        if len(able) < 2:
+            return picked[0] if picked else None
+        chosen = most_owed(_in_time(able, room, inferences, remaining_s), room.total_share, inferences)
+        return picked[able.index(chosen)]
 
     def _bind(self, bind: Bind, replica: Replica, now: float) -> None:
         """Takes the slot and makes the header; the request is not in the queue."""
@@ -511,9 +508,8 @@ class WaitingRoom:
         bind.epoch = replica.epoch
         replica.in_flight += 1
         group.turn = replica.index + 1
-        if len(room.groups) > 1:
-            serving = [one for one in room.groups if one.share > 0 and (one is group or one.ready)]
-            settle_debts(serving, group, sum(one.share for one in serving), bind.inferences)
+        if len(room.serving) > 1:
+            settle_debts(room.serving, group, room.total_share, bind.inferences)
         if replica.limit == 0:
             replica.free -= 1
             bind.credit = 0
