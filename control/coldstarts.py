@@ -1,11 +1,13 @@
 """Cold starts, one record each: in memory for the API, as JSON lines on disk, as a histogram by phase.
 
-A record is complete when the gateway has seen the replica's first answer; a replica that is removed or fails before
-it answered anybody is recorded with the phases that it reached.
+A record is complete when a gateway has passed on the replica's first answer to a request that waited for it. Nobody
+may have waited (a deploy, a scale-up): then it is complete a few seconds after the replica became ready. One that is
+removed or fails before is recorded with the phases that it reached.
 """
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +42,8 @@ BUCKETS_S: Final = (
     120.0,
     300.0,
 )
+SETTLED_S: Final = 5.0
+"""After this time with a ready replica no first answer to a waiting request is expected any more."""
 PHASES: Final = ("decide", "schedule", "pull", "load", "warm", "first_response")
 
 
@@ -50,6 +54,7 @@ class ColdStarts:
         self._path = path
         self._faults = faults
         self._open: dict[str, ColdStartView] = {}
+        self._ready_since: dict[str, float] = {}
         self._done: deque[ColdStartView] = deque(maxlen=KEPT)
         self._lines = 0
         self._histogram = Histogram(
@@ -79,13 +84,21 @@ class ColdStarts:
         """The backend knows more about the replica's start."""
         view = self._open.get(replica)
         if view is not None:
-            self._open[replica] = _with_phases(view, merged(phases, view.phases))
+            self._open[replica] = self._with_phases(view, merged(phases, view.phases))
 
     def answered(self, seen: ColdStartSeen) -> None:
         """A gateway passed on the replica's first answer: the record is complete."""
         view = self._open.pop(seen.replica, None)
         if view is not None:
-            self._finish(_with_phases(view, merged(seen.phases, view.phases)))
+            self._finish(self._with_phases(view, merged(seen.phases, view.phases)))
+
+    def sweep(self, now: float) -> None:
+        """Completes the records of replicas that nobody waited for; called every second."""
+        for replica, view in tuple(self._open.items()):
+            if view.phases.load_s is None:
+                continue
+            if now - self._ready_since.setdefault(replica, now) >= SETTLED_S:
+                self.gone(replica)
 
     def gone(self, replica: str) -> None:
         """The replica failed or was removed; what is known of its start is all that there will be."""
@@ -100,14 +113,20 @@ class ColdStarts:
 
     def _finish(self, view: ColdStartView) -> None:
         self._done.append(view)
-        for phase, seconds in _reached(view.phases):
-            self._histogram.labels(view.function, phase).observe(seconds)
+        self._ready_since.pop(view.replica, None)
         try:
             self._append(encode(view) + b"\n")
         except OSError as error:
             self._faults.set("cold-start journal", f"{self._path}: {error.strerror}")
         else:
             self._faults.clear("cold-start journal")
+
+    def _with_phases(self, view: ColdStartView, phases: ColdStartPhases) -> ColdStartView:
+        known = dict(_reached(view.phases))
+        for phase, seconds in _reached(phases):
+            if phase not in known:
+                self._histogram.labels(view.function, phase).observe(seconds)
+        return replace(view, phases=phases, total_s=sum(seconds for _, seconds in _reached(phases)))
 
     def _append(self, line: bytes) -> None:
         if self._lines == 0 and self._path.exists():
@@ -134,16 +153,3 @@ def merged(newer: ColdStartPhases, older: ColdStartPhases) -> ColdStartPhases:
 def _reached(phases: ColdStartPhases) -> list[tuple[str, float]]:
     found = ((phase, getattr(phases, f"{phase}_s")) for phase in PHASES)
     return [(phase, seconds) for phase, seconds in found if seconds is not None]
-
-
-def _with_phases(view: ColdStartView, phases: ColdStartPhases) -> ColdStartView:
-    return ColdStartView(
-        function=view.function,
-        revision=view.revision,
-        replica=view.replica,
-        accelerator=view.accelerator,
-        at=view.at,
-        from_zero=view.from_zero,
-        phases=phases,
-        total_s=sum(seconds for _, seconds in _reached(phases)),
-    )

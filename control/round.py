@@ -8,6 +8,10 @@ So any number of gateway workers that push at once cause one first start.
 Every revision that something is left of is tracked in a role. *Serving* takes the traffic, a *candidate* takes over
 the moment that one of its replicas is ready, a *retired* one drains to zero when no gateway can send it anything any
 more: every worker has applied a table without it and reports nobody waiting for it.
+
+A candidate that finds no room gets it from the serving revision: one replica's, where that has several. Where it has
+one, or none, the candidate takes the traffic before it is ready, so that new requests wait for it and the old ones
+are finished; should its start fail, the old revision serves again. That is tried once per candidate.
 """
 
 import asyncio
@@ -121,6 +125,10 @@ class Round:
         self._weights = Weights()
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
+        self._ahead: dict[str, int] = {}
+        """Number of the candidate that took a function's traffic before it was ready, for want of room."""
+        self._went_ahead: set[str] = set()
+        """Revisions that were given that chance."""
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._owner = TaskOwner("round", self._report)
@@ -185,10 +193,13 @@ class Round:
                 if not self._may_leave(tracked):
                     continue
                 decision = _farewell(tracked, now)
+            elif tracked.role is Role.SERVING and (starved := self._starved(tracked)) is not None:
+                decision = self._make_room(tracked, starved, decision)
             tracked.decision = decision
             acts.append(self._act(tracked, decision, ColdStartPhases(decide_s=self.clock.now() - began)))
         await asyncio.gather(*acts)
         self._forget_gone()
+        self.cold_starts.sweep(now)
         await self.publish()
         self.seconds += 1
         self.pulse.fire()
@@ -268,6 +279,7 @@ class Round:
         """The backend says that a replica changed."""
         self._note(status)
         if status.state is ReplicaState.FAILED:
+            self._fall_back(status)
             self._wake.set()
         self._owner.spawn(self.publish(), name="publish")
         self.pulse.fire()
@@ -289,8 +301,38 @@ class Round:
         if unproven or (deployed.candidate is not None and deployed.candidate.number == number):
             self._owner.spawn(self._promote(tracked), name=f"promote {tracked.id}")
 
+    def _starved(self, serving: Tracked) -> Tracked | None:
+        """The candidate that finds no room beside the serving revision."""
+        others = (each for each in self.tracked(serving.function) if each.role is Role.CANDIDATE)
+        return next((each for each in others if each.unplaced_since is not None), None)
+
+    def _make_room(self, serving: Tracked, candidate: Tracked, decision: Decision) -> Decision:
+        """The serving revision's decision, less the place that the candidate needs."""
+        here = [each for each in self.backend.replicas() if each.revision == serving.id]
+        present = sum(each.is_wanted for each in here)
+        limit = present if any(each.is_leaving for each in here) else present - 1
+        if limit >= 1:
+            return without_one(decision, limit, tuple(room.accelerator for room in self.rooms(candidate)))
+        if candidate.id not in self._went_ahead:
+            self._went_ahead.add(candidate.id)
+            self._ahead[serving.function] = candidate.record.number
+            self.sync()
+            self._owner.spawn(self.publish(), name="publish")
+        return decision
+
+    def _fall_back(self, status: "ReplicaStatus") -> None:
+        """A candidate that was let ahead could not start: the old revision serves again."""
+        deployed = self.registry.get(status.function)
+        if deployed is None or deployed.candidate is None:
+            return
+        candidate = deployed.candidate
+        if candidate.revision.id == status.revision and self._ahead.get(deployed.name) == candidate.number:
+            del self._ahead[deployed.name]
+            self.sync()
+
     async def _promote(self, tracked: Tracked) -> None:
         self.registry.promote(tracked.function, tracked.record.number)
+        self._ahead.pop(tracked.function, None)
         self.sync()
         await self.publish()
         self.pulse.fire()
@@ -319,7 +361,7 @@ class Round:
         """Brings the tracked revisions in line with the registry. ``restart``: they were known before this process."""
         wanted: dict[str, Tracked] = {}
         for deployed in self.registry.all():
-            for record, role in _roles(deployed):
+            for record, role in _roles(deployed, self._ahead.get(deployed.name)):
                 tracked = self._tracked.get(record.revision.id) or Tracked(record=record, role=role)
                 tracked.role, tracked.left_in = role, None
                 wanted[tracked.id] = tracked
@@ -367,6 +409,7 @@ class Round:
         for tracked in tuple(self._tracked.values()):
             if tracked.role is Role.RETIRED and tracked.id not in there and self._may_leave(tracked):
                 del self._tracked[tracked.id]
+                self._went_ahead.discard(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._rates.forget(tracked.id)
                 self._weights.forget(tracked.id)
@@ -424,7 +467,10 @@ class Round:
         served = []
         for deployed in self.registry.all():
             shares = []
+            function = deployed.current.function
             for tracked in sorted(self.tracked(deployed.name), key=lambda each: each.role is not Role.SERVING):
+                if tracked.role is Role.SERVING:
+                    function = tracked.record.function
                 here = [each for each in self.backend.replicas() if each.revision == tracked.id]
                 ready: dict[str, int] = {}
                 for each in here:
@@ -440,7 +486,7 @@ class Round:
                         failure=tracked.refusal(here, self.backend.failure(tracked.id), now),
                     )
                 )
-            served.append(ServedFunction(function=deployed.current.function, revisions=tuple(shares)))
+            served.append(ServedFunction(function=function, revisions=tuple(shares)))
         return served
 
     def _note_unplaced(self, tracked: Tracked, plan: "Plan") -> None:
@@ -463,11 +509,29 @@ class Round:
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
 
 
-def _roles(deployed: Deployed) -> list[tuple[RevisionRecord, Role]]:
-    found = [(deployed.current, Role.SERVING)]
-    if deployed.candidate is not None:
-        found.append((deployed.candidate, Role.CANDIDATE))
-    return found
+def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, Role]]:
+    """``ahead``: number of the candidate that takes the traffic already; None, or that of an older one: none does."""
+    candidate = deployed.candidate
+    if candidate is None:
+        return [(deployed.current, Role.SERVING)]
+    if candidate.number == ahead:
+        return [(candidate, Role.SERVING)]
+    return [(deployed.current, Role.SERVING), (candidate, Role.CANDIDATE)]
+
+
+def without_one(decision: Decision, limit: int, accelerators: tuple[str, ...]) -> Decision:
+    """At most ``limit`` replicas, taken from the groups on ``accelerators`` (of which one shall become free)."""
+    if decision.groups is None or sum(group.replicas for group in decision.groups) <= limit:
+        return decision
+    surplus = sum(group.replicas for group in decision.groups) - limit
+    groups = []
+    for group in decision.groups:
+        taken = min(surplus, group.replicas) if group.accelerator in accelerators else 0
+        surplus -= taken
+        groups.append(replace(group, replicas=group.replicas - taken))
+    reason = Reason(code="makes_room", detail="a new revision needs a place to start in")
+    total = sum(group.replicas for group in groups)
+    return replace(decision, desired=total, groups=tuple(groups), reasons=(*decision.reasons, reason))
 
 
 def _sample_of(link: Admin) -> Fetch:

@@ -56,6 +56,20 @@ def test_a_replica_that_never_answered_is_recorded_as_far_as_it_came(tmp_path: P
     assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 1
 
 
+def test_a_start_that_nobody_waited_for_is_complete_soon_after_it_is_ready(tmp_path: Path, faults: Faults) -> None:
+    starts = journal(tmp_path / "c.jsonl", faults)
+    start(starts, "r1")
+    starts.sweep(100.0)
+    starts.progressed("r1", ColdStartPhases(load_s=0.5))
+    starts.sweep(101.0)
+    starts.sweep(105.0)
+    assert not (tmp_path / "c.jsonl").exists()
+    starts.sweep(106.0)
+    assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 1
+    starts.sweep(107.0)
+    assert len(starts.of("echo")) == 1
+
+
 def test_the_file_is_bounded(tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coldstarts, "LINES", 10)
     starts = journal(tmp_path / "c.jsonl", faults)

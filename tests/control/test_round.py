@@ -139,6 +139,59 @@ def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Pat
     in_world(tmp_path, tell)
 
 
+def test_a_candidate_without_room_gets_one_place_of_several(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=3)))
+        await world.advance(2.0)
+        assert len(world.replicas(READY)) == 3
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        least = 3
+        for _ in range(5):
+            await world.advance(1.0)
+            least = min(least, len(world.replicas(READY)))
+        assert least >= 1
+        assert world.shares()["echo-00002"] == 100.0
+        await world.advance(3.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00002"]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_candidate_may_go_ahead_where_only_one_place_exists(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("other", scaling=Scaling(min_scale=2)))
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        assert len(world.replicas(READY)) == 3
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(6.0)
+        assert world.shares()["echo-00002"] == 100.0
+        assert [each.revision for each in world.replicas() if each.function == "echo"] == ["echo-00002"]
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.candidate) == (2, None)
+
+    in_world(tmp_path, tell)
+
+
+def test_a_candidate_that_went_ahead_and_failed_gives_the_traffic_back(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("other", scaling=Scaling(min_scale=2)))
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        world.backend.break_starts("echo-00002", "no such weights", times=100)
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        seen = set()
+        for _ in range(60):
+            await world.advance(1.0)
+            seen.add(world.shares().get("echo-00001", 0.0))
+        assert 0.0 in seen, "the candidate had its chance"
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}
+        assert [each.revision for each in world.replicas(READY) if each.function == "echo"] == ["echo-00001"]
+
+    in_world(tmp_path, tell)
+
+
 def test_a_failed_start_is_told_to_those_who_wait_until_one_succeeds(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         world.backend.break_starts("echo-00001", "no such weights", times=2)
