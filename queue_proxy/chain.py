@@ -83,7 +83,7 @@ class Sidecar:
         self._measure = measure
         self._pool = pool
         self._clock = clock
-        self._pump = pump
+        self._carry_out = pump
         self._open_channel = open_channel
         self._suspect = suspect
         self._timeout_s = settings.timeout_s
@@ -204,7 +204,7 @@ class Sidecar:
     def finished(self, ex: "Exchange") -> None:
         run: Run = ex.context
         self.open -= 1
-        now = self._clock()
+        now = ex.ended
         if run.is_sent:
             self._measure.ended(now, ex.inferences, now - run.sent_at, ex.status, ex.truncated)
         elif run.counts:
@@ -337,6 +337,11 @@ class Sidecar:
     def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """The model has not seen it."""
         self._fail(ex, kind, message, NOT_STARTED)
+
+    def _pump(self) -> None:
+        ledger = self._ledger
+        if ledger.out or ledger.next_wakeup() is not None:
+            self._carry_out()
 
     def _fail(self, ex: "Exchange", kind: ErrorKind, message: str, outcome: bytes) -> None:
         run: Run = ex.context

@@ -55,7 +55,7 @@ class Histogram:
 
     def record_whole(self, steps: int) -> None:
         """Records a whole number (bytes, inferences) as if it were that many microseconds, exactly."""
-        self.counts[bucket_index(steps)] += 1
+        self.counts[steps if 0 <= steps < SUB_BUCKETS else bucket_index(steps)] += 1
         self.total += 1
         self.sum_micros += steps
 

@@ -183,8 +183,8 @@ class SlotLedger:
         del channel.idle[number]
         credit.state = BUSY
         credit.kept = credit.returned = False
-        if credit.recalled:
-            credit.recalled = 0.0
+        if credit.recalled_at is not None:
+            credit.recalled_at = None
             self._recalled -= 1
         if units < credit.units:
             self._charged -= credit.units - units
@@ -209,7 +209,7 @@ class SlotLedger:
             units = 1
         visit = Visit(request, units, now)
         serving = self.state is not ReplicaState.STARTING
-        nobody_waits = not self._fifo and not any(channel.lacks > 0 for channel in self._channels)
+        nobody_waits = not self._fifo and not (self._wanting and any(channel.lacks > 0 for channel in self._channels))
         if serving and (self.limit == 0 or (nobody_waits and self._need(units) <= self.limit - self._charged)):
             self._admit(visit, now)
             return visit
@@ -255,6 +255,8 @@ class SlotLedger:
                 return
         else:
             self._drop(credit)
+            if not self._channels and not self._fifo and self.state is ReplicaState.READY:
+                return  # Nobody is there to get the slot.
         self._settle(now)
 
     # --- replica ----------------------------------------------------------------------------------------------------
@@ -304,7 +306,7 @@ class SlotLedger:
             late = [credit for credit in channel.idle.values() if self._due(channel, credit) <= now]
             if not late:
                 continue
-            channel.silent = any(credit.recalled for credit in late) or self._others_wait(channel)
+            channel.silent = any(credit.recalled_at is not None for credit in late) or self._others_wait(channel)
             self._void(channel, tuple(channel.idle.values()) if channel.silent else late)
             self._set_want(channel, Want(channel.sequence, 0), now)
         self._settle(now)
@@ -448,7 +450,9 @@ class SlotLedger:
 
     def _recall(self, units: int, now: float) -> None:
         """Recalls idle credits of so many units, less those that are recalled already, from those who hold most."""
-        units -= sum(credit.units for channel in self._channels for credit in channel.idle.values() if credit.recalled)
+        if self._recalled:
+            idle = (credit for channel in self._channels for credit in channel.idle.values())
+            units -= sum(credit.units for credit in idle if credit.recalled_at is not None)
         if units <= 0:
             return
         draining = self.state is not ReplicaState.READY or self._charged > self.limit
@@ -458,11 +462,11 @@ class SlotLedger:
             idle = [credit for credit in channel.idle.values() if not credit.recalled]
             idle.sort(key=lambda credit: credit.units >= channel.need)
             recalled = []
-            for credit in idle[: max(0, len(idle) - claims)]:
+            for credit in kept[: max(0, len(kept) - claims)]:
                 if units <= 0:
                     break
                 units -= credit.units
-                credit.recalled = now
+                credit.recalled_at = now
                 self._recalled += 1
                 recalled.append(credit.number)
             for part in _parts(recalled):
@@ -514,8 +518,8 @@ class SlotLedger:
 
     def _drop(self, credit: Credit) -> None:
         """The credit is outstanding no more, its units are free."""
-        if credit.recalled:
-            credit.recalled = 0.0
+        if credit.recalled_at is not None:
+            credit.recalled_at = None
             self._recalled -= 1
         credit.state = GONE
         self._charged -= credit.units
@@ -532,8 +536,8 @@ class SlotLedger:
 
     def _due(self, channel: Channel, credit: Credit) -> float:
         """When an idle credit becomes void if nothing is heard."""
-        if credit.recalled:
-            return credit.recalled + SILENCE_S
+        if credit.recalled_at is not None:
+            return credit.recalled_at + SILENCE_S
         if channel.want.amount == 0:
             return float("inf")
         since = max(credit.since, channel.wants_since)
