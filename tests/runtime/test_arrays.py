@@ -141,3 +141,12 @@ def test_contents_at_an_odd_place_are_moved_to_an_aligned_one() -> None:
     decoded = NumpyArrays(numpy, writable=False).decode(tensors.from_binary("x", "FP64", (2,), raw))
     assert decoded.flags.aligned
     assert decoded.tolist() == [1.0, 2.0]
+
+
+def test_lists_of_numpy_values_are_what_a_handler_naturally_returns() -> None:
+    one = numpy.float32(1.5)
+    assert NUMPY.encode("y", [one, one], None).shape == (2,)
+    assert NUMPY.encode("y", [one, one], None).datatype == "FP32"
+    assert NUMPY.encode("y", [numpy.array([1, 2]), numpy.array([3, 4])], None).shape == (2, 2)
+    with pytest.raises(ModelError, match="ragged"):
+        NUMPY.encode("y", [numpy.array([1, 2]), numpy.array([3])], None)

@@ -78,9 +78,12 @@ class NumpyArrays:
         return flat.reshape(tensor.shape)
 
     def encode(self, name: str, value: Any, datatype: str | None) -> Tensor:
-        if not hasattr(value, "__array__"):
+        if not _holds_arrays(value):
             return self._plain.encode(name, value, datatype)
-        values = self._numpy.asarray(value)
+        try:
+            values = self._numpy.asarray(value)
+        except ValueError as error:
+            raise ModelError(f"output '{name}' is ragged: {error}") from error
         if values.dtype.kind in "OUS":
             return self._plain.encode(name, values.tolist(), datatype)
         if not values.dtype.isnative:
@@ -103,6 +106,11 @@ class NumpyArrays:
 
 def _unpack(value: Any) -> Any:
     return value.tolist() if isinstance(value, array | memoryview) else value
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether a value is an array or numpy scalar, or nested lists with one in them."""
+    return hasattr(value, "__array__") or (_is_list(value) and any(map(_holds_arrays, value)))
 
 
 def _is_list(value: Any) -> bool:
