@@ -136,7 +136,7 @@ class Replica:
         running += sum(visit.credit.units for visit in self.visits if visit.credit is not None)
         assert ledger.running == self.model == running, f"{ledger!r}: {self.model} at the model, {running} counted"
         assert ledger._charged == running + sum(credit.units for credit in idle), repr(ledger)
-        assert ledger._recalled == sum(bool(credit.recalled) for credit in idle)
+        assert ledger._recalled == sum(credit.recalled_at is not None for credit in idle)
         assert ledger._wanting == sum(channel.want.amount > 0 for channel in ledger.channels)
 
 

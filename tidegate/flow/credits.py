@@ -79,7 +79,7 @@ class Channel:
 class Credit:
     """An outstanding right to run one request; handle of the request while it runs."""
 
-    __slots__ = ("channel", "kept", "number", "recalled", "returned", "since", "state", "units")
+    __slots__ = ("channel", "kept", "number", "recalled_at", "returned", "since", "state", "units")
 
     def __init__(self, number: int, units: int, channel: Channel | None, now: float) -> None:
         self.number = number
@@ -88,8 +88,7 @@ class Credit:
         self.state = IDLE
         self.since = now
         """Idle since."""
-        self.recalled = 0.0
-        """When it was recalled; 0: it was not."""
+        self.recalled_at: float | None = None
         self.kept = False
         """The head of the running request's answer said so."""
         self.returned = False
