@@ -459,8 +459,8 @@ class SlotLedger:
         for channel in sorted(self._channels, key=lambda one: one.want.amount - len(one.idle)):
             # What it holds for its own waiting requests stays: their use is under way.
             claims = 0 if draining else min(channel.want.amount, channel.serving)
-            idle = [credit for credit in channel.idle.values() if not credit.recalled]
-            idle.sort(key=lambda credit: credit.units >= channel.need)
+            kept = [credit for credit in channel.idle.values() if credit.recalled_at is None]
+            kept.sort(key=lambda credit: credit.units >= channel.need)
             recalled = []
             for credit in kept[: max(0, len(kept) - claims)]:
                 if units <= 0:
