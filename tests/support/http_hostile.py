@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.http_capture import Captured, CaptureBackend
+from tests.support.http_capture import CaptureBackend, Captured
 from tests.support.loopback import start_relay
 from tidegate.aio.server import Limits
 

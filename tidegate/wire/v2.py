@@ -1,16 +1,61 @@
 """How many inferences a request carries (SMIF S4), without parsing JSON."""
 
+import math
+import re
+
+from tidegate.headers import BATCH_SIZE
 from tidegate.wire.head import RequestHead
+
+SEARCHED_BYTES = 4096
+"""The shape stands near the front of a V2 request; the tensor's data follows it."""
+_JSON_LENGTH = b"inference-header-content-length"
+_shape = re.compile(rb'"shape"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+([0-9]{1,9})[ \t\r\n]*+[],]').search
 
 
 def batch_size(
     head: RequestHead,
     body: bytes,
     *,
-    header: bytes = b"tidegate-batch-size",
+    header: bytes = BATCH_SIZE,
     bytes_per_item: float | None = None,
     overhead_bytes: float = 0.0,
     max_batch: int = 1024,
 ) -> int:
-    """Order: batch header, V2 ``"shape": [n`` in the first 4 KB of the body, length class, 1. Within 1..max_batch."""
+    """Inferences in a request, within 1..max_batch.
+
+    Order: batch header (name in lower case), first dimension of the first V2 ``"shape"`` in the first 4 KB of the
+    body, length class (``(content length - overhead) / bytes per item``, halves up), 1. A malformed value is
+    passed over, it never rejects the request.
+    """
+    value = head.get(header)
+    if value is not None and (count := _positive(value)):
+        return min(count, max_batch)
+    if body and (count := shape_batch(body, head.get(_JSON_LENGTH))):
+        return min(count, max_batch)
+    if bytes_per_item is not None and bytes_per_item > 0 and head.content_length is not None:
+        items = math.floor((head.content_length - overhead_bytes) / bytes_per_item + 0.5)
+        return min(max(items, 1), max_batch)
     return 1
+
+
+def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
+    """First dimension of the first ``"shape": [n, ...]``; 0: none there.
+
+    ``json_length``: value of Inference-Header-Content-Length; binary tensors follow the JSON part, and a tensor's
+    bytes may look like anything.
+    """
+    end = SEARCHED_BYTES
+    if json_length is not None:
+        end = min(end, _positive(json_length))
+    match = _shape(body, 0, end)
+    return int(match[1]) if match is not None else 0
+
+
+def _positive(value: bytes) -> int:
+    """ASCII digits as a number, very many of them as 10**18; 0 for anything else."""
+    if not value.isdigit():
+        return 0
+    value = value.lstrip(b"0")
+    if not value:
+        return 0
+    return int(value) if len(value) <= 18 else 10**18
