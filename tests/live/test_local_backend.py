@@ -84,6 +84,10 @@ def cores_of_threads(pid: int) -> list[set[int]]:
     return [os.sched_getaffinity(int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()]
 
 
+def descriptors(pid: int) -> set[str]:
+    return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+
+
 def standard_input(pid: int) -> str:
     return str(Path(f"/proc/{pid}/fd/0").readlink())
 
@@ -148,6 +152,24 @@ def test_the_model_server_sees_little_and_its_secrets() -> None:
             assert "s3cret" not in path.read_text()
 
     play(scenario, environment={"PATH": os.environ["PATH"], "PASSWORD": "hunter2"})
+
+
+def test_no_descriptor_of_the_control_process_reaches_a_child() -> None:
+    """Not even one that the control process itself was given by whoever started it."""
+    mine, theirs = os.pipe()
+    os.set_inheritable(mine, True)
+    os.set_inheritable(theirs, True)
+    pipe = os.readlink(f"/proc/self/fd/{mine}")  # noqa: PTH115 - a link to no file
+
+    async def scenario(bench: LocalBench) -> None:
+        for pid in (await ready(bench)).pids:
+            assert pipe not in descriptors(pid)
+
+    try:
+        play(scenario)
+    finally:
+        os.close(mine)
+        os.close(theirs)
 
 
 def test_replicas_are_bound_to_cores_of_their_own() -> None:
