@@ -1,0 +1,14 @@
+"""The example in docs/local-backend.md is what the parser accepts."""
+
+import re
+from pathlib import Path
+
+from deploy.devices.declared import parse
+from deploy.placement.ledger import AcceleratorKind
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "local-backend.md"
+
+
+def test_the_example_of_accelerators_can_be_used() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert [each.kind for each in parse(example, source="docs")] == list(AcceleratorKind)
