@@ -34,7 +34,7 @@ from tidegate.flow.messages import ProxyMessage, State
 from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.records import ColdStartSeen, RouteTable
 from tidegate.replica import ReplicaState
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
+from tidegate.timeout import TimeoutFieldError, request_timeout_s
 from tidegate.wire.head import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ class Chain:
     def _set_deadline(self, ex: "Exchange", front: Front) -> bool:
         """The request's own deadline, at most the function's timeout; False: the field was nonsense, answered."""
         try:
-            own_s = read_timeout_s(ex.head.get(headers.TIMEOUT_MS), ex.head.get(b"grpc-timeout"))
+            own_s = request_timeout_s(ex.head)
         except TimeoutFieldError as error:
             self._fail(ex, BAD_REQUEST, str(error))
             return False

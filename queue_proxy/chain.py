@@ -31,7 +31,7 @@ from tidegate.errors import (
 )
 from tidegate.flow.slots import Credit, SlotLedger, Visit
 from tidegate.replica import ReplicaState
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
+from tidegate.timeout import TimeoutFieldError, request_timeout_s
 from tidegate.wire.head import RequestHead, ResponseHead
 from tidegate.wire.v2 import batch_size
 
@@ -119,7 +119,8 @@ class Sidecar:
     def _admit(self, ex: "Exchange") -> None:
         """Head and first bytes are there: to the model server, or to wait for a slot."""
         head, run = ex.head, ex.context
-        ex.inferences = self._inferences(ex, run.trusted)
+        told = head.get(headers.BATCH_SIZE) if run.trusted else None
+        ex.inferences = self._inferences(ex) if told is None or not told.isdigit() or len(told) > 9 else int(told) or 1
         now = self._clock()
         if now >= ex.deadline:
             self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
@@ -255,7 +256,7 @@ class Sidecar:
     def _set_deadline(self, ex: "Exchange") -> bool:
         """The request's own deadline, at most the revision's timeout; False: the field was nonsense, answered."""
         try:
-            own = read_timeout_s(ex.head.get(headers.TIMEOUT_MS), ex.head.get(b"grpc-timeout"))
+            own = request_timeout_s(ex.head)
         except TimeoutFieldError as error:
             self._refuse(ex, BAD_REQUEST, str(error))
             return False
@@ -263,13 +264,13 @@ class Sidecar:
         ex.set_deadline(ex.received + (timeout if own is None or own > timeout else own))
         return True
 
-    def _inferences(self, ex: "Exchange", trusted: bool) -> int:
-        """A gateway says how many; a stranger's are read as the gateway would read them."""
+    def _inferences(self, ex: "Exchange") -> int:
+        """A stranger's request is read as the gateway would read it."""
         settings = self._settings
         return batch_size(
             ex.head,
             ex.body,
-            header=headers.BATCH_SIZE if trusted else self._batch_header,
+            header=self._batch_header,
             bytes_per_item=settings.bytes_per_item,
             overhead_bytes=settings.batch_overhead_bytes,
             max_batch=settings.max_batch,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx
@@ -46,9 +47,8 @@ def test_a_drain_finishes_what_runs_refuses_what_comes_and_can_be_taken_back() -
             world.start_gateway()
             one = world.start_replica(limit="2")
             await ready(world, one)
-            events = world.events(one)
-            assert (await anext(events))["state"] == "ready"
-            async with world.client() as http:
+            async with aclosing(world.events(one)) as events, world.client() as http:
+                assert (await anext(events))["state"] == "ready"
                 running = [begin(infer(http, x_work_ms="300")) for _ in range(2)]
                 await asyncio.sleep(0.1)
                 assert (await world.order(one, "drain", epoch=5)).json()["state"] == "draining"
@@ -59,7 +59,6 @@ def test_a_drain_finishes_what_runs_refuses_what_comes_and_can_be_taken_back() -
                 assert (await world.order(one, "revive", epoch=5)).json()["state"] == "ready"
                 assert (await anext(events))["state"] == "ready"
                 assert (await asyncio.wait_for(waiting, 1.0)).status_code == 200
-            await events.aclose()
 
     run(main())
 
@@ -206,12 +205,8 @@ def test_a_model_that_never_comes_fails_the_start_with_what_was_seen_last() -> N
     async def main() -> None:
         async with edge() as world:
             replica = world.start_replica(model=False, settings={"TIDEGATE_START_TIMEOUT_SECONDS": "0.5"})
-            states = world.events(replica)
-            assert (await anext(states))["state"] == "starting"
-            failed = await anext(states)
-            assert failed["state"] == "failed"
+            failed = await world.reached(replica, "failed")
             assert "not ready within 0.5 s" in failed["message"]
-            await states.aclose()
             async with client(replica.address) as http:
                 answer = await http.post("/x")
                 assert (answer.status_code, answer.json()["error"]["code"]) == (503, "start_failed")
@@ -234,10 +229,7 @@ def test_the_warm_up_request_is_sent_before_ready(tmp_path: Path) -> None:
             stats = await world.stats(replica)
             assert [one["path"] for one in stats["seen"]] == ["/v2/models/m/infer"]
             missing = world.start_replica(settings={"TIDEGATE_WARMUP_FILE": str(tmp_path / "none.json")})
-            async for event in world.events(missing):
-                if event["state"] == "failed":
-                    assert "none.json" in event["message"]
-                    break
+            assert "none.json" in (await world.reached(missing, "failed"))["message"]
 
     run(main())
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from contextlib import aclosing
 from typing import Any
 
 import httpx
@@ -163,9 +164,8 @@ def test_kill_of_a_model_server_502_for_what_ran_there_and_the_rest_goes_elsewhe
             await world.gateway_ready()
             await asyncio.gather(world.replica_ready(one), world.replica_ready(two))
             await world.put_table(table(1, one, two))
-            events = world.events(one)
-            assert (await anext(events))["state"] == "ready"
-            async with world.client() as http:
+            async with aclosing(world.events(one)) as events, world.client() as http:
+                assert (await anext(events))["state"] == "ready"
                 requests = [begin(infer(http, x_work_ms="150")) for _ in range(12)]
                 await asyncio.sleep(0.1)
                 assert one.model is not None
@@ -174,7 +174,6 @@ def test_kill_of_a_model_server_502_for_what_ran_there_and_the_rest_goes_elsewhe
                 assert event["state"] == "failed"
                 assert "model server is gone" in event["message"]
                 answers = await asyncio.gather(*requests)
-                await events.aclose()
             statuses = Counter(answer.status_code for answer in answers)
             assert statuses == {200: 11, 502: 1}
             (broken,) = [answer for answer in answers if answer.status_code == 502]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,10 +161,14 @@ class Edge:
         )
 
     async def replica_ready(self, replica: Replica) -> dict[str, Any]:
-        """Waits for ``ready`` on ``/events``."""
-        async for event in self.events(replica):
-            if event["state"] == "ready":
-                return event
+        return await self.reached(replica, "ready")
+
+    async def reached(self, replica: Replica, state: str) -> dict[str, Any]:
+        """Waits until ``/events`` tells this state."""
+        async with aclosing(self.events(replica)) as events:
+            async for event in events:
+                if event["state"] == state:
+                    return event
         raise AssertionError("the stream of events ended")
 
     async def events(self, replica: Replica) -> AsyncGenerator[dict[str, Any], None]:
