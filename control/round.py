@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from traffic.table import ServedFunction, TableBuilder
 
 PERIOD_S: Final = 1.0
+STARVED_S: Final = 2.0
+"""Room that is being given back is waited for so long before a candidate takes the only place."""
 
 Fetch = Callable[[], Awaitable[bytes]]
 
@@ -177,32 +179,38 @@ class Round:
 
     async def second(self) -> None:
         """Pull, decide, plan, act, publish."""
-        began = self.clock.now()
         self._tell_fleet()
         await self._tell_sources()
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()
-        decisions = self.autoscaler.decide(now)
-        acts = []
-        for decision in decisions:
-            tracked = self._tracked.get(decision.revision)
-            if tracked is None:
-                continue
-            if tracked.role is Role.RETIRED:
-                if not self._may_leave(tracked):
+        decisions = [(self._tracked.get(each.revision), each) for each in self.autoscaler.decide(now)]
+        known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
+        # The serving ones last: they see whether a candidate has found its place.
+        for is_serving in (False, True):
+            acts = []
+            for tracked, decision in known:
+                if (tracked.role is Role.SERVING) is not is_serving:
                     continue
-                decision = _farewell(tracked, now)
-            elif tracked.role is Role.SERVING and (starved := self._starved(tracked)) is not None:
-                decision = self._make_room(tracked, starved, decision)
-            tracked.decision = decision
-            acts.append(self._act(tracked, decision, ColdStartPhases(decide_s=self.clock.now() - began)))
-        await asyncio.gather(*acts)
+                found = self._settled(tracked, decision, now)
+                if found is not None:
+                    tracked.decision = found
+                    phases = ColdStartPhases(decide_s=self.clock.now() - now)
+                    acts.append(self._act(tracked, found, phases))
+            await asyncio.gather(*acts)
         self._forget_gone()
         self.cold_starts.sweep(now)
         await self.publish()
         self.seconds += 1
         self.pulse.fire()
+
+    def _settled(self, tracked: Tracked, decision: Decision, now: float) -> Decision | None:
+        """The autoscaler's decision as the revision's role allows it; None: nothing is to be done."""
+        if tracked.role is Role.RETIRED:
+            return _farewell(tracked, now) if self._may_leave(tracked) else None
+        if tracked.role is Role.SERVING and (starved := self._starved(tracked)) is not None:
+            return self._make_room(tracked, starved, decision)
+        return decision
 
     def activated(self, activation: Activation) -> None:
         """A gateway says that a request waits and nothing is ready: decided and started in this very turn."""
@@ -310,15 +318,16 @@ class Round:
         """The serving revision's decision, less the place that the candidate needs."""
         here = [each for each in self.backend.replicas() if each.revision == serving.id]
         present = sum(each.is_wanted for each in here)
-        limit = present if any(each.is_leaving for each in here) else present - 1
-        if limit >= 1:
-            return without_one(decision, limit, tuple(room.accelerator for room in self.rooms(candidate)))
-        if candidate.id not in self._went_ahead:
+        limit = present if present <= 1 or any(each.is_leaving for each in here) else present - 1
+        starved_s = self.clock.now() - (candidate.unplaced_since or self.clock.now())
+        if present <= 1 and starved_s >= STARVED_S and candidate.id not in self._went_ahead:
             self._went_ahead.add(candidate.id)
             self._ahead[serving.function] = candidate.record.number
             self.sync()
             self._owner.spawn(self.publish(), name="publish")
-        return decision
+        if candidate.id in self._went_ahead:
+            return decision
+        return without_one(decision, limit, tuple(room.accelerator for room in self.rooms(candidate)))
 
     def _fall_back(self, status: "ReplicaStatus") -> None:
         """A candidate that was let ahead could not start: the old revision serves again."""
