@@ -10,7 +10,7 @@ import struct
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.support.http_capture import CaptureBackend, Captured
 from tests.support.loopback import start_relay
@@ -56,15 +56,19 @@ def raw_bytes(case: Case) -> bytes:
 
 
 class _Client(asyncio.Protocol):
+    transport: asyncio.Transport
+
     def __init__(self) -> None:
         self.received = bytearray()
         self.closed = asyncio.Event()
         self.last_activity = 0.0
-        self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass
+
+    def write(self, data: bytes) -> None:
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -105,12 +109,12 @@ async def run_case(case: Case) -> Outcome:
 async def _send(case: Case, client: _Client) -> None:
     raw, at = raw_bytes(case), 0
     for offset, pause_s in case.get("delays") or []:
-        client.transport.write(raw[at:offset])
+        client.write(raw[at:offset])
         at = offset
         await asyncio.sleep(pause_s)
-    client.transport.write(raw[at:])
+    client.write(raw[at:])
     client.last_activity = asyncio.get_running_loop().time()
-    if case.get("after") == "half_close":
+    if case.get("after") == "half_close" and not client.transport.is_closing():
         client.transport.write_eof()
     elif case.get("after") == "reset":
         await asyncio.sleep(0.15)

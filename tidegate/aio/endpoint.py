@@ -106,7 +106,7 @@ class _Connection(asyncio.Protocol):
         if type(event) is RequestHead:
             self._body = [engine.body]
             if event.expect_continue and not engine.body_complete:
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         elif type(event) is Data:
             self._body.append(event.data)
         if engine.body_complete and engine.head is not None:
@@ -114,6 +114,11 @@ class _Connection(asyncio.Protocol):
             request = _request(engine.head, b"".join(self._body))
             self._body = []
             self._task = self._server.tasks.spawn(self._answer(request), name=request.path)
+
+    def _send(self, data: bytes) -> None:
+        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -135,23 +140,23 @@ class _Connection(asyncio.Protocol):
         if self._engine.head is not None and self._engine.head.method == b"HEAD":
             body = b""
         if len(body) < 65536:
-            self.transport.write(head + body)
+            self._send(head + body)
         else:
-            self.transport.write(head)
-            self.transport.write(body)
+            self._send(head)
+            self._send(body)
 
     async def _stream(self, response: StreamResponse) -> None:
         engine = self._engine
-        self.transport.write(self._head(response, b"", None))
+        self._send(self._head(response, b"", None))
         try:
             async with contextlib.aclosing(_as_generator(response.chunks)) as chunks:
                 async for piece in chunks:
-                    self.transport.write(engine.data(piece))
+                    self._send(engine.data(piece))
                     await self._room.wait()
         except BaseException:
             self.transport.abort()  # the client must see that the end is missing
             raise
-        self.transport.write(engine.end())
+        self._send(engine.end())
 
     def _head(self, response: Response | StreamResponse, lines: bytes, length: int | None) -> bytes:
         fields = [f"content-type: {response.content_type}"] if response.content_type else []
@@ -172,8 +177,9 @@ class _Connection(asyncio.Protocol):
 
     def _refuse(self, bad: Bad) -> None:
         self.closing = True
-        self.transport.write(self._engine.refuse(bad))
-        self.transport.write_eof()
+        self._send(self._engine.refuse(bad))
+        if not self.transport.is_closing():
+            self.transport.write_eof()
         self.deadline = time.monotonic() + _LINGER_S
 
     def _cancel(self) -> None:

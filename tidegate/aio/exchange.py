@@ -401,7 +401,7 @@ class Exchange:
             framing,
         )
         upstream.request_complete = complete
-        write = upstream.transport.write
+        write = upstream.write
         if len(body) < JOIN_BYTES:
             write(data + body)
         else:
@@ -465,7 +465,7 @@ class Exchange:
                 if event.done:
                     data += last_chunk(event.trailers)
             if data:
-                upstream.transport.write(data)
+                upstream.write(data)
             if event.done:
                 upstream.request_complete = True
         if self._kept >= KEPT_BYTES:

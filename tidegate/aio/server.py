@@ -211,7 +211,7 @@ class ServerConn(asyncio.Protocol):
             if not clean:
                 self.truncate()
                 return
-        self.transport.write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.sweeper.date))
+        self._write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.sweeper.date))
         self._linger()
 
     def _gone(self) -> None:
@@ -221,6 +221,19 @@ class ServerConn(asyncio.Protocol):
             exchange.client_gone()
             self.phase = _CLOSED
             self.transport.abort()
+
+    def _write(self, data: bytes) -> None:
+        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _read(self, on: bool) -> None:
+        transport = self.transport
+        if not transport.is_closing():
+            if on:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
 
     # --- ClientSide -------------------------------------------------------------------------------------------------
 
@@ -258,10 +271,10 @@ class ServerConn(asyncio.Protocol):
             if done:
                 body += engine.end(trailers)
         if len(body) < _JOIN_BYTES:
-            self.transport.write(head + body)
+            self._write(head + body)
         else:
-            self.transport.write(head)
-            self.transport.write(body)
+            self._write(head)
+            self._write(body)
 
     def more(self, data: bytes, done: bool, trailers: bytes) -> None:
         engine = self.engine
@@ -270,20 +283,20 @@ class ServerConn(asyncio.Protocol):
             if done:
                 data += engine.end(trailers)
         if data:
-            self.transport.write(data)
+            self._write(data)
 
     def last(self) -> None:
         self.engine.keep_alive = False
 
     def interim(self, status: int, reason: bytes, block: bytes) -> None:
-        self.transport.write(b"HTTP/1.1 %d %b%b\r\n" % (status, reason, block))
+        self._write(b"HTTP/1.1 %d %b%b\r\n" % (status, reason, block))
 
     def ended(self) -> None:
         engine = self.engine
         self.exchange = None
         if self._paused:
             self._paused = 0
-            self.transport.resume_reading()
+            self._read(True)
         if not engine.keep_alive:
             if engine.state == WAIT and not engine.pending:
                 self.close()
@@ -305,14 +318,14 @@ class ServerConn(asyncio.Protocol):
 
     def pause(self, why: int) -> None:
         if not self._paused and self.phase == _EXCHANGE:
-            self.transport.pause_reading()
+            self._read(False)
         self._paused |= why
 
     def resume(self, why: int) -> None:
         if self._paused:
             self._paused &= ~why
             if not self._paused and self.phase == _EXCHANGE:
-                self.transport.resume_reading()
+                self._read(True)
                 if self.exchange is not None:
                     self.exchange.heard = self._server.sweeper.now
 
@@ -320,7 +333,7 @@ class ServerConn(asyncio.Protocol):
         self.exchange = None
         self.phase = _CLOSED
         transport = self.transport
-        transport.write(head)
+        self._write(head)
         self._server.closed(self)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
@@ -333,7 +346,7 @@ class ServerConn(asyncio.Protocol):
         if exchange is None:
             raise RuntimeError("a tunnel without an exchange")
         self.phase = _TUNNEL
-        self.transport.write(head)
+        self._write(head)
         limit_s = self._server.limits.tunnel_idle_timeout_s
         tunnel = join(exchange, self.transport, upstream, self.engine.leftover(), limit_s, self._tunnel_closed)
         self._server.tunnels.add(tunnel)
@@ -351,8 +364,8 @@ class ServerConn(asyncio.Protocol):
         self.deadline = time.monotonic() + LINGER_S
         if self._paused:
             self._paused = 0
-            self.transport.resume_reading()
-        if self.transport.can_write_eof() and not self.transport.is_closing():
+            self._read(True)
+        if not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
 
     def close_if_idle(self) -> None:

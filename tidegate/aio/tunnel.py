@@ -25,7 +25,8 @@ class _Side(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._tunnel.passed(self, len(data))
-        self.other.transport.write(data)
+        if not self.other.transport.is_closing():
+            self.other.transport.write(data)
 
     def eof_received(self) -> bool:
         """Passes the half-close on. True keeps this side open for what still flows towards it; when the second
@@ -34,7 +35,7 @@ class _Side(asyncio.Protocol):
         if self.other.closed:
             self._tunnel.close()
             return False
-        if self.other.transport.can_write_eof():
+        if self.other.transport.can_write_eof() and not self.other.transport.is_closing():
             self.other.transport.write_eof()
         return True
 
@@ -43,7 +44,8 @@ class _Side(asyncio.Protocol):
         self._tunnel.lost()
 
     def pause_writing(self) -> None:
-        self.other.transport.pause_reading()
+        if not self.other.transport.is_closing():
+            self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
         if not self.other.transport.is_closing():
@@ -74,8 +76,9 @@ class Tunnel:
         self.idle_s = idle_s
         client.set_protocol(self._client)
         upstream.set_protocol(self._upstream)
-        client.resume_reading()
-        upstream.resume_reading()
+        for transport in (client, upstream):
+            if not transport.is_closing():
+                transport.resume_reading()
 
     def feed(self, from_client: bytes, from_upstream: bytes) -> None:
         """Bytes that came before the tunnel was there."""

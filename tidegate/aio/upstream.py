@@ -114,6 +114,11 @@ class UpstreamConn(asyncio.Protocol):
         self.exchange = exchange
         self.engine.request(method)
 
+    def write(self, data: bytes) -> None:
+        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
     def release(self) -> None:
         """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
         self.exchange = None
@@ -141,11 +146,11 @@ class UpstreamConn(asyncio.Protocol):
         self.transport.close()
 
     def pause_reading(self) -> None:
-        if not self.dead:
+        if not self.dead and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.dead:
+        if not self.dead and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _lost(self, why: str) -> None:
@@ -203,7 +208,7 @@ class UpstreamPool:
         idle = self._idle
         while idle:
             upstream = idle.pop()
-            if not upstream.dead:
+            if not upstream.dead and not upstream.transport.is_closing():
                 return upstream
         return None
 
