@@ -159,7 +159,11 @@ class LocalBackend:
             raise BackendError(f"{replica_id} exists")
         kind = self._ledger.kind(accelerator)
         assignment = self._ledger.assign(replica_id, accelerator, demand_of(revision.function, kind, share))
-        replica = self._make(replica_id, revision, kind, assignment, began)
+        try:
+            replica = self._make(replica_id, revision, kind, assignment, began)
+        except OSError as error:
+            self._ledger.release(replica_id)
+            raise BackendError(f"{replica_id} finds no free port: {error.strerror}") from error
 
         def so_far() -> ColdStartPhases:
             spent = (phases.schedule_s or 0.0) + self._clock.now() - began
@@ -167,6 +171,7 @@ class LocalBackend:
 
         batching = self._batching.get((revision.id, accelerator), revision.function.batching)
         try:
+            self._check_socket(replica)
             spawned = spawn_pair(
                 self._table, self._places, self._host, replica.details, revision, kind, batching, so_far
             )
@@ -201,15 +206,21 @@ class LocalBackend:
         replica = self._replicas.get(replica_id)
         if replica is None or not replica.leaving:
             return False
+        # Not to be cut in half: the queue_proxy would serve while this side goes on waiting for its drain.
+        task = self._tasks.spawn(self._revive(replica), name=f"revive {replica_id}")
+        revived: bool = await asyncio.shield(task)
+        return revived
+
+    async def _revive(self, replica: LocalReplica) -> bool:
         async with replica.turn:
             if not replica.is_revivable:
                 return False
             try:
                 await replica.link.command("revive", {"epoch": self._table.epoch})
             except LinkError as error:
-                self._complain(f"{replica_id} cannot be revived: {error}")
+                self._complain(f"{replica.id} cannot be revived: {error}")
                 return False
-            if replica_id not in self._replicas:
+            if replica.id not in self._replicas:
                 return False  # it broke meanwhile
             replica.leaving = False
             replica.drained.clear()
@@ -328,9 +339,6 @@ class LocalBackend:
         proxy, server = self._table.adopt(pair.proxy), self._table.adopt(pair.server)
         if proxy is None or server is None:
             self._ledger.release(details.id)
-            for child in (proxy, server):
-                if child is not None:
-                    self._tasks.spawn(child.stop(), name=f"end {child.id}")
             return False
         replica = self._replica_of(details, revision, kind, adopted=True)
         replica.proxy, replica.server = proxy, server
@@ -522,10 +530,21 @@ class LocalBackend:
     def _all(self) -> tuple[LocalReplica, ...]:
         return (*self._replicas.values(), *self._ending)
 
+    def _check_socket(self, replica: LocalReplica) -> None:
+        """A function's own socket serves one replica, unless its path tells them apart."""
+        for each in self._all():
+            if each is not replica and each.details.upstream == replica.details.upstream:
+                raise SpawnError(
+                    f"{replica.details.upstream} is the socket of {each.id}; for more than one replica on a machine "
+                    "write {replica} in the function's `socket`"
+                )
+
     def _unlink(self, details: ReplicaDetails | None) -> None:
-        if details is not None:
-            for address in (details.address, details.admin, details.upstream):
-                sockets.unlink(address)
+        if details is None:
+            return
+        others = {each.details.upstream for each in self._all() if each.id != details.id}
+        for address in {details.address, details.admin, details.upstream} - others:
+            sockets.unlink(address)
 
     async def _keep_house(self) -> None:
         while True:

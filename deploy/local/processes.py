@@ -320,7 +320,7 @@ class ProcessTable:
 
     async def end(self, record: ProcessRecord, grace_s: float = KILL_AFTER_S) -> None:
         """Ends a living process that nobody adopts, and deletes its record."""
-        child = self.adopt(record)
+        child = self._children.get(record.id) or self.adopt(record)
         if child is None:
             self.store.delete(record.id)
         else:

@@ -53,9 +53,9 @@ async def ready(bench: LocalBench, replica_id: str = A, of: Revision | None = No
     return known(bench, replica_id)
 
 
-async def failed(bench: LocalBench, of: Revision) -> str:
-    """The reason with which the first replica of the revision fails."""
-    name = f"{of.id}-aaaaa"
+async def failed(bench: LocalBench, of: Revision, name: str | None = None) -> str:
+    """The reason with which a replica of the revision fails."""
+    name = name or f"{of.id}-aaaaa"
     await bench.backend.create(name, of, "cpu-1core", PHASES)
     await bench.until(lambda: state(bench, name) is ReplicaState.FAILED)
     return known(bench, name).reason or ""
@@ -349,6 +349,37 @@ def test_a_fixed_port_that_is_taken_is_replaced() -> None:
         await ready(bench, B, made)
         assert bench.upstream(A) == f"127.0.0.1:{port}"
         assert bench.upstream(B) != f"127.0.0.1:{port}"
+
+    play(scenario)
+
+
+def test_a_socket_of_its_own_serves_one_replica() -> None:
+    async def scenario(bench: LocalBench) -> None:
+        command = (sys.executable, MODEL, "--socket", "{socket}")
+        made = revision(command=command, socket=str(bench.directory / "model.sock"))
+        await ready(bench, A, made)
+        assert "write {replica} in the function's `socket`" in await failed(bench, made, B)
+        await bench.backend.remove(B)
+        assert (await bench.ask(A, "GET /hello")).startswith(b"HTTP/1.1 200"), "the first one is not disturbed"
+        apart = revision("apart", command=command, socket=str(bench.directory / "{replica}.sock"))
+        await ready(bench, "apart-00001-aaaaa", apart)
+        assert (bench.directory / "apart-00001-aaaaa.sock").exists()
+
+    play(scenario)
+
+
+def test_a_revive_whose_caller_goes_away_is_whole_all_the_same() -> None:
+    async def scenario(bench: LocalBench) -> None:
+        await ready(bench)
+        await bench.hold(A)
+        await bench.backend.remove(A)
+        await asyncio.sleep(0.05)
+        caller = asyncio.get_running_loop().create_task(bench.backend.revive(A))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await bench.until(lambda: state(bench, A) is ReplicaState.READY)
+        await bench.release(A)
+        assert (await bench.ask(A, "GET /hello")).startswith(b"HTTP/1.1 200")
 
     play(scenario)
 

@@ -47,6 +47,7 @@ def revision(
     memory_bytes: int | None = None,
     command: Sequence[str] | None = None,
     port: int | None = None,
+    socket: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Revision:
     """A revision whose server is the model of these tests."""
@@ -59,6 +60,7 @@ def revision(
         timeout_s=timeout_s,
         workdir=str(SUPPORT),
         port=port,
+        socket=socket,
         env=env or {},
     )
     return Revision(function, number)
