@@ -64,7 +64,8 @@ class WaitingRoom:
         self._version: tuple[int, int] = (-1, -1)
         self._fleet = Fleet(worker_index)
         self._waiting: dict[Hashable, Bind] = {}
-        self._dirty: set[RevisionRoom] = set()
+        self._dirty: dict[RevisionRoom, None] = {}
+        """Revisions whose wants may have changed, in the order in which they did."""
         self._arrival = 0
         self._timers: list[tuple[float, int, Bind | Replica | RevisionRoom]] = []
         """When to look at what again; entries that no longer matter are skipped."""
@@ -260,7 +261,7 @@ class WaitingRoom:
     def settle(self, now: float) -> None:
         """End of a loop turn: tells the wants that changed, gives back credits that fit nothing that waits."""
         self.unsettled = False
-        dirty, self._dirty = self._dirty, set()
+        dirty, self._dirty = self._dirty, {}
         for room in dirty:
             if room.counts_inferences and room.queue:
                 room.reserve(now)
@@ -288,7 +289,7 @@ class WaitingRoom:
     def on_wakeup(self, now: float) -> None:
         """Deadlines, longest waits, repeated activation, rests, channels unused for 60 s."""
         timers = self._timers
-        rooms: set[RevisionRoom] = set()
+        rooms: dict[RevisionRoom, None] = {}
         while timers and timers[0][0] <= now:
             entry = heappop(timers)[2]
             if type(entry) is Bind:
@@ -298,9 +299,9 @@ class WaitingRoom:
                 if entry.rests_until and entry.rests_until <= now and not entry.gone:
                     entry.rests_until = 0.0
                     entry.refresh()
-                    rooms.add(entry.group.revision)
+                    rooms[entry.group.revision] = None
             elif type(entry) is RevisionRoom and not entry.gone:
-                rooms.add(entry)
+                rooms[entry] = None
         for room in rooms:
             self._touch(room)
             self._review(room, now)
@@ -612,7 +613,7 @@ class WaitingRoom:
 
     def _touch(self, room: RevisionRoom) -> None:
         if not room.gone:
-            self._dirty.add(room)
+            self._dirty[room] = None
             self.unsettled = True
 
     def _at(self, when: float, what: Bind | Replica | RevisionRoom) -> None:

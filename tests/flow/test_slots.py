@@ -621,6 +621,15 @@ def test_a_limit_that_is_lifted_voids_credits() -> None:
     assert desk.said() == ["g0: limit 0", "g0: void 1 2"]
 
 
+def test_a_limit_that_is_lifted_after_keep_was_said_voids_the_credit_at_the_end() -> None:
+    desk = Desk(1, "g0")
+    credit = desk.start(1, 1.0)
+    assert desk.ledger.keeps(credit, 1.0)
+    desk.ledger.resize(0, 1.1)
+    desk.ledger.ended(credit, 1.2)
+    assert desk.said() == ["g0: limit 0", "g0: void 1"]
+
+
 def test_a_thousand_slots_are_dealt_in_lines_of_bounded_length() -> None:
     desk = Desk(2500)
     desk.open("g0")

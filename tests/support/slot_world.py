@@ -95,8 +95,8 @@ class Replica:
         self.model = 0
         """Units in the model now, counted there."""
         self.peak = 0
-        self.flights: set[Flight] = set()
-        self.wires: set[Wire] = set()
+        self.flights: dict[Flight, None] = {}
+        self.wires: dict[Wire, None] = {}
         self.visits: dict[Visit, Job] = {}
         self.messages = 0
         self.born()
@@ -146,7 +146,7 @@ class Worker:
         self.index = index
         self.life = 0
         self.stopped = False
-        self.jobs: set[Job] = set()
+        self.jobs: dict[Job, None] = {}
         """Accepted and not ended."""
         self.flights: dict[Job, Flight] = {}
         self.wires: dict[str, Wire] = {}
@@ -162,7 +162,7 @@ class Worker:
         self.room.apply(self.world.table, self.world.now)
         self.wires = {}
         self.linking = {}
-        self.jobs = set()
+        self.jobs = {}
         self.flights = {}
 
     def act(self) -> None:
@@ -199,7 +199,7 @@ class Worker:
 
     def end(self, job: Job, end: End) -> None:
         job.ends(end)
-        self.jobs.discard(job)
+        self.jobs.pop(job, None)
         self.flights.pop(job, None)
 
     def check(self) -> None:
@@ -268,7 +268,7 @@ class World:
             job.ends(End.REFUSED)
             job.refusal = outcome.kind.code
         else:
-            worker.jobs.add(job)
+            worker.jobs[job] = None
             if isinstance(outcome, Bind):
                 self.send(worker, job, outcome)
         worker.act()
@@ -308,7 +308,7 @@ class World:
             job.ends(End.BROKEN)
             visit.credit = None
         replica.visits.clear()
-        wires, replica.wires = replica.wires, set()
+        wires, replica.wires = replica.wires, {}
         for wire in wires:
             wire.channel = None
             self._wire_breaks(wire)
@@ -367,7 +367,7 @@ class World:
                 return
             replica = self.replicas[replica_id]
             wire = Wire(worker, replica, self.serial())
-            replica.wires.add(wire)
+            replica.wires[wire] = None
             worker.wires[replica_id] = wire
             worker.room.linked(replica_id, self.now)
             self.up(wire, encode_message(Hello(f"g{worker.index}")))
@@ -390,7 +390,7 @@ class World:
         self.post(("up", wire.number), lambda: self._cut_at_replica(wire))
 
     def _cut_at_replica(self, wire: Wire) -> None:
-        wire.replica.wires.discard(wire)
+        wire.replica.wires.pop(wire, None)
         if wire.channel is not None:
             wire.replica.ledger.closed(wire.channel, self.now)
             wire.channel = None
@@ -455,7 +455,7 @@ class World:
         else:
             flight.units = flight.credit.units
             flight.at_model = True
-            replica.flights.add(flight)
+            replica.flights[flight] = None
             flight.job.started.append(self.now)
             replica.enter_model(flight.units)
             if flight.aborted:
@@ -494,7 +494,7 @@ class World:
     def _ended(self, replica: Replica, flight: Flight, *, aborted: bool) -> None:
         if flight not in replica.flights or flight.credit is None:
             return
-        replica.flights.discard(flight)
+        replica.flights.pop(flight, None)
         replica.model -= flight.units
         replica.ledger.ended(flight.credit, self.now, aborted=aborted)
         replica.act()

@@ -248,11 +248,14 @@ class SlotLedger:
         self.running -= credit.units
         channel = credit.channel
         if credit.kept and not aborted and not credit.returned and channel is not None and channel.open:
-            credit.state = IDLE
-            credit.since = now
-            channel.idle[credit.number] = credit
-            if self._is_quiet():
-                return
+            if self.limit:
+                credit.state = IDLE
+                credit.since = now
+                channel.idle[credit.number] = credit
+                if self._is_quiet():
+                    return
+            else:  # It was lifted after the head had said keep.
+                self._void(channel, (credit,))
         else:
             self._drop(credit)
             if not self._channels and not self._fifo and self.state is ReplicaState.READY:
