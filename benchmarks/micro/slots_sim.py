@@ -76,11 +76,11 @@ class Timeline:
 class Simulation:
     """Closed-loop clients: each sends its next request when the last was answered."""
 
-    def __init__(self, clients: Sequence[int], *, seed: int, service_s: Callable[[], float]) -> None:
+    def __init__(self, clients: Sequence[int], *, seed: int, service_s: Callable[[], float], limit: int = 1) -> None:
         self.rng = random.Random(seed)
         self.timeline = Timeline(self.rng)
         self.service_s = service_s
-        self.world = World(self.timeline, workers=len(clients), limits=(1,), serve=self._serve)
+        self.world = World(self.timeline, workers=len(clients), limits=(limit,), serve=self._serve)
         self.replica = self.world.replicas["r0"]
         self.clients = clients
         self.idle_since: float | None = None
@@ -103,9 +103,15 @@ class Simulation:
     def _serve(self, world: World, replica: Replica, flight: Flight) -> None:
         self.timeline.at(world.now + self.service_s(), lambda: world.finish(replica, flight))
 
-    def start(self) -> None:
+    def ready(self) -> None:
+        """The model answers."""
         self.replica.ledger.ready(self.world.now)
         self.replica.act()
+
+    def start(self, *, ready: bool = True) -> None:
+        """All clients send their first request within 10 ms."""
+        if ready:
+            self.ready()
         for worker, count in zip(self.world.workers, self.clients, strict=True):
             for _ in range(count):
                 self.timeline.at(self.world.now + self.rng.random() * 0.01, lambda worker=worker: self._send(worker))  # type: ignore[misc]  # mypy cannot infer a lambda with a default

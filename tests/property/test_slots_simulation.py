@@ -1,0 +1,82 @@
+"""One replica with one slot and four workers, in virtual time: throughput, shares, order, a stopped worker.
+
+The figures that the rules must hold; ``python -m benchmarks.micro.slots_sim`` prints them.
+"""
+
+import random
+
+import pytest
+
+from benchmarks.micro.slots_sim import HOP_S, SERVICE_S, Outcome, Simulation, outcome, overtaken_s
+from tests.support.slot_world import End
+
+
+@pytest.fixture(scope="module")
+def alone() -> Outcome:
+    return outcome("one worker alone", [16])
+
+
+@pytest.mark.parametrize("clients", [[16, 0, 0, 0], [12, 2, 1, 1], [4, 4, 4, 4], [1, 0, 0, 1]])
+def test_four_workers_reach_95_percent_of_one(alone: Outcome, clients: list[int]) -> None:
+    result = outcome(str(clients), clients)
+    # With two clients in all the slot idles while an answer and the next request travel, whoever holds the credit.
+    reference = alone if sum(clients) == 16 else outcome("two clients alone", [2])
+    assert result.answered_per_s >= 0.95 * reference.answered_per_s
+    assert result.refusals == 0
+
+
+def test_all_load_on_one_of_four_costs_no_message(alone: Outcome) -> None:
+    assert outcome("one of four", [16, 0, 0, 0]).messages_per_request < 0.01
+
+
+@pytest.mark.parametrize("each", [2, 4, 50])
+def test_equal_load_gets_equal_shares_in_arrival_order(each: int) -> None:
+    result = outcome("equal", [each] * 4)
+    assert result.share_spread <= 0.10
+    assert result.overtaken_service_times <= 2.0
+    assert result.messages_per_request <= 4.0
+    assert result.refusals == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_holds_for_uneven_work_too(seed: int) -> None:
+    rng = random.Random(seed)
+    simulation = Simulation([6, 3, 2, 1], seed=seed, service_s=lambda: rng.expovariate(1 / SERVICE_S))
+    simulation.start()
+    simulation.run(3.0)
+    assert overtaken_s(simulation.world.jobs) <= 2 * SERVICE_S
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_stopped_worker_costs_the_others_less_than_200_ms(seed: int) -> None:
+    """SIGSTOP in the midst of work, whatever it holds: the model is idle for less than 200 ms, and once."""
+    simulation = Simulation([4, 4, 4, 4], seed=seed, service_s=lambda: SERVICE_S)
+    simulation.start()
+    simulation.run(0.5 + seed * 0.0021)
+    simulation.longest_idle_s = 0.0
+    simulation.stop(simulation.world.workers[seed % 4])
+    began = len(simulation.ended)
+    simulation.run(2.0)
+    assert simulation.longest_idle_s < 0.2
+    busy_s = (len(simulation.ended) - began) * (SERVICE_S + 3 * HOP_S)
+    assert busy_s > 2.0 - 0.3, "the rest of the time is work"
+    stopped = simulation.world.workers[seed % 4]
+    simulation.resume(stopped)
+    simulation.run(1.0)
+    assert all(job.end is not None for job in simulation.world.jobs if job.arrived < 1002.0)
+
+
+def test_a_thousand_waiting_on_one_new_replica_run_in_order_and_never_above_the_limit() -> None:
+    simulation = Simulation([250, 250, 250, 250], seed=3, service_s=lambda: SERVICE_S, limit=4)
+    simulation.start(ready=False)
+    simulation.run(0.5)
+    assert sum(worker.room.waiting for worker in simulation.world.workers) == 1000
+    ready_at = simulation.world.now
+    simulation.ready()
+    simulation.run(2.0)
+    first = [job for job in simulation.world.jobs[:1000] if job.started]
+    assert min(job.started[0] for job in first) - ready_at < 0.020, "model ready to the first at the model"
+    assert len(first) == 1000
+    assert simulation.replica.peak == 4
+    assert overtaken_s(first) <= 2 * SERVICE_S
+    assert not [job for job in simulation.world.jobs if job.end not in (None, End.ANSWERED)]
