@@ -156,6 +156,7 @@ class WaitingRoom:
 
     def aborted(self, bind: Bind, now: float) -> None:
         """Its exchange ended otherwise: client gone, replica broke, deadline. The credit goes back by message."""
+        bind.revision.used_at = now
         self._give_back(bind)
 
     def refused(self, bind: Bind, now: float) -> None:
@@ -583,7 +584,6 @@ class WaitingRoom:
         """The exchange did not end as it should: the credit belongs to the queue_proxy again."""
         replica = bind.replica
         replica.in_flight -= 1
-        bind.revision.used_at = max(bind.revision.used_at, bind.arrived)
         replica.refresh()
         if not bind.credit:
             return

@@ -399,7 +399,8 @@ class SlotLedger:
         elif self.state is ReplicaState.READY:
             self._grant(now)
             if self._best(()) is not None:
-                self._recall(self._missing(), now)
+                if any(channel.idle for channel in self._channels):
+                    self._recall(self._missing(), now)
             elif self._charged > self.limit:
                 self._recall(self._charged - self.limit, now)
             else:
