@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -15,7 +15,6 @@ from control.registry import Deployed, Registry
 from control.round import Round
 from control.service import LeavingError, UnknownFunctionError
 from control.state import StateDirectory
-from control.supervisor import Supervisor
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -25,6 +24,7 @@ from control.views import (
     DeployView,
     ExplainView,
     FunctionView,
+    GatewayView,
 )
 from tidegate.clock import Clock
 from tidegate.errors import Fault, InvalidInputError
@@ -38,8 +38,20 @@ WATCH_EVERY_S: Final = 0.1
 """A watcher is told at most this often."""
 
 
+class FrontDoor(Protocol):
+    """The gateway workers as the API shows them."""
+
+    @property
+    def address(self) -> str: ...
+
+    def views(self) -> tuple[GatewayView, ...]: ...
+
+    async def expositions(self) -> list[str]: ...
+
+
 class Deployment:
-    """``stop`` is called when the API is asked to shut down."""
+    """``stop`` is called when the API is asked to shut down; ``records_fault`` says why the last record of a process
+    could not be written."""
 
     def __init__(
         self,
@@ -47,7 +59,7 @@ class Deployment:
         state: StateDirectory,
         store: Store,
         world: Round,
-        gateways: Supervisor,
+        gateways: FrontDoor,
         own_metrics: CollectorRegistry,
         faults: Faults,
         pulse: Pulse,
@@ -56,6 +68,7 @@ class Deployment:
         version: str,
         domain: str,
         stop: Callable[[], None],
+        records_fault: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._state = state
         self._store = store
@@ -69,6 +82,7 @@ class Deployment:
         self._version = version
         self._domain = domain
         self._stop = stop
+        self._records_fault = records_fault
         self._since = clock.now()
         self._changing = asyncio.Lock()
         self.api = ""
@@ -91,6 +105,8 @@ class Deployment:
         faults = [*self._faults.texts()]
         if self._store.fault is not None:
             faults.append(f"store: {self._store.fault}")
+        if (lost := self._records_fault()) is not None:
+            faults.append(f"process records: {lost}")
         faults += [f"{name}: {text}" for name, text in self._round.autoscaler.faults().items() if isinstance(text, str)]
         return DeploymentView(
             version=self._version,
@@ -102,7 +118,7 @@ class Deployment:
             gateway=self.gateway,
             table="-" if table is None else f"{table.epoch}.{table.number}",
             faults=tuple(faults),
-            gateways=tuple(worker.view() for worker in self._gateways.workers),
+            gateways=self._gateways.views(),
             accelerators=describe.accelerators(self._round),
             functions=self.functions(),
         )
@@ -118,13 +134,14 @@ class Deployment:
         while True:
             if name is not None and self.registry.get(name) is None:
                 return
+            beat = self._pulse.beat
             view = self.view() if name is None else self.function(name)
             if view != told:
                 yield view
                 told = view
             if self._pulse.has_ended:
                 return
-            await self._pulse.wait()
+            await self._pulse.after(beat)
             await asyncio.sleep(WATCH_EVERY_S)
 
     def explain(self, name: str, last: int) -> ExplainView:

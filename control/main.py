@@ -212,6 +212,7 @@ class ControlProcess:
             version=version,
             domain=self._settings.gateway.domain,
             stop=self._stop.set,
+            records_fault=lambda: processes.write_failure,
         )
         return _Parts(
             processes=processes,

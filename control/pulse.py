@@ -4,28 +4,27 @@ import asyncio
 
 
 class Pulse:
-    """Fired at every change; each waiter is woken once and reads the newest state itself."""
+    """Counts changes. Whoever has seen ``beat`` changes waits for the next one, and misses none in between."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self._ended = False
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended
+        self.beat = 0
+        self.has_ended = False
 
     def fire(self) -> None:
+        self.beat += 1
         event, self._event = self._event, asyncio.Event()
         event.set()
 
     def end(self) -> None:
         """No change will follow: waiters return, and so does every later wait."""
-        self._ended = True
+        self.has_ended = True
         self.fire()
 
-    async def wait(self) -> None:
-        if not self._ended:
+    async def after(self, beat: int) -> None:
+        """Returns when more than ``beat`` changes have happened: at once if they have already."""
+        if self.beat <= beat and not self.has_ended:
             await self._event.wait()
 
     def __repr__(self) -> str:
-        return f"<Pulse{' ended' if self._ended else ''}>"
+        return f"<Pulse {self.beat}{' ended' if self.has_ended else ''}>"

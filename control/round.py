@@ -343,9 +343,8 @@ class Round:
         self.registry.promote(tracked.function, tracked.record.number)
         self._ahead.pop(tracked.function, None)
         self.sync()
-        await self.publish()
+        await asyncio.gather(self.publish(), self.registry.save(tracked.function))
         self.pulse.fire()
-        await self.registry.save(tracked.function)
 
     def gateway_seen(self, sample: GatewaySample) -> None:
         """One pull of a worker."""

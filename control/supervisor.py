@@ -114,9 +114,8 @@ class Supervisor:
         self._leaving = False
         self.address = settings.listen
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return tuple(self._workers)
+    def views(self) -> tuple[GatewayView, ...]:
+        return tuple(worker.view() for worker in self._workers)
 
     async def start(self, living: "tuple[ProcessRecord, ...]", table: RouteTable) -> None:
         """Adopts the gateway workers among ``living`` and starts the missing ones.

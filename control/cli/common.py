@@ -29,18 +29,29 @@ PIPE_WIDTH = 200
 StateOption = Annotated[
     Path | None,
     typer.Option(
-        "--state", metavar="DIR", help="State directory (default: $TIDEGATE_STATE, else $XDG_STATE_HOME/tidegate)."
+        "--state",
+        metavar="DIR",
+        help="State directory (default: $TIDEGATE_STATE, tidegate.toml, else $XDG_STATE_HOME/tidegate).",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def state_directory(given: Path | None) -> "StateDirectory":
-    """The directory named by the option, the environment, or the default."""
+    """The directory named by the option, the environment, ``tidegate.toml`` here, or the default."""
     from control.state import StateDirectory, default_directory
 
-    named = given or os.environ.get("TIDEGATE_STATE") or default_directory(os.environ)
+    named = given or os.environ.get("TIDEGATE_STATE") or _in_settings_here() or default_directory(os.environ)
     return StateDirectory(Path(named).expanduser())
+
+
+def _in_settings_here() -> str | None:
+    path = Path("tidegate.toml")
+    if not path.is_file():
+        return None
+    from tidegate.settings import read
+
+    return read(path.read_text(encoding="utf-8"), source=str(path), base=str(Path.cwd())).state.directory
 
 
 def connect(given: Path | None) -> "Tidegate":

@@ -133,7 +133,7 @@ def test_zero_to_one_to_zero_again_and_again_loses_nothing(tmp_path: Path) -> No
 def test_a_killed_control_process_is_not_missed_and_its_successor_takes_over(tmp_path: Path) -> None:
     with deployment(tmp_path) as world:
         world.up()
-        world.deploy(world.handler(), "--min-scale", "1", "--wait")
+        world.deploy(world.handler(), "--min-scale", "1", "--max-scale", "1", "--wait")
         gateway, before = world.gateway, world.living()
         with Load(world) as load:
             world.kill()

@@ -53,7 +53,8 @@ class Deployment:
             self.process = subprocess.Popen(
                 self.command("up", *self.flags, *flags), stdout=output, stderr=output, stdin=subprocess.DEVNULL
             )
-        return self.until(self._answering, 15.0, "the control process to answer")
+        holder: Holder = self.until(self._answering, 15.0, "the control process to answer")
+        return holder
 
     def _answering(self) -> Holder | None:
         assert self.process is not None

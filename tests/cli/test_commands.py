@@ -1,0 +1,166 @@
+"""The command line by itself: flags from tables, exit codes, what is said when nothing runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from control.cli.common import seconds
+from control.cli.deploy import read
+from control.cli.main import app
+from control.cli.process import read_settings
+from control.state import Holder, StateDirectory
+from tidegate.annotations import ANNOTATIONS
+from tidegate.errors import InvalidInputError
+from tidegate.settings import SETTINGS
+
+COMMANDS = ["up", "down", "deploy", "delete", "list", "status", "explain", "invoke", "logs", "doctor", "demo"]
+
+
+def tidegate(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+def test_help_lists_what_exists_and_nothing_else() -> None:
+    text = tidegate("--help").output
+    for command in COMMANDS:
+        assert f"  {command} " in text
+    for later in ("traffic", "rollback", "replay", "simulate", "experiment"):
+        assert f"  {later} " not in text
+
+
+def test_the_version_is_the_packages() -> None:
+    assert tidegate("--version").output.strip() == "0.1.0"
+
+
+def test_every_annotation_is_a_flag_of_deploy() -> None:
+    text = tidegate("deploy", "--help").output
+    for row in ANNOTATIONS:
+        assert f"--{row.key} " in text
+
+
+def test_every_setting_is_a_flag_of_up() -> None:
+    text = tidegate("up", "--help").output
+    for row in SETTINGS:
+        assert f"{row.flag} " in text
+
+
+def test_an_unknown_command_or_flag_is_wrong_input() -> None:
+    assert tidegate("fly").exit_code == 2
+    assert tidegate("list", "--fast").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("list",), ("status", "echo"), ("explain", "echo"), ("logs", "echo"), ("invoke", "echo"), ("delete", "echo")],
+)
+def test_without_a_control_process_it_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = tidegate(*arguments, "--state", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert "start one with `tidegate up`" in result.stderr
+    assert not (tmp_path / "none").exists(), "asking makes no directory"
+
+
+def test_status_works_from_the_directory_alone(tmp_path: Path) -> None:
+    result = tidegate("status", "--json", "--state", str(tmp_path))
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "running": False,
+        "message": f"no control process runs on {tmp_path}; start one with `tidegate up`",
+        "state_directory": str(tmp_path),
+        "processes": [],
+    }
+
+
+def test_down_of_nothing_is_done_at_once(tmp_path: Path) -> None:
+    result = tidegate("down", "--state", str(tmp_path / "none"), "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"ended": []})
+
+
+def test_up_on_a_held_directory_says_who_holds_it(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    state.prepare()
+    lock = state.lock()
+    lock.describe(Holder(pid=4711, since="2026-01-01 10:00:00+01:00", epoch=1))
+    result = tidegate("up", "--state", str(tmp_path), "--detach")
+    lock.release()
+    assert result.exit_code == 1
+    assert "process 4711, since 2026-01-01" in result.stderr
+
+
+def test_a_wrong_setting_is_exit_code_two(tmp_path: Path) -> None:
+    config = tmp_path / "tidegate.toml"
+    config.write_text("[gateway]\nlisten = 'nowhere'\n[limits]\nheads = 3\n")
+    result = tidegate("up", "--config", str(config), "--state", str(tmp_path / "s"), "--gateway-workers", "0")
+    assert result.exit_code == 2
+    for part in ("line 2: gateway.listen", "limits.heads", "--gateway-workers"):
+        assert part in result.stderr
+
+
+def test_flags_win_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tidegate.toml").write_text("[gateway]\nworkers = 3\ndomain = 'example.org'\n")
+    monkeypatch.chdir(tmp_path)
+    settings = read_settings(None, {"gateway-workers": "2"})
+    assert (settings.gateway.workers, settings.gateway.domain) == (2, "example.org")
+    with pytest.raises(InvalidInputError):
+        read_settings(tmp_path / "none.toml", {})
+
+
+def test_the_state_directory_of_the_settings_is_found_by_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidegate.toml").write_text("[state]\ndirectory = 'here'\n")
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path / "here") in tidegate("list").stderr
+    monkeypatch.setenv("TIDEGATE_STATE", str(tmp_path / "there"))
+    assert str(tmp_path / "there") in tidegate("list").stderr
+
+
+def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, base, _ = read("model.onnx", "net")
+    assert "model: model.onnx" in text
+    assert "name: net" in text
+    assert base == tmp_path
+    assert "handler: handler.py:Model" in read("handler.py:Model", None)[0]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "function.yaml").write_text("kind: Function\n")
+    assert read("sub/function.yaml", None) == ("kind: Function\n", tmp_path / "sub", "sub/function.yaml")
+    with pytest.raises(InvalidInputError, match=r"a manifest, model\.onnx or file\.py:Class"):
+        read("nothing.yaml", None)
+    with pytest.raises(InvalidInputError, match="--name"):
+        read("sub/function.yaml", "other")
+
+
+def test_a_wrong_policy_parameter_is_exit_code_two(tmp_path: Path) -> None:
+    result = tidegate("deploy", "m.onnx", "--policy-parameter", "window", "--state", str(tmp_path))
+    assert result.exit_code == 2
+    assert "KEY=VALUE" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0004, "0.4 ms"), (0.0421, "42.1 ms"), (0.25, "250 ms"), (2.3456, "2.35 s"), (600.0, "10 min")],
+)
+def test_durations_for_people(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_the_command_line_starts_light() -> None:
+    heavy = ("fastapi", "httpx", "uvicorn", "rich", "pydantic", "numpy", "prometheus_client", "sqlite3", "asyncio")
+    code = f"import sys, control.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_doctor_reports_every_check(tmp_path: Path) -> None:
+    result = tidegate(
+        "doctor", "--json", "--state", str(tmp_path), "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0"
+    )
+    findings = {each["check"]: each["verdict"] for each in json.loads(result.stdout)}
+    assert result.exit_code == 0
+    assert findings["head grammar"] == "ok"
+    assert {"python", "event loop", "accelerators", "state directory", "leftovers"} <= findings.keys()
