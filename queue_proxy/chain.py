@@ -6,6 +6,10 @@ A request of a gateway carries the deployment's token and the number of a credit
 ingress) takes a slot from the same ledger through the replica's own short queue, ten times the limit long, as
 Knative's queue-proxy has it. Work past its deadline is never started. On failures ``tidegate-outcome`` tells the
 gateway whether the model server may have seen the request.
+
+When the model server breaks a connection off, it may be dying: its other connections and its listening socket go in
+any order. Until a probe has told (milliseconds) nothing more is sent to it, so that a death costs the requests that ran
+and no others.
 """
 
 from _operator import _compare_digest as equal_secrets
@@ -45,7 +49,7 @@ NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 class Run:
     """One request here, from its head to its end."""
 
-    __slots__ = ("counts", "credit", "is_sent", "sent_at", "trusted", "visit")
+    __slots__ = ("counts", "credit", "is_exposed", "is_sent", "sent_at", "trusted", "visit")
 
     def __init__(self, trusted: bool) -> None:
         self.trusted = trusted
@@ -55,6 +59,9 @@ class Run:
         self.visit: Visit | None = None
         self.sent_at = 0.0
         self.is_sent = False
+        """It has its slot."""
+        self.is_exposed = False
+        """The model server may have seen it."""
 
 
 class Sidecar:
@@ -89,6 +96,8 @@ class Sidecar:
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
         self._queued: dict[Visit, Exchange] = {}
+        self._held: list[Exchange] | None = None
+        """Requests with a slot that wait for what a probe of the model server tells; None: it is not in doubt."""
         self.open = 0
         """Requests whose head arrived and that have not ended."""
 
@@ -157,6 +166,10 @@ class Sidecar:
 
     def model_failed(self, message: str) -> None:
         """The model server is gone: whoever waits for it is told."""
+        held, self._held = self._held or [], None
+        for ex in held:
+            if not ex.ended:
+                self._fail(ex, START_FAILED, message, STARTED if ex.context.is_exposed else NOT_STARTED)
         waiting, self._queued = self._queued, {}
         now = self._clock()
         for visit, ex in waiting.items():
@@ -165,13 +178,30 @@ class Sidecar:
             self._refuse(ex, START_FAILED, message)
         self._pump()
 
+    def doubt(self) -> None:
+        """The model server may be dead: nothing is sent to it until ``trust`` or ``model_failed``."""
+        if self._held is None:
+            self._held = []
+
+    def trust(self) -> None:
+        """It lives: what was held goes on, unless its time is over."""
+        held, self._held = self._held or [], None
+        now = self._clock()
+        for ex in held:
+            if ex.ended:
+                continue
+            if now < ex.deadline:
+                self._forward(ex)
+            else:
+                self.expired(ex)
+
     def abandoned(self, ex: "Exchange") -> None:
         self._leave(ex)
 
     def expired(self, ex: "Exchange") -> None:
         run: Run = ex.context
         self._leave(ex)
-        if run.is_sent:
+        if run.is_exposed:
             self._fail(ex, DEADLINE, "its deadline passed while the model ran it", STARTED)
         else:
             self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
@@ -194,9 +224,11 @@ class Sidecar:
         return b"".join(parts)
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
+        run: Run = ex.context
+        run.is_exposed = sent
         self._suspect(why)
         if ex.may_retry(sent, False) and self._clock() < ex.deadline:
-            ex.forward(self._pool)
+            self._forward(ex)
         elif sent:
             self._fail(ex, REPLICA_BROKE, f"the model server broke off: {why}", STARTED)
         else:
@@ -321,7 +353,14 @@ class Sidecar:
         self._measure.began(now, ex.inferences, now - ex.received, ex.head.content_length)
         if run.trusted:
             ex.proceed()
-        ex.forward(self._pool)
+        self._forward(ex)
+
+    def _forward(self, ex: "Exchange") -> None:
+        if self._held is None:
+            ex.context.is_exposed = True
+            ex.forward(self._pool)
+        else:
+            self._held.append(ex)
 
     def _leave(self, ex: "Exchange") -> None:
         """A request that still waits goes away."""

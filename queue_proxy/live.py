@@ -23,7 +23,7 @@ from tidegate.aio.endpoint import EndpointServer, Request, Response, StreamRespo
 from tidegate.aio.server import Limits, ProxyServer, serve_proxy
 from tidegate.aio.sockets import host_port, is_unix
 from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.tasks import TaskOwner
+from tidegate.aio.tasks import TaskOwner, report_to_stderr
 from tidegate.aio.upstream import UpstreamPool
 from tidegate.flow.slots import SlotLedger
 from tidegate.replica import ConcurrencyUnit, ReplicaState
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
 
 CONNECT_TIMEOUT_S = 1.0
+ALIVE_S, HOLD_S = 0.25, 0.02
+"""In doubt: a model server that has not answered by then is busy, not dead; a connection kept so long is kept."""
 DECLARED_PATH = "/tidegate/declared"
 """Where the shipped model server says how many requests it wants at once."""
 DECLARED_TIMEOUT_S = 1.0
@@ -51,7 +53,7 @@ class QueueProxy:
         self._settings = settings
         self._started = now - age_s
         self._sweeper = Sweeper(loop)
-        self._tasks = TaskOwner("queue_proxy")
+        self._tasks = TaskOwner("queue_proxy", self._task_failed)
         self._events = Broadcast()
         self._stopped = asyncio.Event()
         self._is_checking = False
@@ -154,21 +156,31 @@ class QueueProxy:
             return str(error)
         return readiness_answer(reply.status)
 
-    async def _connect(self, timeout_s: float) -> str | None:
-        """None: a connection was accepted."""
+    async def _connect(self, timeout_s: float, *, hold_s: float = 0.0) -> str | None:
+        """None: a connection was accepted, and not closed by the server within ``hold_s``."""
         loop = asyncio.get_running_loop()
+        closed = asyncio.Event()
         upstream = self._settings.upstream
         try:
             async with asyncio.timeout(timeout_s):
                 if is_unix(upstream):
-                    transport, _ = await loop.create_unix_connection(asyncio.Protocol, upstream.removeprefix("unix:"))
+                    path = upstream.removeprefix("unix:")
+                    transport, _ = await loop.create_unix_connection(lambda: _Probe(closed), path)
                 else:
-                    transport, _ = await loop.create_connection(asyncio.Protocol, *host_port(upstream))
+                    transport, _ = await loop.create_connection(lambda: _Probe(closed), *host_port(upstream))
         except TimeoutError:
             return f"no connection within {timeout_s:g} s"
         except OSError as error:
             return error.strerror or str(error)
-        transport.close()
+        try:
+            if hold_s:
+                async with asyncio.timeout(hold_s):
+                    await closed.wait()
+                return "the connection was closed at once"
+        except TimeoutError:
+            pass  # It keeps the connection.
+        finally:
+            transport.close()
         return None
 
     async def _warm_up(self, file: str, timeout_s: float) -> str | None:
@@ -201,19 +213,40 @@ class QueueProxy:
         """A request met a model server that broke off or refused: is it dead?"""
         if self.life.is_model_ready and not self.life.is_failed and not self._is_checking:
             self._is_checking = True
+            self.sidecar.doubt()
             self._tasks.spawn(self._check_death(why), name="check")
 
     async def _check_death(self, why: str) -> None:
+        """Nothing is sent meanwhile. A server that is busy counts as alive, one that refuses or breaks off as dead."""
+        is_dead = False
         try:
             for attempt in range(DEATH_ATTEMPTS):
                 if attempt:
                     await asyncio.sleep(DEATH_PAUSE_S)
-                refused = await self._connect(CONNECT_TIMEOUT_S)
-                if refused is None:
-                    return
-            self._failed(f"the model server is gone: {why}")
+                if await self._is_alive():
+                    break
+            else:
+                is_dead = True
         finally:
             self._is_checking = False
+            if is_dead:
+                self._failed(f"the model server is gone: {why}")
+            else:
+                self.sidecar.trust()
+
+    async def _is_alive(self) -> bool:
+        """Whether it accepts a connection and keeps it: answers a readiness call, or does not close at once."""
+        path = self._settings.readiness_path
+        try:
+            async with asyncio.timeout(ALIVE_S):
+                if path is not None:
+                    await fetch(self._settings.upstream, "GET", path, timeout_s=ALIVE_S * 2, body_bytes=1 << 20)
+                    return True
+                return await self._connect(ALIVE_S, hold_s=HOLD_S) is None
+        except TimeoutError:
+            return True
+        except FetchError:
+            return False
 
     def _failed(self, message: str) -> None:
         if self.life.model_failed(message):
@@ -221,6 +254,11 @@ class QueueProxy:
             self.sidecar.model_failed(message)
             self._port.close()
             self._end_if_stopping()
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        """A fault of ours: the replica says so instead of staying in whatever state it was."""
+        report_to_stderr(name, error)
+        self._failed(f"internal fault of the queue_proxy in {name}: {error!r}")
 
     # --- slots ------------------------------------------------------------------------------------------------------
 
@@ -334,6 +372,20 @@ class QueueProxy:
 
     def __repr__(self) -> str:
         return f"<QueueProxy {self.life!r}, {self.sidecar!r}>"
+
+
+class _Probe(asyncio.Protocol):
+    """A connection that only notes that the other side closed it."""
+
+    def __init__(self, closed: asyncio.Event) -> None:
+        self._closed = closed
+
+    def eof_received(self) -> bool:
+        self._closed.set()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
 
 
 def _error(status: int, message: str) -> Response:

@@ -167,7 +167,7 @@ def test_kill_of_a_model_server_502_for_what_ran_there_and_the_rest_goes_elsewhe
             async with aclosing(world.events(one)) as events, world.client() as http:
                 assert (await anext(events))["state"] == "ready"
                 requests = [begin(infer(http, x_work_ms="150")) for _ in range(12)]
-                await asyncio.sleep(0.1)
+                await world.working(one)
                 assert one.model is not None
                 one.model.kill()
                 event = await asyncio.wait_for(anext(events), 1.0)

@@ -171,6 +171,48 @@ def test_a_model_that_cannot_be_reached_did_not_start_it_one_that_breaks_off_did
     assert replica.measure.failures == 2
 
 
+def test_while_the_model_server_is_in_doubt_nothing_is_sent_and_nothing_is_lost() -> None:
+    replica = Replica(limit=4)
+    channel, _ = replica.channel()
+    running, *others = list(channel.idle)
+    broken = replica.on_credit(running)
+    replica.sidecar.doubt()
+    broken.breaks_off(100.0, sent=True, why="reset")
+    held = [replica.on_credit(credit, "tidegate-timeout-ms: 200") for credit in others]
+    assert [one.attempts for one in held] == [0, 0, 0]
+    held[0].client_leaves(100.0)
+    held[1].expires(100.2)
+    assert (held[1].status, held[1].error["error"]["executed"]) == (504, "false"), "the model never saw it"
+    replica.sidecar.trust()
+    assert [one.attempts for one in held] == [0, 0, 1], "it lives: the rest goes on"
+    assert replica.measure.in_flight == 1
+
+
+def test_a_death_costs_what_ran_and_nothing_that_was_held() -> None:
+    replica = Replica(limit=2)
+    channel, _ = replica.channel()
+    first, second = list(channel.idle)
+    broken = replica.on_credit(first)
+    replica.sidecar.doubt()
+    broken.breaks_off(100.0, sent=True, why="reset")
+    held = replica.on_credit(second)
+    replica.life.model_failed("gone")
+    replica.sidecar.model_failed("gone")
+    assert (broken.status, held.status) == (502, 503)
+    assert b"tidegate-outcome: started\r\n" in broken.extra
+    assert b"tidegate-outcome: not-started\r\n" in held.extra
+    assert (held.attempts, replica.measure.in_flight) == (0, 0)
+
+
+def test_held_past_its_deadline_it_is_not_sent_when_the_doubt_ends() -> None:
+    replica = Replica(limit=1)
+    replica.sidecar.doubt()
+    late = replica.arrive("tidegate-timeout-ms: 100")
+    replica.now = 100.2
+    replica.sidecar.trust()
+    assert (late.status, late.attempts) == (504, 0)
+
+
 def test_the_models_own_failure_is_answered() -> None:
     replica = Replica(limit=1)
     _, credit = replica.channel()

@@ -187,6 +187,13 @@ class Edge:
             found: dict[str, Any] = (await http.get("/stats")).json()
             return found
 
+    async def working(self, replica: Replica) -> None:
+        """Waits until a request runs in the model server."""
+        while True:
+            if (await self.stats(replica))["running"]:
+                return
+            await asyncio.sleep(0.01)
+
     # --- both -------------------------------------------------------------------------------------------------------
 
     async def sample(self, admin: str) -> dict[str, Any]:
