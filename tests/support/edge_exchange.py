@@ -6,7 +6,9 @@ from typing import Any
 
 from tidegate.errors import ErrorKind, Executed, error_body
 from tidegate.headers import SLOT_CHANNEL_PROTOCOL
-from tidegate.wire.head import Bad, HeadRules, RequestHead, ResponseHead, parse_request, parse_response
+from tidegate.wire.h1_client import H1Client
+from tidegate.wire.h1_server import H1Server
+from tidegate.wire.head import HeadRules, RequestHead, ResponseHead
 
 CLIENT_GONE = 499
 
@@ -147,14 +149,15 @@ def request(text: str, *, front_door: bool = True) -> RequestHead:
     """A parsed request head; lines may end in LF."""
     data = text.replace("\r\n", "\n").replace("\n", "\r\n").encode()
     rules = HeadRules(front_door=front_door, upgrades=frozenset({b"websocket", SLOT_CHANNEL_PROTOCOL}))
-    found = parse_request(data, 0, rules)
-    assert found is not None
-    assert not isinstance(found, Bad), found
-    return found[0]
+    head = H1Server(rules, 1 << 30).receive(data)
+    assert isinstance(head, RequestHead), head
+    return head
 
 
 def response(text: str) -> ResponseHead:
-    found = parse_response(text.encode(), 0)
-    assert found is not None
-    assert not isinstance(found, Bad), found
-    return found[0]
+    """A parsed response head, as an answer to a POST."""
+    engine = H1Client()
+    engine.request(b"POST")
+    head = engine.receive(text.encode())
+    assert isinstance(head, ResponseHead), head
+    return head
