@@ -17,14 +17,15 @@ States::
 """
 
 import asyncio
-import time
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, error_body
 from tidegate.headers import REQUEST_ID
 from tidegate.wire.chunked import chunk, last_chunk
 from tidegate.wire.events import REASONS, Data
+from tidegate.wire.h1_server import H1Server
 from tidegate.wire.head import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
@@ -173,12 +174,12 @@ class Exchange:
         client: ClientSide,
         app: ProxyApp,
         head: RequestHead,
-        body: bytes,
-        complete: bool,
+        engine: H1Server,
         received: float,
         deadline: float,
-        trailers: bytes = b"",
     ) -> None:
+        """``engine``: has just reported ``head``, and what of the body came with it."""
+        body = engine.body
         self._client = client
         self.app = app
         self.head = head
@@ -203,7 +204,7 @@ class Exchange:
         """Final status; 0 before, 499 when the client went away, 502 when the answer broke off."""
         self.truncated = False
         """The answer's head was sent, its end never came."""
-        self.body_complete = complete
+        self.body_complete = engine.body_complete
         self.bytes_in = self._kept = len(body)
         """Body bytes received from the client."""
         self.bytes_out = 0
@@ -213,7 +214,7 @@ class Exchange:
         self.holding = False
         """Sent, and the rest of the body waits for the upstream's 100."""
         self._parts = [body] if body else []
-        self._trailers = trailers
+        self._trailers = engine.trailers
         self._replay = True
         self._continued = False
         self._state = WAITING
@@ -329,7 +330,9 @@ class Exchange:
         block = b"\r\n%bcontent-length: %d\r\ndate: %b\r\n" % (kind, len(body), self._client.date())
         if close:
             self._client.last()
-        self._answer(status, REASONS.get(status, b"Status"), block, extra, len(body), body, True, b"")
+        self.first_byte = monotonic()
+        self.bytes_out = len(body)
+        self._client.answer(status, REASONS.get(status, b"Status"), block, extra, len(body), body, True, b"")
         self._finish(status)
 
     def fail(
@@ -359,7 +362,7 @@ class Exchange:
             raise RuntimeError(f"upgrade of {self!r}")
         protocol = factory()
         client = self._client
-        self.first_byte = time.monotonic()
+        self.first_byte = monotonic()
         self._finish(101, tell_client=False)
         client.switch(
             b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n%b\r\n"
@@ -375,23 +378,14 @@ class Exchange:
         head = self.head
         self._state = SENT
         self._upstream = upstream
-        upstream.begin(self, head.method)
-        body = self.body
-        complete = self.body_complete
-        framing = b""
-        if head.chunked:
-            if complete and not self._trailers:
-                framing = b"content-length: %d\r\n" % len(body)
-            else:
-                framing = b"transfer-encoding: chunked\r\n"
-                if body:
-                    body = chunk(body)
-                if complete:
-                    body += last_chunk(self._trailers)
-        if not complete and (self.holding or (head.expect_continue and not self._continued)):
-            framing += b"expect: 100-continue\r\n"
-        if head.upgrade is not None:
-            framing += b"connection: upgrade\r\nupgrade: %b\r\n" % head.upgrade
+        upstream.exchange = self
+        upstream.engine.request(head.method)
+        body = self.body if self._kept else b""
+        upstream.request_complete = complete = self.body_complete
+        if not complete or head.chunked or head.upgrade is not None:
+            framing, body = self._framing(body)
+        else:
+            framing = b""
         data = b"%b %b HTTP/1.1%b%b%b%b\r\n" % (
             head.method,
             self._target,
@@ -400,8 +394,7 @@ class Exchange:
             self._client.forwarding_lines(head),
             framing,
         )
-        upstream.request_complete = complete
-        write = upstream.write
+        write = upstream.transport.write
         if len(body) < JOIN_BYTES:
             write(data + body)
         else:
@@ -410,9 +403,31 @@ class Exchange:
         if not complete:
             self._room()
 
+    def _framing(self, body: bytes) -> tuple[bytes, bytes]:
+        """Header lines and framed body of a request that is chunked, not whole yet, or asks for an upgrade."""
+        head = self.head
+        lines = b""
+        if head.chunked:
+            if self.body_complete and not self._trailers:
+                lines = b"content-length: %d\r\n" % len(body)
+            else:
+                lines = b"transfer-encoding: chunked\r\n"
+                if body:
+                    body = chunk(body)
+                if self.body_complete:
+                    body += last_chunk(self._trailers)
+        if not self.body_complete and (self.holding or (head.expect_continue and not self._continued)):
+            lines += b"expect: 100-continue\r\n"
+        if head.upgrade is not None:
+            lines += b"connection: upgrade\r\nupgrade: %b\r\n" % head.upgrade
+        return lines, body
+
     def connected(self, upstream: "UpstreamConn", attempt: int) -> bool:
         """A connection that was opened for ``attempt`` is there; False: no longer wanted."""
         if self._state != CONNECTING or attempt != self.attempts:
+            return False
+        if upstream.transport.is_closing():
+            self.connect_failed(attempt, "the upstream closed a new connection")
             return False
         self._send(upstream)
         return True
@@ -528,13 +543,15 @@ class Exchange:
 
     def _continue(self) -> None:
         self._continued = True
-        self.heard = time.monotonic()
+        self.heard = monotonic()
         self._client.interim(100, REASONS[100], b"\r\n")
 
     def response(self, head: ResponseHead, body: bytes, complete: bool, trailers: bytes) -> None:
         """The final head of the answer, and what came of its body."""
         self._state = ANSWERING
         extra = self.app.answering(self, head)
+        block = head._block
+        head._block = head._kept
         if self._state != ANSWERING:
             return  # the app answered itself
         if extra is None:
@@ -544,28 +561,15 @@ class Exchange:
         if complete and length is None and not trailers:
             length = len(body)
             extra += b"content-length: %d\r\n" % length
-        self.holding = False
-        self._answer(head.status, head.reason, head._block, extra, length, body, complete, trailers)
+        self.first_byte = monotonic()
+        self.bytes_out = len(body)
+        self._client.answer(head.status, head.reason, block, extra, length, body, complete, trailers)
         if complete:
             self._complete(head.status)
         else:
+            self.holding = False
             self._state = STREAMING
             self.status = head.status
-
-    def _answer(
-        self,
-        status: int,
-        reason: bytes,
-        block: bytes,
-        extra: bytes,
-        length: int | None,
-        body: bytes,
-        done: bool,
-        trailers: bytes,
-    ) -> None:
-        self.first_byte = time.monotonic()
-        self.bytes_out += len(body)
-        self._client.answer(status, reason, block, extra, length, body, done, trailers)
 
     def _take_back(self) -> None:
         """The app does not want this answer: the request waits again."""
@@ -631,7 +635,7 @@ class Exchange:
         extra = self.app.answering(self, head)
         if self._state != SENT:
             return
-        self.first_byte = time.monotonic()
+        self.first_byte = monotonic()
         self._state = STREAMING
         self.status = 101
         data = b"HTTP/1.1 101 %b%bconnection: upgrade\r\nupgrade: %b\r\n%b\r\n" % (
@@ -657,7 +661,7 @@ class Exchange:
             return
         self._state = ENDED
         self.status = status
-        self.ended = time.monotonic()
+        self.ended = monotonic()
         self._parts.clear()
         self.app.finished(self)
         if tell_client:

@@ -13,8 +13,8 @@ import asyncio
 import ipaddress
 import random
 import socket
-import time
 from dataclasses import dataclass
+from time import monotonic
 from typing import cast
 
 from tidegate.aio import sockets
@@ -127,17 +127,17 @@ class ServerConn(asyncio.Protocol):
         self.trusted = server.trusts(self.peer)
         self._suffix = _forwarding_suffix(self.peer, server.limits.via)
         self.engine = H1Server(server.rules[self.trusted], server.limits.body_bytes)
-        self.deadline = time.monotonic() + server.limits.idle_timeout_s
+        self.deadline = monotonic() + server.limits.idle_timeout_s
         server.opened(self)
 
     def data_received(self, data: bytes) -> None:
         try:
-            if self.phase == _LINGER:
+            if self.phase < _LINGER:
+                self._turn(self.engine.receive(data))
+            elif self.phase == _LINGER:
                 self._lingered += len(data)
                 if self._lingered > LINGER_BYTES:
                     self.close()
-            elif self.phase != _CLOSED:
-                self._turn(self.engine.receive(data))
         except Exception as error:  # an exception here would close the connection without an answer
             self._server.sweeper.report("client connection", error)
             self.abort()
@@ -163,44 +163,27 @@ class ServerConn(asyncio.Protocol):
     def _turn(self, event: Event | None) -> None:
         """Handles ``event`` and what the engine holds behind it. Never recurses: an exchange that ends inside
         ``start`` returns to this loop."""
-        while event is not None:
-            if type(event) is RequestHead:
-                self._turning = True
-                self._start(event)
-                self._turning = False
-                if self.exchange is not None or self.phase != _IDLE:
-                    return
-                event = self.engine.next()
-            elif type(event) is Data:
-                exchange = self.exchange
-                if exchange is not None:
-                    exchange.client_data(event, self._server.sweeper.now)
+        while type(event) is RequestHead:
+            engine = self.engine
+            server = self._server
+            now = monotonic()
+            self.phase = _EXCHANGE
+            self.exchange = exchange = Exchange(self, server.app, event, engine, now, now + server.response_timeout_s)
+            self._turning = True
+            server.app.start(exchange)
+            self._turning = False
+            if self.phase != _IDLE:
                 return
-            else:
-                self._refuse(event)
-                return
-        if self.exchange is None and self.phase == _IDLE and self.engine.pending:
-            self.phase = _HEAD
-            self.deadline = time.monotonic() + self._server.limits.head_timeout_s
-
-    def _start(self, head: RequestHead) -> None:
-        engine = self.engine
-        server = self._server
-        now = time.monotonic()
-        self.phase = _EXCHANGE
-        exchange = Exchange(
-            self,
-            server.app,
-            head,
-            engine.body,
-            engine.body_complete,
-            now,
-            now + server.limits.response_timeout_s,
-            engine.trailers,
-        )
-        engine.body = b""
-        self.exchange = exchange
-        server.app.start(exchange)
+            event = engine.next()
+        if event is None:
+            if self.phase == _IDLE and self.engine.pending:
+                self.phase = _HEAD
+                self.deadline = monotonic() + self._server.limits.head_timeout_s
+        elif type(event) is Data:
+            if self.exchange is not None:
+                self.exchange.client_data(event, self._server.sweeper.now)
+        elif type(event) is Bad:
+            self._refuse(event)
 
     def _refuse(self, bad: Bad) -> None:
         """Answers what the engine refused, if no answer has begun, and closes."""
@@ -263,6 +246,7 @@ class ServerConn(asyncio.Protocol):
         trailers: bytes,
     ) -> None:
         engine = self.engine
+        transport = self.transport
         if self._server.draining:
             engine.keep_alive = False
         head = engine.respond(status, reason, block, extra, length)
@@ -270,11 +254,13 @@ class ServerConn(asyncio.Protocol):
             body = engine.data(body)
             if done:
                 body += engine.end(trailers)
+        if transport.is_closing():
+            return
         if len(body) < _JOIN_BYTES:
-            self._write(head + body)
+            transport.write(head + body)
         else:
-            self._write(head)
-            self._write(body)
+            transport.write(head)
+            transport.write(body)
 
     def more(self, data: bytes, done: bool, trailers: bytes) -> None:
         engine = self.engine
@@ -297,16 +283,18 @@ class ServerConn(asyncio.Protocol):
         if self._paused:
             self._paused = 0
             self._read(True)
-        if not engine.keep_alive:
-            if engine.state == WAIT and not engine.pending:
-                self.close()
-            else:
-                self._linger()
-            return
-        self.phase = _IDLE
-        self.deadline = self._server.sweeper.now + self._server.limits.idle_timeout_s
-        if not self._turning:
-            self._turn(engine.next())
+        if engine.keep_alive:
+            server = self._server
+            self.phase = _IDLE
+            self.deadline = server.sweeper.now + server.idle_timeout_s
+            if not self._turning:
+                event = engine.next()
+                if event is not None or engine.pending:
+                    self._turn(event)
+        elif engine.state == WAIT and not engine.pending:
+            self.close()
+        else:
+            self._linger()
 
     def truncate(self) -> None:
         """Aborts, so that the missing end is visible."""
@@ -361,7 +349,7 @@ class ServerConn(asyncio.Protocol):
     def _linger(self) -> None:
         self.phase = _LINGER
         self._lingered = 0
-        self.deadline = time.monotonic() + LINGER_S
+        self.deadline = monotonic() + LINGER_S
         if self._paused:
             self._paused = 0
             self._read(True)
@@ -434,8 +422,10 @@ class ProxyServer:
         "_unregister",
         "app",
         "draining",
+        "idle_timeout_s",
         "limits",
         "random",
+        "response_timeout_s",
         "rules",
         "sweeper",
         "tunnels",
@@ -445,6 +435,8 @@ class ProxyServer:
         """Raises ValueError for a trusted network that is none."""
         self.app = app
         self.limits = limits
+        self.response_timeout_s = limits.response_timeout_s
+        self.idle_timeout_s = limits.idle_timeout_s
         self.sweeper = sweeper
         self.rules = {trusted: limits.rules(trusted=trusted) for trusted in (False, True)}
         self.random = random.Random()

@@ -7,8 +7,8 @@ from tidegate.aio.sockets import UNIX, host_port, is_unix
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.wire.events import Data
-from tidegate.wire.h1_client import H1Client
-from tidegate.wire.head import ResponseHead
+from tidegate.wire.h1_client import Event, H1Client
+from tidegate.wire.head import ResponseHead, ResponseHeads
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
@@ -34,7 +34,7 @@ class UpstreamConn(asyncio.Protocol):
 
     def __init__(self, pool: "UpstreamPool") -> None:
         self.pool = pool
-        self.engine = H1Client()
+        self.engine = H1Client(pool.heads)
         self.exchange: Exchange | None = None
         self.idle_since = 0.0
         self.request_complete = False
@@ -50,14 +50,15 @@ class UpstreamConn(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._received(data)
+            event = self.engine.receive(data)
+            if event is not None:
+                self._heard(event)
         except Exception as error:  # an exception here would close the connection without an answer
             self.pool.report("upstream connection", error)
             self._lost("internal error")
 
-    def _received(self, data: bytes) -> None:
+    def _heard(self, event: Event | None) -> None:
         engine = self.engine
-        event = engine.receive(data)
         while event is not None:
             exchange = self.exchange
             if exchange is None:
@@ -108,11 +109,6 @@ class UpstreamConn(asyncio.Protocol):
             self.exchange.upstream_slow(False)
 
     # --- for exchanges ----------------------------------------------------------------------------------------------
-
-    def begin(self, exchange: "Exchange", method: bytes) -> None:
-        """Takes a request; the exchange writes it."""
-        self.exchange = exchange
-        self.engine.request(method)
 
     def write(self, data: bytes) -> None:
         """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
@@ -176,6 +172,7 @@ class UpstreamPool:
         "_owner",
         "_unregister",
         "address",
+        "heads",
         "sweeper",
     )
 
@@ -201,6 +198,7 @@ class UpstreamPool:
         self._open: set[UpstreamConn] = set()
         self._owner = TaskOwner(f"connect to {address}", sweeper.report)
         self._closed = False
+        self.heads = ResponseHeads()
         self._unregister = sweeper.add(self._sweep)
 
     def take(self) -> UpstreamConn | None:
@@ -214,7 +212,7 @@ class UpstreamPool:
 
     def put(self, upstream: UpstreamConn) -> None:
         """Takes an idle connection back."""
-        if self._closed:
+        if self._closed or upstream.transport.is_closing():
             upstream.close()
             return
         upstream.idle_since = self.sweeper.now

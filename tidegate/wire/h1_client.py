@@ -9,7 +9,7 @@ States::
 
 from tidegate.wire.chunked import ChunkDecoder
 from tidegate.wire.events import Data
-from tidegate.wire.head import Bad, ResponseHead, check_partial_response, parse_response
+from tidegate.wire.head import Bad, ResponseHead, ResponseHeads, check_partial_response
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
 
@@ -22,6 +22,7 @@ class H1Client:
     __slots__ = (
         "_buffer",
         "_decoder",
+        "_heads",
         "_left",
         "_method",
         "body",
@@ -32,7 +33,9 @@ class H1Client:
         "trailers",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, heads: ResponseHeads | None = None) -> None:
+        """``heads``: shared by the connections to one upstream."""
+        self._heads = heads if heads is not None else ResponseHeads()
         self.state = IDLE
         self._buffer = b""
         self._method = b""
@@ -102,16 +105,16 @@ class H1Client:
         return data
 
     def _head(self, data: bytes) -> Event | None:
-        result = parse_response(data, 0)
-        if result is None:
+        head = self._heads.parse(data)
+        if head is None:
             bad = check_partial_response(data)
             if bad is not None:
                 return self._dead(bad)
             self._buffer = data
             return None
-        if type(result) is Bad:
-            return self._dead(result)
-        head, end = result
+        if type(head) is Bad:
+            return self._dead(head)
+        end = head._end
         status = head.status
         if status < 200:
             self._buffer = data[end:]

@@ -94,6 +94,7 @@ class H1Server:
     def next(self) -> Event | None:
         """Goes on with the next request, after the answer has ended and if ``keep_alive``."""
         self.state = HEAD
+        self.body = b""
         self._line = self._skipped = 0
         if not self._buffer:
             return None
@@ -102,13 +103,13 @@ class H1Server:
         return self._head(buffer, at)
 
     def _head(self, data: bytes, at: int) -> Event | None:
-        result = parse_request(data, at, self._rules)
-        if result is None:
+        head = parse_request(data, at, self._rules)
+        if head is None:
             return self._partial(data, at)
-        if type(result) is Bad:
+        if type(head) is Bad:
             self.state = CLOSED
-            return result
-        head, end = result
+            return head
+        end = head._end
         self.head = head
         self.keep_alive = head.keep_alive
         self.trailers = b""
