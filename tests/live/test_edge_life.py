@@ -275,6 +275,51 @@ def test_metadata_is_answered_from_a_copy_while_the_function_sleeps() -> None:
     run(main())
 
 
+def test_kill_of_a_worker_frees_its_slots_and_its_successor_serves_who_connected_meanwhile() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            replica = world.start_replica(limit="1")
+            await world.replica_ready(replica)
+            world.start_gateway(table=table(1, replica))
+            await world.gateway_ready()
+            async with world.client() as http:
+                running = begin(infer(http, x_work_ms="5000"))
+                await world.working(replica)
+                world.workers[0].kill()
+                with pytest.raises(httpx.TransportError):
+                    await running
+            async with world.client() as http:
+                meanwhile = begin(infer(http))
+                await asyncio.sleep(0.1)
+                world.start_again(0)
+                assert (await asyncio.wait_for(meanwhile, 4.0)).status_code == 200
+
+    run(main())
+
+
+def test_a_stopped_worker_costs_the_others_its_idle_credit_for_a_moment_only() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            world.start_gateway(2, apart=True)
+            replica = world.start_replica(limit="1")
+            await world.gateway_ready()
+            await world.replica_ready(replica)
+            await world.put_table(table(1, replica, workers=2))
+            async with world.client(0) as stopped, world.client(1) as other:
+                assert (await infer(other)).status_code == 200
+                assert (await infer(stopped)).status_code == 200, "it holds the credit from now on"
+                world.workers[0].send_signal(signal.SIGSTOP)
+                began = asyncio.get_running_loop().time()
+                assert (await infer(other)).status_code == 200
+                assert asyncio.get_running_loop().time() - began < 0.5
+                world.workers[0].send_signal(signal.SIGCONT)
+                answers = await asyncio.gather(*(infer(one) for one in (stopped, other) * 10))
+                assert Counter(answer.status_code for answer in answers) == {200: 20}
+            assert (await world.stats(replica))["most"] == 1
+
+    run(main())
+
+
 def test_a_second_signal_ends_a_worker_at_once() -> None:
     async def main() -> None:
         async with edge() as world:

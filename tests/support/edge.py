@@ -62,6 +62,7 @@ class Edge:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port = 0
+        self.ports: list[int] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.replicas: list[Replica] = []
         self._listeners: list[socket.socket] = []
@@ -70,14 +71,15 @@ class Edge:
 
     # --- gateway ----------------------------------------------------------------------------------------------------
 
-    def start_gateway(self, workers: int = 1, *, table: RouteTable | None = None) -> None:
-        """Starts workers on one port; a table given here is what they find on their disk."""
+    def start_gateway(self, workers: int = 1, *, table: RouteTable | None = None, apart: bool = False) -> None:
+        """Starts workers on one port (``apart``: one each); a table given here is what they find on their disk."""
         table_file = self.directory / "routes.json"
         if table is not None:
             table_file.write_bytes(encode(table))
         for index in range(workers):
-            listener = _listener(self.port)
+            listener = _listener(0 if apart else self.port)
             self.port = listener.getsockname()[1]
+            self.ports.append(self.port)
             self._listeners.append(listener)
             config = self.directory / f"g{index}.json"
             config.write_text(
@@ -96,6 +98,13 @@ class Edge:
                 )
             )
             self.workers.append(self._spawn(["-m", "gateway.main", "--config", str(config)], fds=(listener.fileno(),)))
+
+    def start_again(self, index: int) -> None:
+        """Another process in the place of a worker that ended, on the same listening socket."""
+        config = self.directory / f"g{index}.json"
+        descriptor = json.loads(config.read_text())["listen_fd"]
+        self.workers[index].wait()
+        self.workers[index] = self._spawn(["-m", "gateway.main", "--config", str(config)], fds=(descriptor,))
 
     async def gateway_ready(self) -> None:
         await asyncio.gather(*(self.answered(self.gateway_admin(n), "/healthz") for n in range(len(self.workers))))
@@ -214,9 +223,9 @@ class Edge:
                     raise
                 await asyncio.sleep(0.01)
 
-    def client(self) -> httpx.AsyncClient:
-        """To the front door, as many connections as wanted."""
-        return client(f"127.0.0.1:{self.port}")
+    def client(self, worker: int = -1) -> httpx.AsyncClient:
+        """To the front door (of one worker, where they are apart), as many connections as wanted."""
+        return client(f"127.0.0.1:{self.ports[worker]}")
 
     def close(self) -> None:
         processes = [*self.workers]
