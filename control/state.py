@@ -42,7 +42,7 @@ class StateLockedError(StateError):
 
     def __init__(self, directory: Path, holder: "Holder | None") -> None:
         self.holder = holder
-        who = "another process" if holder is None else f"process {holder.pid}, since {holder.since}"
+        who = "another process" if not holder or not holder.pid else f"process {holder.pid}, since {holder.since}"
         super().__init__(f"{directory} is in use by {who}; stop it with `tidegate down --state {directory}`")
 
 
@@ -129,26 +129,30 @@ class StateDirectory:
         except OSError as error:
             os.close(fd)
             raise StateLockedError(self.root, self._read_holder()) from error
+        os.ftruncate(fd, 0)  # a holder that was killed has left its description
         return DirectoryLock(fd)
 
     def holder(self) -> Holder | None:
-        """Who holds the directory now; None when nobody does."""
+        """Who holds the directory now; None when nobody does. Without its addresses while it starts or leaves."""
         if not self.lock_file.exists():
             return None
         fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            return self._read_holder()
+            return self._read_holder() or Holder(pid=0, since="a moment ago", epoch=0)
         finally:
             os.close(fd)
         return None
 
     def _read_holder(self) -> Holder | None:
+        """The description in the lock file; None where it is missing or a dead process has left it."""
         try:
-            return Holder(**json.loads(self.lock_file.read_text(encoding="utf-8")))
+            holder = Holder(**json.loads(self.lock_file.read_text(encoding="utf-8")))
+            os.kill(holder.pid, 0)
         except (OSError, ValueError, TypeError):
             return None
+        return holder
 
     def __repr__(self) -> str:
         return f"<StateDirectory {self.root}>"

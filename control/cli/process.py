@@ -151,7 +151,8 @@ def _ask_to_end(directory: "StateDirectory", holder: "Holder") -> None:
         with Tidegate.local(directory.root) as tidegate:
             tidegate.shut_down()
     except NotRunningError:
-        os.kill(holder.pid, signal.SIGTERM)
+        if holder.pid:
+            os.kill(holder.pid, signal.SIGTERM)
     end = time.monotonic() + DOWN_S
     while directory.holder() is not None:
         if time.monotonic() > end:

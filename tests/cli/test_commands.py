@@ -1,6 +1,7 @@
 """The command line by itself: flags from tables, exit codes, what is said when nothing runs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,11 +85,11 @@ def test_up_on_a_held_directory_says_who_holds_it(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
     lock = state.lock()
-    lock.describe(Holder(pid=4711, since="2026-01-01 10:00:00+01:00", epoch=1))
+    lock.describe(Holder(pid=os.getpid(), since="2026-01-01 10:00:00+01:00", epoch=1))
     result = tidegate("up", "--state", str(tmp_path), "--detach")
     lock.release()
     assert result.exit_code == 1
-    assert "process 4711, since 2026-01-01" in result.stderr
+    assert f"process {os.getpid()}, since 2026-01-01" in result.stderr
 
 
 def test_a_wrong_setting_is_exit_code_two(tmp_path: Path) -> None:

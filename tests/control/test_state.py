@@ -1,8 +1,10 @@
 """The state directory: private, owned by one control process at a time, with an epoch that only rises."""
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -81,9 +83,26 @@ def test_the_second_owner_is_told_who_the_first_is(state: StateDirectory) -> Non
 
 def test_a_shorter_description_replaces_a_longer_one(state: StateDirectory) -> None:
     lock = state.lock()
-    lock.describe(Holder(pid=1, since="x" * 80, epoch=1))
-    lock.describe(Holder(pid=1, since="y", epoch=1))
-    assert state.holder() == Holder(pid=1, since="y", epoch=1)
+    lock.describe(Holder(pid=os.getpid(), since="x" * 80, epoch=1))
+    lock.describe(Holder(pid=os.getpid(), since="y", epoch=1))
+    assert state.holder() == Holder(pid=os.getpid(), since="y", epoch=1)
+    lock.release()
+
+
+def test_what_a_killed_holder_wrote_is_nobodys_address(state: StateDirectory) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    old = Holder(pid=child.pid, since="long ago", epoch=1, api="http://127.0.0.1:1")
+    state.lock_file.write_text(json.dumps(asdict(old)))
+    assert state.holder() is None
+    lock = state.lock()
+    holder = state.holder()
+    assert holder is not None
+    assert holder.api is None
+    lock.describe(old)
+    holder = state.holder()
+    assert holder is not None
+    assert holder.api is None
     lock.release()
 
 
