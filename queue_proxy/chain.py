@@ -14,7 +14,7 @@ and no others.
 
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from queue_proxy.drain import Life
 from queue_proxy.metrics import CLIENT_GONE, Measure
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
     from tidegate.aio.upstream import UpstreamPool
 
+SLOTS_FOR_QUEUE: Final = 100
+"""For the bound of the queue of a replica without a limit, where requests wait during its start only."""
 NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 
 
@@ -113,7 +115,7 @@ class Sidecar:
             return
         if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
             return
-        if self._life.is_failed:
+        if self._life.message:
             self._refuse(ex, START_FAILED, self._life.message)
             return
         if not head.mentions(b"-timeout"):
@@ -246,6 +248,9 @@ class Sidecar:
             self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             run.credit = None
             self._pump()
+        # Exchange -> run -> visit -> exchange: a circle would wait for the collector, and cold memory costs more time
+        # than all the counting here.
+        run.visit = None
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -332,19 +337,17 @@ class Sidecar:
 
     def _enter(self, ex: "Exchange", run: Run, now: float) -> None:
         """A request without a credit: takes a slot, or waits for one in the replica's own queue."""
-        limit = self._ledger.limit
-        if limit and self._ledger.queued >= KNATIVE_QUEUE_PER_SLOT * limit:
-            self._refuse(ex, QUEUE_FULL, "the replica's own queue is full")
-            return
         visit = self._ledger.enter(ex, ex.inferences, now)
         if visit is None:
             self._refuse(ex, SHUTTING_DOWN, "the replica takes no work")
-            return
-        run.visit = visit
-        if visit.credit is not None:
+        elif visit.credit is not None:
             run.credit = visit.credit
             self._send(ex, run, now)
+        elif self._ledger.queued > KNATIVE_QUEUE_PER_SLOT * (self._ledger.limit or SLOTS_FOR_QUEUE):
+            self._ledger.leave(visit, now)
+            self._refuse(ex, QUEUE_FULL, "the replica's own queue is full")
         else:
+            run.visit = visit
             self._queued[visit] = ex
         self._pump()
 

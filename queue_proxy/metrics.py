@@ -102,7 +102,11 @@ class Measure:
         self.in_flight_inferences -= inferences
         self.inferences += inferences
         self.execution.record(execution_s)
-        self.refused(status, broke)
+        if status == 200 and not broke:
+            self.requests += 1
+            self.by_class[2] += 1
+        else:
+            self.refused(status, broke)
 
     def refused(self, status: int, broke: bool = False) -> None:
         """A request ended; by itself: one that never reached the model server."""

@@ -1,5 +1,6 @@
 """Conversations with the gateway's request path: heads in, forwards and answers out, counted once."""
 
+import gc
 import random
 from typing import Any
 
@@ -406,6 +407,23 @@ def test_draining_the_front_door_is_not_ready_but_live() -> None:
     door.chain.is_draining = True
     assert door.arrive("GET /v2/health/ready").status == 503
     assert door.arrive("GET /v2/health/live").status == 200
+
+
+def test_a_request_leaves_nothing_for_the_collector() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 7)
+    door.arrive().answered(100.0, 200, "tidegate-credit: keep")
+    gc.collect()
+    gc.disable()
+    try:
+        first, second = door.arrive(), door.arrive()
+        first.answered(100.0, 200, "tidegate-credit: keep")
+        second.answered(100.0, 200, "tidegate-credit: keep")
+        assert (first.status, second.status) == (200, 200)
+        del first, second
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_body_too_large_to_send_again_is_told_not_lost() -> None:

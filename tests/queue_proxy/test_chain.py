@@ -1,5 +1,6 @@
 """Conversations with a queue_proxy's request path: credits, strangers, deadlines, outcomes, endings."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -169,6 +170,24 @@ def test_a_model_that_cannot_be_reached_did_not_start_it_one_that_breaks_off_did
     assert b"tidegate-outcome: started\r\n" in broken.extra
     assert replica.suspected == ["refused", "refused", "reset"]
     assert replica.measure.failures == 2
+
+
+def test_a_request_leaves_nothing_for_the_collector() -> None:
+    replica = Replica(limit=1)
+    channel, credit = replica.channel()
+    replica.on_credit(credit).answered(100.0)
+    replica.ledger.closed(channel, 100.0)
+    gc.collect()
+    gc.disable()
+    try:
+        replica.arrive().answered(100.0)
+        first, second = replica.arrive(), replica.arrive()
+        first.answered(100.0)
+        second.answered(100.0)
+        del first, second
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_while_the_model_server_is_in_doubt_nothing_is_sent_and_nothing_is_lost() -> None:
