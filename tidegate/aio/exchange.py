@@ -664,6 +664,8 @@ class Exchange:
         self.ended = monotonic()
         self._parts.clear()
         self.app.finished(self)
+        self.context = None  # what an app keeps there often refers back: no cycle is left to the collector
+        self.on_body = None
         if tell_client:
             self._client.ended()
 
