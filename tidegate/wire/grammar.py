@@ -23,8 +23,22 @@ FIELD_LINE = re.compile(TCHAR + rb"++:" + VALUE + rb"*+\r\n")
 FIELD_START = re.compile(rb"(?:" + TCHAR + rb"++(?::" + VALUE + rb"*+\r?)?|\r)?")
 """What an unfinished field line may look like (also the beginning of the empty line: ``\\r``)."""
 REQUEST_LINE = re.compile(rb"(" + TCHAR + rb"{1,32}) (" + TARGET + rb"++) HTTP/([0-9])\.([0-9])\r\n")
-REQUEST_START = re.compile(TCHAR + rb"{0,32}(?: (?:" + TARGET + rb"*+(?: (?:[HTP/]{0,5}(?:[0-9]\.?[0-9]?)?\r?)?)?)?)?")
-STATUS_START = re.compile(rb"[HTP/]{0,5}(?:[0-9]\.?[0-9]?(?: [0-9]{0,3}(?: " + VALUE + rb"*+)?)?\r?)?")
+
+
+def _beginnings(literal: bytes, rest: bytes) -> bytes:
+    """A pattern for every beginning of ``literal``, and for all of it followed by ``rest``."""
+    pattern = rest
+    for byte in reversed(literal):
+        pattern = rb"(?:" + re.escape(bytes([byte])) + pattern + rb")?"
+    return pattern
+
+
+_VERSION_START = _beginnings(b"HTTP/", rb"(?:[0-9](?:\.(?:[0-9]\r?)?)?)?")
+REQUEST_START = re.compile(rb"(?:" + TCHAR + rb"{1,32}(?: (?:" + TARGET + rb"++(?: " + _VERSION_START + rb")?)?)?)?")
+"""What an unfinished request line may look like."""
+_STATUS = rb"(?:[01](?: (?:[1-9](?:[0-9](?:[0-9](?: " + VALUE + rb"*+)?\r?)?)?)?)?)?"
+STATUS_START = re.compile(_beginnings(b"HTTP/1.", _STATUS))
+"""What an unfinished status line may look like."""
 
 HOST = re.compile(rb"(\[[0-9a-f:.]{2,45}\]|[0-9a-z\-._~!$&'()*+,;=%]{1,255})(?::[0-9]{0,5})?")
 """Lower-case host (group 1) and optional port."""

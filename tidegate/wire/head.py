@@ -290,6 +290,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad |
         or head.method in _REFUSED_METHODS
     ):
         bad = _unusual_target(head, authority)
+        plain = 0
     else:
         head.authority, head.host = authority, host
     if bad is None and plain != len(found):

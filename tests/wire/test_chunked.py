@@ -1,0 +1,77 @@
+"""The chunked coding: strict, in any pieces."""
+
+import pytest
+
+from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
+from tidegate.wire.head import Bad
+
+
+def feed_all(data: bytes, size: int) -> tuple[bytes, ChunkDecoder] | Bad:
+    """Feeds ``data`` in pieces of ``size`` bytes."""
+    decoder = ChunkDecoder()
+    body = b""
+    for at in range(0, len(data), size):
+        payload = decoder.feed(data[at : at + size])
+        if type(payload) is Bad:
+            return payload
+        assert isinstance(payload, bytes)
+        body += payload
+        if decoder.done:
+            decoder.rest += data[at + size :]
+            break
+    return body, decoder
+
+
+WHOLE = b"3\r\nabc\r\nA;x=y\r\n0123456789\r\n000\r\nX-T: 1\r\nHost: evil\r\n\r\nGET / HT"
+
+
+@pytest.mark.parametrize("size", range(1, len(WHOLE) + 1))
+def test_any_split_gives_the_same_payload_trailers_and_rest(size: int) -> None:
+    result = feed_all(WHOLE, size)
+    assert not isinstance(result, Bad)
+    body, decoder = result
+    assert (body, decoder.done, decoder.rest) == (b"abc0123456789", True, b"GET / HT")
+    assert decoder.trailers == b"X-T: 1\r\n", "routing fields have no place in trailers"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"g\r\n",
+        b"0x3\r\nabc\r\n",
+        b"+3\r\nabc\r\n",
+        b"-3\r\n",
+        b"1_0\r\n",
+        b" 3\r\nabc\r\n",
+        b"\r\nabc",
+        b"10000000000000003\r\n",
+        b"3\nabc\r\n",
+        b"3\r\nabc\n0\r\n\r\n",
+        b"3\r\nabcd\r\n",
+        b"3\r\nabcXY0\r\n",
+        b"3;\nabc\r\n",
+        b"3;a\x01b\r\nabc\r\n",
+        b"3;" + b"x" * 300 + b"\r\nabc\r\n",
+        b"0\r\nbad line\r\n\r\n",
+        b"0\r\nX-T: 1\n\r\n",
+        b"0\r\n" + b"X-T: " + b"y" * 5000,
+        b"0\r\n" + b"X-T: yyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * 200 + b"\r\n",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 1 << 20])
+def test_refused_however_it_is_split(data: bytes, size: int) -> None:
+    assert isinstance(feed_all(data, size), Bad)
+
+
+def test_an_unfinished_body_is_not_done() -> None:
+    result = feed_all(b"3\r\nabc\r\n", 100)
+    assert not isinstance(result, Bad)
+    assert not result[1].done
+
+
+def test_the_encoder_is_read_by_the_decoder() -> None:
+    result = feed_all(chunk(b"hello") + chunk(b"x" * 1000) + last_chunk(b"X-T: 1\r\n"), 7)
+    assert not isinstance(result, Bad)
+    body, decoder = result
+    assert (body, decoder.trailers) == (b"hello" + b"x" * 1000, b"X-T: 1\r\n")
+    assert last_chunk() == b"0\r\n\r\n"
