@@ -89,15 +89,16 @@ CONTEXT_BYTES: Final = 500 * 10**6
 
 
 def _filled_in(name: str, flags: Mapping[str, str], size_bytes: int | None) -> dict[str, str]:
-    """What SMIF requires of a function that asks for a GPU and a file can answer itself.
+    """What SMIF requires of a function that asks for a GPU, or for a stored form, and a file can answer itself.
 
     Our choice for the memory: twice the file (weights, and as much again for activations) and 0.5 GB for the
     GPU context, in tenths of a GB.
     """
-    if not GPU_FLAGS.intersection(flags):
+    needs_gpu = not GPU_FLAGS.isdisjoint(flags)
+    if not needs_gpu and "dnn-quantization" not in flags:
         return {}
     filled = {"dnn-model": name}
-    if size_bytes is not None:
+    if needs_gpu and size_bytes is not None:
         tenths = -(-(2 * size_bytes + CONTEXT_BYTES) // 10**8)
         filled["gpu-mem-limit"] = f"{tenths // 10}.{tenths % 10}"
     return filled

@@ -1,5 +1,6 @@
 """``deploy`` and ``delete``."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,7 @@ def deploy(
     """Deploy a function; every annotation is a flag too. Deploying again makes a new revision."""
     with exit_codes():
         flags = given | _parameters(parameter or [])
-        text, base, source = read(file, name)
+        text, base, source = read(file, name, flags)
         with connect(state) as tidegate:
             deployed = tidegate.deploy(text, base=base, source=source, annotations=flags)
             if not json:
@@ -62,15 +63,18 @@ def register(app: typer.Typer) -> None:
     app.command("delete")(guarded(delete))
 
 
-def read(file: str, name: str | None) -> tuple[str, Path, str]:
-    """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py:Class."""
+def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) -> tuple[str, Path, str]:
+    """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py:Class.
+
+    ``flags``: annotations without prefix; what they require and a file can answer itself is filled in.
+    """
     import sys
 
     from deploy.builder import from_file
     from tidegate.errors import Fault, InvalidInputError
 
     path = Path(file)
-    made = from_file(file, name=name, size_bytes=path.stat().st_size if path.is_file() else None)
+    made = from_file(file, name=name, flags=flags, size_bytes=path.stat().st_size if path.is_file() else None)
     if made is not None:
         return made, Path.cwd(), file
     if name is not None:

@@ -127,6 +127,10 @@ def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "name: net" in text
     assert base == tmp_path
     assert "handler: handler.py:Model" in read("handler.py:Model", None)[0]
+    (tmp_path / "model.onnx").write_bytes(b"x" * 10**6)
+    text, _, _ = read("model.onnx", "net", {"gpu-model": "h100"})
+    assert "dnn-model: net" in text, "what a GPU requires is filled in"
+    assert "gpu-mem-limit: '0.6'" in text
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "function.yaml").write_text("kind: Function\n")
     assert read("sub/function.yaml", None) == ("kind: Function\n", tmp_path / "sub", "sub/function.yaml")

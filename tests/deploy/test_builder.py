@@ -76,6 +76,11 @@ def test_what_a_gpu_requires_is_filled_in() -> None:
     assert (function.dnn.name, function.gpu.memory_gb) == ("mine", 4.0)
 
 
+def test_a_stored_form_requires_the_models_name_only() -> None:
+    text = from_model("models/ResNet 50.onnx", flags={"dnn-quantization": "fp16"}, size_bytes=10**9)
+    assert (deployed(text).dnn.name, deployed(text).gpu.memory_gb) == ("resnet-50", None)
+
+
 def test_accelerators_may_be_named() -> None:
     assert deployed(from_model("models/ResNet 50.onnx", accelerators=("cpu",))).accelerators == ("cpu",)
 
