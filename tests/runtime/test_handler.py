@@ -245,7 +245,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "there is no file" in refusal(tmp_path / "none.py")
 
 
-def test_the_folder_may_hold_modules_with_our_names(write_handler: WriteHandler) -> None:
+def test_the_folder_may_hold_modules_with_our_names(
+    write_handler: WriteHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "gateway", raising=False)  # a model server never has ours, this process may
     path = write_handler(
         "import gateway, helper\nclass Model:\n    def predict(self, i): return [gateway.WORD + helper.WORD]\n"
     )
