@@ -98,10 +98,9 @@ class Sidecar:
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
         self._queued: dict[Visit, Exchange] = {}
+        """Strangers that wait for a slot."""
         self._held: list[Exchange] | None = None
         """Requests with a slot that wait for what a probe of the model server tells; None: it is not in doubt."""
-        self.open = 0
-        """Requests whose head arrived and that have not ended."""
 
     # --- the engine's calls -----------------------------------------------------------------------------------------
 
@@ -109,7 +108,6 @@ class Sidecar:
         head = ex.head
         trusted = self._token is not None and self._is_trusted(head, self._token)
         ex.context = run = Run(trusted)
-        self.open += 1
         if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
             self._channel(ex, run)
             return
@@ -238,10 +236,12 @@ class Sidecar:
 
     def finished(self, ex: "Exchange") -> None:
         run: Run = ex.context
-        self.open -= 1
         now = ex.ended
         if run.is_sent:
-            self._measure.ended(now, ex.inferences, now - run.sent_at, ex.status, ex.truncated)
+            sent_at = run.sent_at
+            queue_s = sent_at - ex.received
+            length = ex.head.content_length
+            self._measure.ended(now, sent_at, ex.inferences, queue_s, length, ex.status, ex.truncated)
         elif run.counts:
             self._measure.refused(ex.status)
         if run.credit is not None:
@@ -353,7 +353,7 @@ class Sidecar:
 
     def _send(self, ex: "Exchange", run: Run, now: float) -> None:
         run.is_sent, run.sent_at = True, now
-        self._measure.began(now, ex.inferences, now - ex.received, ex.head.content_length)
+        self._measure.began(now, ex.inferences)
         if run.trusted:
             ex.proceed()
         self._forward(ex)
@@ -399,4 +399,4 @@ class Sidecar:
         )
 
     def __repr__(self) -> str:
-        return f"<Sidecar {self.open} open, {len(self._queued)} queued, {self._ledger!r}>"
+        return f"<Sidecar {self._measure.in_flight} in flight, {len(self._queued)} queued, {self._ledger!r}>"

@@ -42,26 +42,32 @@ class Level:
 
 
 class Measure:
-    """Counters of one replica. Times in seconds on one monotonic clock."""
+    """Counters of one replica. Times in seconds on one monotonic clock.
+
+    The integrals over time need no step at each event: of every request in flight the start is in a sum, so that
+    ``in flight * now - sum of starts`` is their part of the integral, and a request that ends adds its duration.
+    """
 
     __slots__ = (
-        "_advanced",
+        "_busy_since",
+        "_done_inference_s",
+        "_done_request_s",
         "_identity",
+        "_idle_busy_s",
         "_second_integral",
         "_second_started",
         "_sequence",
         "_started",
+        "_starts",
+        "_starts_inferences",
         "average_in_flight",
         "batch",
-        "busy_s",
         "by_class",
         "cancelled",
         "execution",
         "failures",
         "in_flight",
-        "in_flight_inference_s",
         "in_flight_inferences",
-        "in_flight_request_s",
         "inferences",
         "queue",
         "request_bytes",
@@ -70,13 +76,13 @@ class Measure:
 
     def __init__(self, identity: Identity, now: float) -> None:
         self._identity = identity
-        self._started = self._advanced = self._second_started = now
-        self._second_integral = 0.0
+        self._started = self._second_started = self._busy_since = now
+        self._second_integral = self._idle_busy_s = 0.0
+        self._starts = self._starts_inferences = self._done_request_s = self._done_inference_s = 0.0
         self._sequence = 0
         self.average_in_flight = 0.0
         """Requests in flight over the last finished second."""
         self.in_flight = self.in_flight_inferences = 0
-        self.in_flight_request_s = self.in_flight_inference_s = self.busy_s = 0.0
         self.requests = self.inferences = self.failures = self.cancelled = 0
         self.by_class = [0, 0, 0, 0, 0, 0]
         """Ended requests by first digit of their status."""
@@ -85,23 +91,44 @@ class Measure:
         self.request_bytes = Histogram()
         self.batch = Histogram()
 
-    def began(self, now: float, inferences: int, queue_s: float, content_length: int | None) -> None:
+    def began(self, now: float, inferences: int) -> None:
         """A request goes to the model server."""
-        self.advance(now)
+        if not self.in_flight:
+            self._busy_since = now
         self.in_flight += 1
         self.in_flight_inferences += inferences
+        self._starts += now - self._started
+        self._starts_inferences += (now - self._started) * inferences
+
+    def ended(
+        self,
+        now: float,
+        sent_at: float,
+        inferences: int,
+        queue_s: float,
+        content_length: int | None,
+        status: int,
+        broke: bool,
+    ) -> None:
+        """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
+        execution_s = now - sent_at
+        self._done_request_s += execution_s
+        self._done_inference_s += execution_s * inferences
+        self.inferences += inferences
+        self.in_flight -= 1
+        if self.in_flight:
+            self.in_flight_inferences -= inferences
+            self._starts -= sent_at - self._started
+            self._starts_inferences -= (sent_at - self._started) * inferences
+        else:  # Exactly nothing, whatever was lost in rounding.
+            self.in_flight_inferences = 0
+            self._starts = self._starts_inferences = 0.0
+            self._idle_busy_s += now - self._busy_since
+        self.execution.record(execution_s)
         self.queue.record(queue_s)
         self.batch.record_whole(inferences)
         if content_length is not None:
             self.request_bytes.record_whole(content_length)
-
-    def ended(self, now: float, inferences: int, execution_s: float, status: int, broke: bool) -> None:
-        """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
-        self.advance(now)
-        self.in_flight -= 1
-        self.in_flight_inferences -= inferences
-        self.inferences += inferences
-        self.execution.record(execution_s)
         if status == 200 and not broke:
             self.requests += 1
             self.by_class[2] += 1
@@ -117,28 +144,28 @@ class Measure:
         elif broke or status >= 500:
             self.failures += 1
 
-    def advance(self, now: float) -> None:
-        """Brings the integrals up to ``now``; a step backwards counts as none."""
-        elapsed = now - self._advanced
-        if elapsed <= 0.0:
-            return
-        self._advanced = now
-        if self.in_flight:
-            self.in_flight_request_s += self.in_flight * elapsed
-            self.in_flight_inference_s += self.in_flight_inferences * elapsed
-            self.busy_s += elapsed
+    def in_flight_request_s(self, now: float) -> float:
+        """Integral of requests in flight over time."""
+        return self._done_request_s + self.in_flight * (now - self._started) - self._starts
+
+    def in_flight_inference_s(self, now: float) -> float:
+        """Integral of inferences in flight over time."""
+        return self._done_inference_s + self.in_flight_inferences * (now - self._started) - self._starts_inferences
+
+    def busy_s(self, now: float) -> float:
+        """Time with at least one request in the model server."""
+        return self._idle_busy_s + (now - self._busy_since if self.in_flight else 0.0)
 
     def second(self, now: float) -> None:
         """Closes one second: its average in flight is the integral's growth over the time that really passed."""
-        self.advance(now)
+        integral = self.in_flight_request_s(now)
         elapsed = now - self._second_started
         if elapsed > 0.0:
-            self.average_in_flight = (self.in_flight_request_s - self._second_integral) / elapsed
-        self._second_started, self._second_integral = now, self.in_flight_request_s
+            self.average_in_flight = max(0.0, integral - self._second_integral) / elapsed
+        self._second_started, self._second_integral = now, integral
 
     def sample(self, now: float, level: Level) -> ReplicaSample:
         """The next sample; every call counts one up."""
-        self.advance(now)
         self._sequence += 1
         return ReplicaSample(
             replica=self._identity.replica,
@@ -156,9 +183,9 @@ class Measure:
             inferences=self.inferences,
             failures=self.failures,
             cancelled=self.cancelled,
-            busy_s=self.busy_s,
-            in_flight_request_s=self.in_flight_request_s,
-            in_flight_inference_s=self.in_flight_inference_s,
+            busy_s=self.busy_s(now),
+            in_flight_request_s=self.in_flight_request_s(now),
+            in_flight_inference_s=self.in_flight_inference_s(now),
             execution_s=self.execution.sum_micros / 1e6,
             queue_s=self.queue.sum_micros / 1e6,
             execution=self.execution.sparse(),
@@ -168,7 +195,6 @@ class Measure:
 
     def expose(self, into: metrics.Exposition, now: float, level: Level) -> None:
         """Adds everything to one scrape."""
-        self.advance(now)
         labels = self._identity.labels
         for state in ReplicaState:
             into.add(metrics.PROXY_STATE, (*labels, state.value), int(state is level.state))
@@ -182,8 +208,8 @@ class Measure:
         into.add(metrics.PROXY_AVERAGE_IN_FLIGHT, labels, self.average_in_flight)
         into.add(metrics.PROXY_QUEUED, labels, level.queued)
         into.add(metrics.PROXY_INFERENCES, labels, self.inferences)
-        into.add(metrics.PROXY_BUSY, labels, self.busy_s)
-        into.add(metrics.PROXY_IN_FLIGHT_SECONDS, labels, self.in_flight_request_s)
+        into.add(metrics.PROXY_BUSY, labels, self.busy_s(now))
+        into.add(metrics.PROXY_IN_FLIGHT_SECONDS, labels, self.in_flight_request_s(now))
         into.add_histogram(metrics.PROXY_EXECUTION, labels, self.execution)
         into.add_histogram(metrics.PROXY_QUEUE, labels, self.queue)
         into.add_histogram(metrics.PROXY_REQUEST_BYTES, labels, self.request_bytes)

@@ -12,23 +12,31 @@ WHO = Identity(function="f", revision="f-00001", group="cpu", replica="f-00001-a
 LEVEL = Level(state=ReplicaState.READY, limit=4, queued=2, phases=ColdStartPhases(load_s=1.25))
 
 
-def begin(measure: Measure, now: float, inferences: int = 1) -> None:
-    measure.began(now, inferences, 0.0, None)
+class Timeline:
+    """Requests that begin and end at given times, first in first out."""
 
+    def __init__(self, now: float = 0.0) -> None:
+        self.measure = Measure(WHO, now)
+        self._running: list[tuple[float, int]] = []
 
-def end(measure: Measure, now: float, inferences: int = 1, *, status: int = 200, broke: bool = False) -> None:
-    measure.ended(now, inferences, 0.01, status, broke)
+    def begin(self, now: float, inferences: int = 1) -> None:
+        self.measure.began(now, inferences)
+        self._running.append((now, inferences))
+
+    def end(self, now: float, status: int = 200, *, broke: bool = False, queue_s: float = 0.0) -> None:
+        sent_at, inferences = self._running.pop(0)
+        self.measure.ended(now, sent_at, inferences, queue_s, 1200, status, broke)
 
 
 def test_the_average_of_a_second_is_the_overlap_with_it() -> None:
     """One request from 0.25 to 2.75, as seconds close: three quarters, one, three quarters, nothing."""
-    measure = Measure(WHO, 0.0)
-    averages = []
-    begin(measure, 0.25)
+    timeline = Timeline()
+    measure, averages = timeline.measure, []
+    timeline.begin(0.25)
     for second in (1.0, 2.0):
         measure.second(second)
         averages.append(measure.average_in_flight)
-    end(measure, 2.75)
+    timeline.end(2.75)
     for second in (3.0, 4.0):
         measure.second(second)
         averages.append(measure.average_in_flight)
@@ -36,8 +44,9 @@ def test_the_average_of_a_second_is_the_overlap_with_it() -> None:
 
 
 def test_a_late_tick_divides_by_the_time_that_really_passed() -> None:
-    measure = Measure(WHO, 0.0)
-    begin(measure, 0.0)
+    timeline = Timeline()
+    measure = timeline.measure
+    timeline.begin(0.0)
     measure.second(2.5)
     assert measure.average_in_flight == 1.0
     measure.second(2.5)
@@ -45,43 +54,70 @@ def test_a_late_tick_divides_by_the_time_that_really_passed() -> None:
 
 
 def test_two_at_once_are_two_in_flight_but_one_busy() -> None:
-    measure = Measure(WHO, 0.0)
-    begin(measure, 1.0, 8)
-    begin(measure, 2.0, 2)
-    end(measure, 3.0, 8)
-    end(measure, 5.0, 2)
-    assert (measure.in_flight_request_s, measure.in_flight_inference_s, measure.busy_s) == (5.0, 22.0, 4.0)
+    timeline = Timeline(100.0)
+    measure = timeline.measure
+    timeline.begin(101.0, 8)
+    timeline.begin(102.0, 2)
+    assert (measure.in_flight_request_s(102.5), measure.in_flight_inference_s(102.5), measure.busy_s(102.5)) == (
+        2.0,
+        13.0,
+        1.5,
+    )
+    timeline.end(103.0)
+    timeline.end(105.0)
+    for later in (105.0, 200.0):
+        assert (measure.in_flight_request_s(later), measure.in_flight_inference_s(later)) == (5.0, 22.0)
+        assert measure.busy_s(later) == 4.0
     assert (measure.in_flight, measure.in_flight_inferences, measure.inferences) == (0, 0, 10)
 
 
 def test_endings_by_status() -> None:
-    measure = Measure(WHO, 0.0)
+    timeline = Timeline()
+    measure = timeline.measure
     for status, broke in ((200, False), (404, False), (500, False), (200, True), (499, False)):
-        begin(measure, 0.0)
-        end(measure, 0.0, status=status, broke=broke)
+        timeline.begin(0.0)
+        timeline.end(0.0, status, broke=broke)
     measure.refused(503)
     assert (measure.requests, measure.failures, measure.cancelled) == (6, 3, 1)
     assert measure.by_class[1:] == [0, 2, 0, 2, 2]
 
 
 def test_samples_count_up_and_cross_the_border_unchanged() -> None:
-    measure = Measure(WHO, 10.0)
-    measure.began(10.0, 8, 0.25, 1000)
-    first = measure.sample(12.0, LEVEL)
-    end(measure, 13.0, 8)
-    second = measure.sample(14.0, LEVEL)
+    timeline = Timeline(10.0)
+    timeline.begin(10.0, 8)
+    first = timeline.measure.sample(12.0, LEVEL)
+    timeline.end(13.0, queue_s=0.25)
+    second = timeline.measure.sample(14.0, LEVEL)
     assert (first.sequence, second.sequence) == (1, 2)
     assert (first.in_flight, second.in_flight, second.queued, second.limit) == (1, 0, 2, 4)
+    assert (first.busy_s, second.busy_s, second.execution_s) == (2.0, 3.0, 3.0)
     assert second.uptime_s - first.uptime_s == 2.0
     assert second.queue_s == pytest.approx(0.25)
     assert second.batch == ((8, 1),), "eight inferences, recorded as eight steps"
     assert codec.decode(codec.encode(second), ReplicaSample) == second
 
 
+def test_rounding_does_not_add_up() -> None:
+    timeline = Timeline(1e6)
+    now = 1e6
+    for _ in range(20000):
+        timeline.begin(now + 0.1)
+        timeline.begin(now + 0.2)
+        timeline.end(now + 0.3)
+        timeline.end(now + 0.4)
+        now += 0.7
+    measure = timeline.measure
+    assert measure.in_flight_request_s(now) == pytest.approx(20000 * 0.4, abs=1e-3)
+    assert measure.busy_s(now) == pytest.approx(20000 * 0.3, abs=1e-3)
+    before = measure.in_flight_request_s(now)
+    assert measure.in_flight_request_s(now + 1000.0) == before, "idle adds nothing at all"
+
+
 def test_the_scrape_names_what_features_ask_for() -> None:
-    measure = Measure(WHO, 0.0)
-    measure.began(0.0, 4, 0.0, 1200)
-    end(measure, 1.0, 4)
+    timeline = Timeline()
+    measure = timeline.measure
+    timeline.begin(0.0, 4)
+    timeline.end(1.0)
     measure.second(1.0)
     text = Exposition()
     measure.expose(text, 1.0, LEVEL)
