@@ -151,6 +151,7 @@ class ControlProcess:
         from prometheus_client import CollectorRegistry
 
         from autoscaler.live import Autoscaler
+        from control import own_metrics
         from control.coldstarts import ColdStarts
         from control.deployment import Deployment
         from control.faults import Faults
@@ -197,7 +198,9 @@ class ControlProcess:
             pulse=pulse,
             clock=self._clock,
             rng=rng,
+            took=own_metrics.round_histogram(own).observe,
         )
+        own_metrics.register(own, world, epoch=self._epoch, gateways=gateways.views, faults=lambda: len(faults.texts()))
         version = version_of("tidegate")
         deployment = Deployment(
             state=self._state,

@@ -103,6 +103,7 @@ class Round:
         clock: Clock,
         rng: random.Random,
         reach: Reach = Link,
+        took: Callable[[float], object] = lambda _: None,
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
         from deploy.plan import plan
@@ -123,6 +124,7 @@ class Round:
         self._tables = tables
         self._rng = rng
         self._reach = reach
+        self._took = took
         self._rates = ServiceRates()
         self._weights = Weights()
         self._tracked: dict[str, Tracked] = {}
@@ -179,6 +181,7 @@ class Round:
 
     async def second(self) -> None:
         """Pull, decide, plan, act, publish."""
+        began = self.clock.now()
         self._tell_fleet()
         await self._tell_sources()
         await self.autoscaler.sample()
@@ -202,6 +205,7 @@ class Round:
         self.cold_starts.sweep(now)
         await self.publish()
         self.seconds += 1
+        self._took(self.clock.now() - began)
         self.pulse.fire()
 
     def _settled(self, tracked: Tracked, decision: Decision, now: float) -> Decision | None:

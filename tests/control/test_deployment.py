@@ -10,6 +10,7 @@ import httpx
 
 from control.api import build_app
 from control.deployment import Deployment
+from control.own_metrics import register
 from control.state import StateDirectory
 from control.views import GatewayView
 from tests.support.control_world import World, in_world
@@ -24,6 +25,9 @@ metadata:
 spec:
   server: {command: [python3, server.py, --port, "{port}"]}
 """
+
+
+WORKER = GatewayView(worker="g0", pid=7, state="serving", restarts=2, table="4.1", connections=0)
 
 
 class Door:
@@ -248,7 +252,14 @@ def test_metrics_are_one_text(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         await desk.deploy()
         await desk.world.advance(2.0)
+        register(desk.world.metrics, desk.world.round, epoch=4, gateways=lambda: (WORKER,), faults=lambda: 0)
         text = (await desk.client.get("/metrics")).text
+        assert "tidegate_control_epoch 4.0" in text
+        replica = 'accelerator="cpu",function="echo",revision="echo-00001",state="ready"'
+        assert f"tidegate_replicas{{{replica}}} 1.0" in text
+        assert 'tidegate_desired_replicas{function="echo",revision="echo-00001"} 1.0' in text
+        assert 'tidegate_control_gateway_restarts_total{worker="g0"} 2.0' in text
+        assert "tidegate_control_process_resident_memory_bytes" in text
         assert "tidegate_gateway_connections 3.0" in text
         assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1.0' in text
 

@@ -1,0 +1,88 @@
+"""What the control process itself shows: rounds, replicas, wishes, faults, restarts of gateway workers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from control.round import Round
+from control.views import GatewayView
+
+ROUND_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+def round_histogram(registry: CollectorRegistry) -> Histogram:
+    """Durations of rounds; the round observes them."""
+    return Histogram(
+        "tidegate_control_round_seconds",
+        "One round of the control process: pull, decide, plan, act, publish.",
+        buckets=ROUND_BUCKETS_S,
+        registry=registry,
+    )
+
+
+class ControlCollector(Collector):
+    """Reads the round when it is scraped; keeps nothing."""
+
+    def __init__(
+        self,
+        world: Round,
+        *,
+        epoch: int,
+        gateways: Callable[[], Iterable[GatewayView]],
+        faults: Callable[[], int],
+    ) -> None:
+        self._round = world
+        self._epoch = epoch
+        self._gateways = gateways
+        self._faults = faults
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("tidegate_control_epoch", "Number of this control process.", value=self._epoch)
+        yield GaugeMetricFamily("tidegate_control_faults", "Things that do not work just now.", value=self._faults())
+        yield self._replicas()
+        yield self._desired()
+        restarts = CounterMetricFamily(
+            "tidegate_control_gateway_restarts", "Starts of a gateway worker after it died.", labels=("worker",)
+        )
+        for worker in self._gateways():
+            restarts.add_metric((worker.worker,), worker.restarts)
+        yield restarts
+
+    def _replicas(self) -> Metric:
+        family = GaugeMetricFamily(
+            "tidegate_replicas", "Replicas by state.", labels=("function", "revision", "accelerator", "state")
+        )
+        counts = Counter(
+            (each.function, each.revision, each.accelerator, each.state.value)
+            for each in self._round.backend.replicas()
+        )
+        for labels, count in sorted(counts.items()):
+            family.add_metric(labels, count)
+        return family
+
+    def _desired(self) -> Metric:
+        family = GaugeMetricFamily(
+            "tidegate_desired_replicas", "Replicas that the last decision wants.", labels=("function", "revision")
+        )
+        for deployed in self._round.registry.all():
+            for tracked in self._round.tracked(deployed.name):
+                if tracked.decision is not None and tracked.decision.desired is not None:
+                    family.add_metric((deployed.name, tracked.id), tracked.decision.desired)
+        return family
+
+
+def register(
+    registry: CollectorRegistry,
+    world: Round,
+    *,
+    epoch: int,
+    gateways: Callable[[], Iterable[GatewayView]],
+    faults: Callable[[], int],
+) -> None:
+    """Puts the control process's own figures, its memory and its CPU time into ``registry``."""
+    registry.register(ControlCollector(world, epoch=epoch, gateways=gateways, faults=faults))
+    ProcessCollector(namespace="tidegate_control", registry=registry)
