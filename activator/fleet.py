@@ -103,6 +103,9 @@ class Fleet:
         weighted = any(group.weight > 0 for group in room.groups)
         for group in room.groups:
             group.share = group.weight if weighted else 1.0
+            if not group.share:  # No wants go there any more: it would hold back for ever.
+                for replica in group.replicas:
+                    room.unreserve(replica)
         room.recount()
         return room
 

@@ -128,7 +128,12 @@ class Replica:
         return self.reserved is None and self.carries(inferences)
 
     def carries(self, inferences: int) -> bool:
-        """Whether one idle credit has so many units (or the limit, above which a request runs alone)."""
+        """Whether one idle credit has so many units (or the limit, above which a request runs alone).
+
+        Without a limit no credit is needed: it may have been lifted since the replica holds back for a request.
+        """
+        if self.limit == 0:
+            return True
         units = min(inferences, self.limit)
         return any(held >= units for _, held in self.idle)
 
@@ -296,6 +301,7 @@ class RevisionRoom:
         "tail_at",
         "total_share",
         "unheard_until",
+        "unlink_at",
         "used_at",
         "waiting",
         "waiting_inference_s",
@@ -321,6 +327,8 @@ class RevisionRoom:
         self.active = False
         """Its replicas are linked."""
         self.used_at = now
+        self.unlink_at = 0.0
+        """When to look whether it still is in use, while its replicas are linked."""
         self.unheard_until = 0.0
         """Until then a replica that has not been heard counts as perhaps ready."""
         self.tail_at = 0.0

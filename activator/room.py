@@ -306,7 +306,7 @@ class WaitingRoom:
         for room in rooms:
             self._touch(room)
             self._review(room, now)
-            if room.active:
+            if room.active and now >= room.unlink_at:
                 self._unlink_unused(room, now)
 
     # --- route table ------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class WaitingRoom:
     def _link(self, room: RevisionRoom, now: float) -> None:
         """Opens channels to the replicas of a revision that is in use."""
         if not room.active:
-            self._at(now + UNUSED_S, room)
+            self._look_for_use(room, now + UNUSED_S)
         if self._fleet.link(room):
             room.unheard_until = now + HEARING_S
             self._at(room.unheard_until, room)
@@ -348,10 +348,14 @@ class WaitingRoom:
         if room.waiting or any(replica.in_flight for group in room.groups for replica in group.replicas):
             room.used_at = now
         if now < room.used_at + UNUSED_S:
-            self._at(room.used_at + UNUSED_S, room)
+            self._look_for_use(room, room.used_at + UNUSED_S)
         else:
             self._fleet.unlink(room)
             self._take_links()
+
+    def _look_for_use(self, room: RevisionRoom, when: float) -> None:
+        room.unlink_at = when
+        self._at(when, room)
 
     def _take_links(self) -> None:
         self.out.extend(self._fleet.out)

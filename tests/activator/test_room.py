@@ -676,6 +676,35 @@ def test_a_reservation_ends_with_its_replica() -> None:
     assert "r0 < want 3 1 0 0 200 200 8 1" in one.did(1.2), "in its old place, for the one that is left"
 
 
+def test_a_reservation_ends_with_the_weight_of_its_group() -> None:
+    def routes(number: int, a: float) -> RouteTable:
+        weights = {"a": a, "b": 1.0 - a}
+        route = function([("ra", "a"), ("rb", "b")], weights=weights, unit_inferences=True)
+        return table(number=number, functions=[route])
+
+    one = Lobby(routes(1, 0.5))
+    one.arrive("large", 1.0, inferences=8)
+    one.ready("ra", limit=8, now=1.0)
+    one.ready("rb", limit=8, now=1.0)
+    one.hear("rb", Short(2), now=1.1)
+    one.hear("ra", Short(5), now=1.1)
+    one.room.apply(routes(2, 0.0), 1.2)
+    said = one.did(1.2)
+    assert "ra < want 4 0" in said
+    assert "rb < want 3 1 0 0 200 200 8 1" in said, "the group that may still serve is asked to hold back"
+
+
+def test_a_request_that_a_replica_holds_back_for_runs_when_its_limit_is_lifted() -> None:
+    one = lobby("r0", "r1", unit_inferences=True)
+    one.ready("r0", limit=8)
+    one.ready("r1", limit=8)
+    one.arrive("large", 1.0, inferences=8)
+    one.did(1.0)
+    one.hear("r0", Short(2), now=1.1)
+    one.hear("r1", Short(5), now=1.1)
+    assert one.hear("r1", Limit(0), now=1.2)[0] == "large -> r1 on 0"
+
+
 # --- route table ------------------------------------------------------------------------------------------------------
 
 
@@ -795,3 +824,11 @@ def test_timers_of_requests_that_left_do_not_pile_up() -> None:
         one.room.leave(f"q{number}", 1.0)
     assert len(one.room._timers) < 3000
     assert len(one.room._fleet.revisions[F].queue._heap) < 200
+
+
+def test_timers_of_a_wish_that_lasts_do_not_pile_up() -> None:
+    one = lobby("r0")
+    one.arrive("q", 1.0)
+    for tick in range(5 * 300):
+        one.wake(1.0 + tick / 5)
+    assert len(one.room._timers) < 10
