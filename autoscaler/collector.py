@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from autoscaler.observation import FleetGroup, GroupObservation, Observation
+from autoscaler.observation import FleetGroup, GroupObservation, Observation, tightest
 from autoscaler.series import RecentHistogram, RecentSums
 from tidegate.function import Revision
 from tidegate.histogram import BUCKETS
@@ -283,7 +283,7 @@ class Collector:
         if fault is not None:
             known.refused += 1
             if known.refused >= PATIENCE:
-                self._replicas[sample.replica] = _Replica(sample=sample, at=now)
+                self._first_of_replica(sample, known.at, now)
             return self._reject(fault)
         known.sample, known.at, known.refused = sample, now, 0
         self._work(known, sample, before, sample.uptime_s - before.uptime_s, now)
@@ -397,7 +397,6 @@ def _group_observation(
 ) -> GroupObservation:
     scale = len(group.ready) / len(heard) if heard else 0.0
     requests, inferences, execution_s, queue_s = kept.work.sums(now) if kept else (0.0, 0.0, 0.0, 0.0)
-    limits = [source.sample.limit for source in heard]
     return GroupObservation(
         accelerator=group.accelerator,
         ready=len(group.ready),
@@ -406,7 +405,7 @@ def _group_observation(
         room=group.room,
         price_per_hour=group.price_per_hour,
         mu_ips=group.mu_ips,
-        limit=min(limits) if limits else None,
+        limit=tightest(source.sample.limit for source in heard),
         sampled=len(heard),
         concurrency=scale * sum(source.concurrency for source in heard),
         concurrency_inferences=scale * sum(source.concurrency_inferences for source in heard),

@@ -76,7 +76,8 @@ class Puller:
         for name, result in zip(names, results, strict=True):
             if isinstance(result, Exception):
                 self._collector.fault("unreadable" if isinstance(result, CodecError) else "unreachable")
-                errors[name] = f"{type(result).__name__}: {result}"
+                late = f"no answer within {self._timeout_s:g} s"
+                errors[name] = late if isinstance(result, TimeoutError) else f"{type(result).__name__}: {result}"
             elif isinstance(result, BaseException):
                 raise result
         self.last_errors = errors

@@ -5,7 +5,14 @@ the control round reports (which replicas exist, how many more an accelerator ca
 known". Rates are per second, durations in seconds.
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def tightest(limits: Iterable[int]) -> int | None:
+    """The smallest of some limits, where 0 stands for none at all; None: there are no limits to choose from."""
+    return min(limits, key=lambda limit: limit or math.inf, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +127,8 @@ class Observation:
 
     @property
     def limit(self) -> int | None:
-        """Slots of one replica; the smallest where groups differ, None while nobody has told."""
-        known = [group.limit for group in self.groups if group.limit is not None]
-        return min(known) if known else None
+        """Slots of one replica, 0: no limit; the tightest where groups differ, None while nobody has told."""
+        return tightest(group.limit for group in self.groups if group.limit is not None)
 
     @property
     def ceiling(self) -> int | None:

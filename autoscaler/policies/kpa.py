@@ -25,8 +25,6 @@ from tidegate.records import Reason
 
 AUTO_CONCURRENCY = 4
 """Slots assumed for ``concurrency: auto`` until a replica has said what its server declares."""
-MAX_GAP_S = 3
-"""A tick that comes late stands for this many seconds at most; a longer gap is a gap (zeros between two records)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,18 +210,17 @@ class KpaPolicy:
         return observation.concurrency
 
     def _record(self, now: float, value: float) -> None:
-        """One record for each second since the last one: two ticks in one second must not add up, and a second that
-        a late tick skipped is not a silent one."""
+        """One record for each second since the last one: two ticks in one second must not add up, and seconds that
+        nobody recorded (a late tick, an incomplete observation) are not silent ones. Samples carry integrals over
+        the time since the sample before, so after a gap the value is the mean of the gap."""
         if not math.isfinite(value):
             return
         second = math.floor(now)
-        if self._recorded is not None and second <= self._recorded:
-            return
-        behind = 1 if self._recorded is None else second - self._recorded
-        first = second if behind > MAX_GAP_S else second - behind + 1
-        for at in range(first, second + 1):
+        start = second if self._recorded is None else self._recorded + 1
+        window_s = math.ceil(self.scaler.parameters.stable_window_s)
+        for at in range(max(start, second - window_s + 1), second + 1):
             self.scaler.record(at, value)
-        self._recorded = second
+        self._recorded = max(start - 1, second)
 
     def _learn_limit(self, observation: Observation, now: float) -> None:
         if self._function.concurrency is not None or observation.limit in (None, self._concurrency):

@@ -197,11 +197,13 @@ def test_a_replicas_garbage_is_ignored(values: dict[str, Any]) -> None:
 
 def test_a_replica_that_runs_backwards_for_long_starts_anew() -> None:
     c = collector(A)
-    c.replica(replica_sample(A, requests=100), T0 + 1)
+    c.replica(replica_sample(A, requests=100, uptime_s=51.0), T0 + 1)
     for second in range(2, 2 + PATIENCE):
-        assert not c.replica(replica_sample(A, sequence=second, uptime_s=float(second), requests=3), T0 + second)
+        told = replica_sample(A, sequence=second, uptime_s=50.0 + second, requests=3, in_flight=2)
+        assert not c.replica(told, T0 + second)
     last = 2 + PATIENCE
-    assert c.replica(replica_sample(A, sequence=last, uptime_s=float(last), requests=5), T0 + last)
+    assert look(c, T0 + last, A).concurrency == 2.0, "what is in flight now, since nothing else is known"
+    assert c.replica(replica_sample(A, sequence=last, uptime_s=50.0 + last, requests=5), T0 + last)
     assert look(c, T0 + last, A).groups[0].rps == 2.0
 
 

@@ -46,11 +46,17 @@ def test_two_ticks_in_one_second_count_once_and_a_late_tick_leaves_no_hole() -> 
     assert last.observed["stable_concurrency"] == 30.0
 
 
-def test_a_long_gap_is_a_gap() -> None:
+def test_an_outage_of_the_measurements_is_not_silence() -> None:
+    """Constant load of 30, nine seconds without complete data: the gap has the mean that the next samples tell."""
     policy = KpaPolicy(function(concurrency=100), T0, 1)
     policy.decide(seen(T0, 30.0), T0)
+    for second in range(1, 9):
+        blind = policy.decide(seen(T0 + second, 0.0, complete=False), T0 + second)
+        assert blind.observed["stable_concurrency"] == 30.0
     wish = policy.decide(seen(T0 + 9, 30.0), T0 + 9)
-    assert wish.observed["stable_concurrency"] == 6.0, "two records in ten seconds"
+    assert (wish.observed["stable_concurrency"], wish.observed["panic_concurrency"]) == (30.0, 30.0)
+    much_later = policy.decide(seen(T0 + 9999, 5.0), T0 + 9999)
+    assert much_later.observed["stable_concurrency"] == 5.0
 
 
 def test_a_sleep_is_neither_zeros_nor_a_panic_to_remember() -> None:
@@ -68,6 +74,13 @@ def test_concurrency_auto_follows_what_the_replicas_say() -> None:
     assert policy.decide(observation(group(ready=1), concurrency=10.0), T0).observed["target"] == pytest.approx(2.8)
     told = observation(group(ready=1, limit=10), concurrency=10.0)
     assert policy.decide(told, T0 + 1).observed["target"] == pytest.approx(7.0)
+
+
+def test_no_limit_on_one_accelerator_does_not_hide_the_limit_on_another() -> None:
+    """0 slots means no limit, so it is the loosest one, not the smallest."""
+    assert observation(group(ready=1, limit=0), group("v100", ready=1, limit=4)).limit == 4
+    assert observation(group(ready=1, limit=0)).limit == 0
+    assert observation(group(starting=1)).limit is None
 
 
 def test_a_function_that_counts_inferences_scales_on_inferences() -> None:
