@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autoscaler.observation import Observation
-from tidegate.annotations import PARAMETERS
-from tidegate.draft import Rule
 from tidegate.function import Function
 from tidegate.records import GroupDecision, Reason
 
@@ -55,8 +53,3 @@ class PolicyRow:
     sentence: str
     build: Callable[[Function, float, int], Policy]
     """(function, now, ready replicas) -> a policy for one revision."""
-
-    @property
-    def parameters(self) -> Mapping[str, Rule]:
-        """Its ``policy.<name>`` parameters with their checks, from the one table of annotations."""
-        return {each.key: Rule(each.kind.allowed, each.accepts) for each in PARAMETERS.get(self.name, ())}

@@ -4,9 +4,9 @@ Both readers, of Tidegate's own manifests and of Knative's, fill a :class:`Draft
 of scale, what a GPU needs, the policy and its parameters) is checked here once.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from tidegate.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.document import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
@@ -17,7 +17,6 @@ from tidegate.table import NAME, Row, Text, assemble, by_spelling, reach
 from tidegate.units import UnreadableError, go_int
 
 NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
-PARAMETER_NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}", "a parameter's name")
 KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
 
 
@@ -33,28 +32,7 @@ UNSERVED: Final[Mapping[str, str]] = {
 """Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
 
 
-class ParameterRule(Protocol):
-    """What a policy says about one of its parameters."""
-
-    @property
-    def allowed(self) -> str: ...
-
-    @property
-    def is_valid(self) -> Callable[[str], bool]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A :class:`ParameterRule` as a value."""
-
-    allowed: str
-    is_valid: Callable[[str], bool]
-
-
 _DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
-
-Policies = Collection[str] | Mapping[str, Mapping[str, ParameterRule]]
-"""The policies that exist: their names, or each with the rules of its parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +41,8 @@ class Terms:
 
     base: str
     """Folder that relative paths start from; absolute."""
-    policies: Policies
+    policies: Collection[str]
+    """Names of the policies that exist."""
     accelerators: Mapping[str, str] | None = None
     """Name to kind (``cpu``, ``nvidia``, ``emulated``) of every accelerator there is; None: names are not checked."""
     images: bool = False
@@ -315,32 +294,22 @@ class Draft:
         policy = str(self.values["scaling.policy"])
         if policy not in self.terms.policies or "scaling.policy" in self._unread:
             return
-        spellings = by_spelling(PARAMETERS.get(policy, ()))
-        rules = self._rules(policy)
+        rows = by_spelling(PARAMETERS.get(policy, ()))
         read: dict[str, str] = {}
         for spelt, origin in self.parameters.items():
-            name = spellings[spelt].key if spelt in spellings else spelt
-            if name in read:
-                self.fault(origin, f"once; {name} is given in two spellings")
-            elif rules is None:
-                read[name] = origin.text
-            elif name not in rules:
-                told = f"{', '.join(sorted(rules)) or 'none'}{nearest(name, rules)}"
+            row = rows.get(spelt)
+            if row is None:
+                known = sorted({row.key for row in rows.values()})
+                told = f"{', '.join(known) or 'none'}{nearest(spelt, known)}"
                 self.faults.say(origin.where, f"a parameter that {policy} does not have", told, origin.line)
-            elif not _holds(rules[name], origin.text):
-                self.fault(origin, rules[name].allowed)
+            elif row.key in read:
+                self.fault(origin, f"once; {row.key} is given in two spellings")
+            elif not row.accepts(origin.text):
+                self.fault(origin, row.kind.allowed)
             else:
-                read[name] = origin.text
+                read[row.key] = origin.text
         self.values["scaling.parameters"] = read
         self._check_activation(read)
-
-    def _rules(self, policy: str) -> Mapping[str, ParameterRule] | None:
-        """Rules of the policy's parameters; None: it is known by name only, and its registry row checks them."""
-        if isinstance(self.terms.policies, Mapping):
-            return self.terms.policies.get(policy, {})
-        if policy in PARAMETERS:
-            return {row.key: Rule(row.kind.allowed, row.accepts) for row in PARAMETERS[policy]}
-        return None
 
     def _check_activation(self, read: Mapping[str, str]) -> None:
         if "activation-scale" not in read:
@@ -349,10 +318,3 @@ class Draft:
         low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)
         if not low <= go_int(origin.text) <= (high or float("inf")):
             self.fault(origin, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
-
-
-def _holds(rule: ParameterRule, text: str) -> bool:
-    try:
-        return rule.is_valid(text)
-    except ValueError:
-        return False

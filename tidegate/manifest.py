@@ -4,13 +4,13 @@ A text may hold several documents, each a Tidegate ``Function`` or a Knative ``S
 Keys are closed at every level. Paths become absolute, seen from the folder of the manifest, and must exist.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tidegate.annotations import ANNOTATION, PREFIX
 from tidegate.document import Faults, ListNode, Node, Pair, Scalar, Section, load, nearest, shown, shown_key
-from tidegate.draft import NAME_KIND, Draft, Note, Origin, Policies, Terms
+from tidegate.draft import NAME_KIND, Draft, Note, Origin, Terms
 from tidegate.files import Files, Found, absolute
 from tidegate.function import Function, MetricsEndpoint, Protocol, Server, ServerKind
 from tidegate.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
@@ -37,7 +37,7 @@ def parse(
     *,
     source: str,
     base: str,
-    policies: Policies,
+    policies: Collection[str],
     accelerators: Mapping[str, str] | None = None,
     images: bool = False,
     files: Files | None = None,

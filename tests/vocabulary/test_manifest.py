@@ -1,13 +1,12 @@
 """From text to functions. The folder `manifests` holds a file per rule: `good` ones, and `bad` ones whose last lines
 say every fault that must be told."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tidegate.draft import ParameterRule, Rule, Terms
+from tidegate.draft import Terms
 from tidegate.errors import InvalidInputError
 from tidegate.files import Found, NamedFiles
 from tidegate.function import (
@@ -186,23 +185,11 @@ def test_parameters_of_the_kpa_keep_knatives_texts(terms: Terms) -> None:
     }
 
 
-def test_policies_may_bring_the_rules_of_their_parameters(terms: Terms) -> None:
-    """The autoscaler's registry knows its policies; one that is added there needs no change here."""
-    rules: Mapping[str, Mapping[str, ParameterRule]] = {
-        "kpa": {},
-        "tide": {"horizon": Rule("a whole number", str.isdigit), "odd": Rule("nothing", lambda text: bool(int(text)))},
-    }
-    own = replace(terms, policies=rules, flags={"policy": "tide", "policy.horizon": "5"})
-    (function,) = read(good("smallest"), source="m", terms=own).functions
-    assert (function.scaling.policy, function.scaling.parameters) == ("tide", {"horizon": "5"})
-    wrong = replace(own, flags={"policy": "tide", "policy.horizon": "x", "policy.horizn": "5", "policy.odd": "x"})
-    assert faults(good("smallest"), wrong) == [
-        "--policy.horizon: got 'x'; allowed: a whole number",
-        "--policy.horizn: got a parameter that tide does not have; allowed: horizon, odd (did you mean `horizon`?)",
-        "--policy.odd: got 'x'; allowed: nothing",
+def test_a_policy_without_documented_parameters_has_none(terms: Terms) -> None:
+    own = replace(terms, policies={"tide"}, flags={"policy": "tide", "policy.activation-scale": "x"})
+    assert faults(good("smallest"), own) == [
+        "--policy.activation-scale: got a parameter that tide does not have; allowed: none"
     ]
-    none = replace(terms, policies=rules, flags={"policy.window": "60s"})
-    assert faults(good("smallest"), none) == ["--policy.window: got a parameter that kpa does not have; allowed: none"]
 
 
 # --- flags -----------------------------------------------------------------------------------------------------------
