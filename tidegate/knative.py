@@ -441,9 +441,6 @@ class _Quantity:
             raise UnreadableError(text)
         return math.ceil(value)
 
-    def write(self, value: int) -> str:
-        return str(value)
-
 
 _QUANTITY: Final[Kind] = _Quantity()
 _GPUS: Final = "nvidia.com/gpu"

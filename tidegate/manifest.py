@@ -28,8 +28,6 @@ _GROUPS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SPEC i
 class Parsed:
     functions: tuple[Function, ...]
     warnings: tuple[Note, ...] = ()
-    written: tuple[frozenset[str], ...] = ()
-    """For each function the fields that its text or a flag gave; the others were filled in."""
 
 
 def parse(
@@ -73,7 +71,6 @@ def read(text: str, *, source: str, terms: Terms) -> Parsed:
     return Parsed(
         tuple(function for function, _ in functions),
         tuple(sorted(notes, key=lambda note: note.line or 0)),
-        tuple(frozenset(draft.origins) for draft in drafts),
     )
 
 

@@ -287,7 +287,7 @@ def read(
     for lands, allowed in UNSERVED.items():
         if values.get(lands):
             row = next(row for row in SETTINGS if row.lands == lands)
-            faults.say(row.key, row.kind.write(values[lands]), allowed, lines.of(row.key))
+            faults.say(row.key, str(values[lands]), allowed, lines.of(row.key))
     faults.raise_any()
     return assemble(Settings(), values)
 

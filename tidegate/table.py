@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Kind(Protocol):
-    """What can stand under a key: reads a text, writes the value back, and says in words what is allowed."""
+    """What can stand under a key: reads a text, and says in words what is allowed."""
 
     @property
     def allowed(self) -> str: ...
@@ -34,10 +34,6 @@ class Kind(Protocol):
 
     def read(self, text: str) -> Any:
         """The value; raises UnreadableError."""
-        ...
-
-    def write(self, value: Any) -> str:
-        """A text that :meth:`read` reads back."""
         ...
 
 
@@ -65,9 +61,6 @@ class Whole:
         _check(value, self.low, self.high, text)
         return value
 
-    def write(self, value: int) -> str:
-        return str(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -92,9 +85,6 @@ class Number:
             raise UnreadableError(text)
         return value
 
-    def write(self, value: float) -> str:
-        return units.plain(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Percent:
@@ -112,9 +102,6 @@ class Percent:
         value = units.whole(text.removesuffix("%")) if self.whole else units.percent(text)
         _check(value, self.low, self.high, text)
         return value
-
-    def write(self, value: float) -> str:
-        return units.plain(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +124,6 @@ class Duration:
         _check(value, self.low_s, self.high_s, text)
         return value
 
-    def write(self, value: float) -> str:
-        return units.show_duration(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -157,9 +141,6 @@ class Size:
         _check(value, self.low, self.high, text)
         return value
 
-    def write(self, value: int) -> str:
-        return units.show_size(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Gigabytes:
@@ -175,9 +156,6 @@ class Gigabytes:
         value = units.gigabytes(text)
         _check(value, self.low, self.high, text)
         return value
-
-    def write(self, value: float) -> str:
-        return units.plain(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +175,6 @@ class Choice:
                 return word
         raise UnreadableError(text)
 
-    def write(self, value: StrEnum) -> str:
-        return value.value
-
 
 @dataclass(frozen=True, slots=True)
 class YesNo:
@@ -211,9 +186,6 @@ class YesNo:
 
     def read(self, text: str) -> bool:
         return units.yes_or_no(text)
-
-    def write(self, value: bool) -> str:
-        return "true" if value else "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +202,6 @@ class Text:
         if not re.fullmatch(self.pattern, text):
             raise UnreadableError(text)
         return text.lower() if self.lower else text
-
-    def write(self, value: str) -> str:
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +222,6 @@ class WordOr:
     def read(self, text: str) -> Any:
         return None if text == self.word else self.kind.read(text)
 
-    def write(self, value: Any) -> str:
-        return self.word if value is None else self.kind.write(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -270,9 +236,6 @@ class Checked:
         if not self.check(text):
             raise UnreadableError(text)
         return text
-
-    def write(self, value: str) -> str:
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +266,6 @@ class Listen:
             raise UnreadableError(text)
         return Address(found[1] or found[2], int(found[3]))
 
-    def write(self, value: Address) -> str:
-        return str(value)
-
 
 @dataclass(frozen=True, slots=True)
 class Networks:
@@ -325,9 +285,6 @@ class Networks:
             except ValueError as error:
                 raise UnreadableError(text) from error
         return parts
-
-    def write(self, value: tuple[str, ...]) -> str:
-        return ", ".join(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,11 +219,6 @@ def test_faults_of_all_documents_come_together(terms: Terms) -> None:
     assert [fault.partition(":")[0] for fault in faults(text, terms)] == ["line 6", "line 13", "line 13", "line 14"]
 
 
-def test_what_was_written_and_what_was_filled_in_can_be_told_apart(terms: Terms) -> None:
-    parsed = read(good("kpa-parameters"), source="m", terms=replace(terms, flags={"percentile": "95"}))
-    assert parsed.written == (frozenset({"scaling.policy", "scaling.max_scale", "sla.percentile"}),)
-
-
 # --- parse -----------------------------------------------------------------------------------------------------------
 
 
