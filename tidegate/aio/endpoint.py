@@ -21,6 +21,8 @@ from tidegate.wire.head import Bad, HeadRules, RequestHead
 _IDLE_TIMEOUT_S = 75.0
 _RECEIVE_TIMEOUT_S = 30.0
 _LINGER_S = 2.0
+_FLUSH_S = 10.0
+"""How long clients may take to read the answers that are already written, at the end."""
 _RULES = HeadRules(front_door=False, trusted=True, upgrades=frozenset())
 
 
@@ -80,7 +82,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
         self._room.set()
-        self._server.connections.discard(self)
+        self._server.lost(self)
 
     def eof_received(self) -> None:
         self._cancel()
@@ -217,6 +219,7 @@ class EndpointServer:
     """A running endpoint."""
 
     __slots__ = (
+        "_ended",
         "_listener",
         "address",
         "body_bytes",
@@ -240,6 +243,7 @@ class EndpointServer:
         self.sweeper.add(self._sweep)
         self.closed = False
         self._listener: asyncio.AbstractServer | None = None
+        self._ended = asyncio.Event()
 
     async def listen(self, sock: socket.socket) -> None:
         """Accepts connections."""
@@ -257,17 +261,34 @@ class EndpointServer:
             if now > connection.deadline:
                 connection.transport.abort()
 
-    async def close(self) -> None:
-        """Stops listening, cancels running handlers and waits for them; removes its unix socket file."""
+    def lost(self, connection: _Connection) -> None:
+        """A connection ended."""
+        self.connections.discard(connection)
+        if self.closed and not self.connections:
+            self._ended.set()
+
+    async def close(self, flush_s: float = _FLUSH_S) -> None:
+        """Stops listening, cancels running handlers, waits until the answers that were written have been sent, at most
+        ``flush_s`` seconds; removes its unix socket file."""
         self.closed = True
         if self._listener is not None:
             self._listener.close()
         self.sweeper.close()
         await self.tasks.close()
-        for connection in tuple(self.connections):
-            connection.transport.abort()
+        await self._flush(flush_s)
         if sockets.is_unix(self.address):
             sockets.remove(self.address)
+
+    async def _flush(self, within_s: float) -> None:
+        if not self.connections:
+            return
+        for connection in tuple(self.connections):
+            connection.transport.close()  # once its buffer is empty
+        try:
+            await asyncio.wait_for(self._ended.wait(), within_s)
+        except TimeoutError:
+            for connection in tuple(self.connections):
+                connection.transport.abort()
 
     def __repr__(self) -> str:
         return f"<EndpointServer {self.address}: {len(self.connections)} connections>"

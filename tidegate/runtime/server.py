@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from tidegate.aio.endpoint import EndpointServer, serve_endpoint
+from tidegate.aio.endpoint import serve_endpoint
 from tidegate.aio.tasks import TaskOwner
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
@@ -17,9 +17,6 @@ from tidegate.runtime.settings import Settings
 from tidegate.runtime.worker import Worker
 
 EXIT_ADDRESS, EXIT_LOAD = 1, 3
-_FLUSH_S = 10.0
-"""How long clients may take to read the answers that are already written, at the end."""
-_FLUSH_STEP_S = 0.005
 
 
 class Server:
@@ -48,7 +45,6 @@ class Server:
         self._owner.spawn(self._load(endpoint.address), name="load")
         await self._end.wait()
         await self._finish()
-        await flush(endpoint)
         await endpoint.close()
         await self._owner.close()
         self._engine.stop()
@@ -92,15 +88,3 @@ class Server:
 async def serve(settings: Settings, model: Model, worker: Worker) -> int:
     """Serves until a signal or a failure to load; returns the exit code."""
     return await Server(settings, model, worker).serve()
-
-
-async def flush(endpoint: EndpointServer, within_s: float = _FLUSH_S) -> None:
-    """Waits until every answer that was written has left this process.
-
-    Looked at in steps: transports tell nobody when their buffer runs empty, and this happens once in a life.
-    """
-    last = time.monotonic() + within_s
-    while time.monotonic() < last:
-        if not any(connection.transport.get_write_buffer_size() for connection in endpoint.connections):
-            return
-        await asyncio.sleep(_FLUSH_STEP_S)
