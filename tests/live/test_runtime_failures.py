@@ -52,6 +52,18 @@ def test_a_file_that_is_no_model_ends_with_3(tmp_path: Path, content: bytes | No
     assert "Traceback" not in stderr
 
 
+def test_threads_that_a_handler_leaves_do_not_keep_it_from_ending(tmp_path: Path) -> None:
+    (tmp_path / "handler.py").write_text(
+        "import threading\n"
+        "class Model:\n"
+        "    arrays = 'plain'\n"
+        "    def load(self): threading.Thread(target=threading.Event().wait, daemon=False).start()\n"
+        "    def predict(self, inputs): return 1\n"
+    )
+    with running(f"unix:{tmp_path / 's'}", {"HANDLER": f"{tmp_path / 'handler.py'}:Model"}) as server:
+        assert server.terminate() == 0
+
+
 def test_a_wrong_environment_ends_with_2_and_every_fault(tmp_path: Path) -> None:
     code, stderr = failed(f"unix:{tmp_path / 's'}", {"THREADS": "many", "MAX_BATCH": "-1"})
     assert code == 2

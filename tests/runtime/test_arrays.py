@@ -150,3 +150,10 @@ def test_lists_of_numpy_values_are_what_a_handler_naturally_returns() -> None:
     assert NUMPY.encode("y", [numpy.array([1, 2]), numpy.array([3, 4])], None).shape == (2, 2)
     with pytest.raises(ModelError, match="ragged"):
         NUMPY.encode("y", [numpy.array([1, 2]), numpy.array([3])], None)
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(ModelError, match="nested more than 32 deep"):
+        PlainArrays().encode("y", endless, None)

@@ -23,7 +23,7 @@ class FakeEngine:
         self.can_interrupt = interrupts
         self.base_s, self.per_row_s = base_s, per_row_s
         self.runs: list[tuple[float, list[int]]] = []
-        self.fail: Callable[[list[int]], Exception | None] = lambda values: None
+        self.fail: Callable[[list[int]], BaseException | None] = lambda values: None
         self.interrupted = 0
 
     async def execute(self, requests: list[Inputs]) -> Execution:
@@ -214,6 +214,19 @@ def test_an_engine_that_can_be_interrupted_is() -> None:
     engine, _ = play(story, FakeEngine(interrupts=True))
     assert engine.runs == [(0.0, [1]), (0.001, [2])]
     assert engine.interrupted == 1
+
+
+def test_a_run_that_cancels_itself_fails_its_request_and_nothing_else() -> None:
+    """A handler's own task may be cancelled by a library; whoever waits for it must not wait for ever."""
+    engine = FakeEngine()
+    engine.fail = lambda values: asyncio.CancelledError() if 1 in values else None
+
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+        with pytest.raises(ModelError, match="the run was cancelled"):
+            await ask(scheduler, 1)
+        assert await ask(scheduler, 2) == [4]
+
+    play(story, engine)
 
 
 def test_several_runners_run_at_a_time() -> None:

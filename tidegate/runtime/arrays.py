@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tidegate.runtime import tensors
 from tidegate.runtime.errors import ModelError
-from tidegate.runtime.tensors import BYTES, Tensor
+from tidegate.runtime.tensors import BYTES, MAX_RANK, Tensor
 
 _NUMPY_NAMES = {
     "BOOL": "bool",
@@ -122,6 +122,8 @@ def _measure(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
     shape: list[int] = []
     level = [value]
     while level and _is_list(level[0]):
+        if len(shape) == MAX_RANK:
+            raise ModelError(f"output '{name}' is nested more than {MAX_RANK} deep")
         size = len(level[0])
         if not all(_is_list(item) and len(item) == size for item in level):
             raise ModelError(f"output '{name}' is ragged: its lists differ in length")

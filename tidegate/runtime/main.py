@@ -11,6 +11,7 @@ imports go on was measured and is slower: both want the interpreter (0.20 s to r
 
 import os
 import sys
+import threading
 from collections.abc import MutableMapping
 
 from tidegate.aio.loop import run
@@ -75,6 +76,10 @@ def main() -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    # The interpreter waits for threads that a handler has started, for ever where they never end.
+    patience = threading.Timer(_STOP_S, os._exit, (code,))
+    patience.daemon = True
+    patience.start()
     return code
 
 

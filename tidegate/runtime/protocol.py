@@ -15,7 +15,7 @@ from typing import Any
 
 from tidegate.runtime import tensors
 from tidegate.runtime.errors import RequestError
-from tidegate.runtime.tensors import Tensor
+from tidegate.runtime.tensors import MAX_RANK, Tensor
 
 HEADER_LENGTH = "inference-header-content-length"
 SERVER_NAME = "tidegate"
@@ -23,7 +23,6 @@ EXTENSIONS = ("binary_tensor_data",)
 VERSION = "1"
 """The only version of a model that a replica serves: another revision is another replica."""
 
-_MAX_RANK = 32
 _MAX_EMPTY = 1 << 24
 """Bound on the other dimensions of a tensor without elements: an empty [0, 10**9] must not become 10**9 results."""
 
@@ -296,8 +295,8 @@ def _input(entry: object, tail: memoryview, at: int) -> tuple[Tensor, int]:
 
 
 def _shape(name: str, value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > _MAX_RANK:
-        raise RequestError(f"input '{name}': 'shape' must be a list of at most {_MAX_RANK} whole numbers")
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        raise RequestError(f"input '{name}': 'shape' must be a list of at most {MAX_RANK} whole numbers")
     for size in value:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
             raise RequestError(f"input '{name}': 'shape' must be a list of whole numbers, none negative")

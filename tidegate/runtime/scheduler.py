@@ -106,6 +106,9 @@ class Scheduler:
         try:
             execution = await self._engine.execute([job.inputs for job in jobs])
         except asyncio.CancelledError:
+            # Interrupted since nobody waits, or by the handler's own hand: then somebody does.
+            for job in jobs:
+                _settle(job.future, ModelError("the run was cancelled"))
             raise
         except Exception as error:
             if isinstance(error, NotBatchable):

@@ -35,6 +35,9 @@ ITEM_SIZES: dict[str, int] = {
 }
 """Bytes per element of every datatype but BYTES."""
 
+MAX_RANK = 32
+"""Most dimensions of a tensor. Our choice."""
+
 BYTES = "BYTES"
 DATATYPES = frozenset(ITEM_SIZES) | {BYTES}
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
