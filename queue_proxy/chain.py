@@ -14,6 +14,7 @@ and no others.
 
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from queue_proxy.drain import Life
@@ -51,7 +52,7 @@ NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 class Run:
     """One request here, from its head to its end."""
 
-    __slots__ = ("counts", "credit", "is_exposed", "is_sent", "sent_at", "trusted", "visit")
+    __slots__ = ("counts", "credit", "is_exposed", "sent_at", "trusted", "visit")
 
     def __init__(self, trusted: bool) -> None:
         self.trusted = trusted
@@ -60,8 +61,7 @@ class Run:
         self.credit: Credit | None = None
         self.visit: Visit | None = None
         self.sent_at = 0.0
-        self.is_sent = False
-        """It has its slot."""
+        """When it had its slot; 0: not yet."""
         self.is_exposed = False
         """The model server may have seen it."""
 
@@ -97,6 +97,14 @@ class Sidecar:
         self._suspect = suspect
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
+        self._size = partial(
+            batch_size,
+            header=self._batch_header,
+            bytes_per_item=settings.bytes_per_item,
+            overhead_bytes=settings.batch_overhead_bytes,
+            max_batch=settings.max_batch,
+        )
+        """Inferences of a stranger's request, read as the gateway would read them."""
         self._queued: dict[Visit, Exchange] = {}
         """Strangers that wait for a slot."""
         self._held: list[Exchange] | None = None
@@ -126,19 +134,42 @@ class Sidecar:
             self._admit(ex)
 
     def _admit(self, ex: "Exchange") -> None:
-        """Head and first bytes are there: to the model server, or to wait for a slot."""
-        head, run = ex.head, ex.context
+        """Head and first bytes are there: to the model server, or to wait for a slot.
+
+        Written out flat: the usual request passes here without another call of ours.
+        """
+        head, run, ledger = ex.head, ex.context, self._ledger
         told = head.get(headers.BATCH_SIZE) if run.trusted else None
-        ex.inferences = self._inferences(ex) if told is None or not told.isdigit() or len(told) > 9 else int(told) or 1
+        ex.inferences = self._size(head, ex.body) if told is None or not _is_number(told) else int(told) or 1
         now = self._clock()
         if now >= ex.deadline:
             self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
             return
         number = head.get(headers.CREDIT) if run.trusted else None
         if number is None:
-            self._enter(ex, run, now)
+            visit = ledger.enter(ex, ex.inferences, now)
+            if visit is None or visit.credit is None:
+                self._wait(ex, run, visit, now)
+                return
+            run.credit = visit.credit
         else:
-            self._on_credit(ex, run, number, now)
+            want = head.get(headers.WANT) or b""
+            run.credit = ledger.start(int(number), ex.inferences, want, now) if _is_number(number) else None
+            if run.credit is None:
+                self._pump()
+                self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
+                return
+        if run.trusted:
+            ex.proceed()
+        run.sent_at = now
+        self._measure.began(now, ex.inferences)
+        if self._held is None:
+            run.is_exposed = True
+            ex.forward(self._pool)
+        else:
+            self._held.append(ex)
+        if ledger.out or ledger.next_wakeup() is not None:
+            self._carry_out()
 
     def admitted(self, visit: Visit) -> None:
         """A request that waited in the replica's own queue has a slot."""
@@ -237,7 +268,7 @@ class Sidecar:
     def finished(self, ex: "Exchange") -> None:
         run: Run = ex.context
         now = ex.ended
-        if run.is_sent:
+        if run.sent_at:
             sent_at = run.sent_at
             queue_s = sent_at - ex.received
             length = ex.head.content_length
@@ -247,7 +278,8 @@ class Sidecar:
         if run.credit is not None:
             self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             run.credit = None
-            self._pump()
+            if self._ledger.out or self._ledger.next_wakeup() is not None:
+                self._carry_out()
         # Exchange -> run -> visit -> exchange: a circle would wait for the collector, and cold memory costs more time
         # than all the counting here.
         run.visit = None
@@ -301,18 +333,6 @@ class Sidecar:
         ex.set_deadline(ex.received + (timeout if own is None or own > timeout else own))
         return True
 
-    def _inferences(self, ex: "Exchange") -> int:
-        """A stranger's request is read as the gateway would read it."""
-        settings = self._settings
-        return batch_size(
-            ex.head,
-            ex.body,
-            header=self._batch_header,
-            bytes_per_item=settings.bytes_per_item,
-            overhead_bytes=settings.batch_overhead_bytes,
-            max_batch=settings.max_batch,
-        )
-
     def _tells_size_in_body(self, ex: "Exchange") -> bool:
         """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
         head = ex.head
@@ -323,26 +343,10 @@ class Sidecar:
             and head.get(self._batch_header) is None
         )
 
-    def _on_credit(self, ex: "Exchange", run: Run, number: bytes, now: float) -> None:
-        """A gateway's request: runs at once, or its credit is not outstanding and the model never sees it."""
-        credit = None
-        if number.isdigit() and len(number) < 20:
-            credit = self._ledger.start(int(number), ex.inferences, ex.head.get(headers.WANT) or b"", now)
-        self._pump()
-        if credit is None:
-            self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
-            return
-        run.credit = credit
-        self._send(ex, run, now)
-
-    def _enter(self, ex: "Exchange", run: Run, now: float) -> None:
-        """A request without a credit: takes a slot, or waits for one in the replica's own queue."""
-        visit = self._ledger.enter(ex, ex.inferences, now)
+    def _wait(self, ex: "Exchange", run: Run, visit: Visit | None, now: float) -> None:
+        """A request without a credit that cannot run at once: waits in the replica's own queue, which is bounded."""
         if visit is None:
             self._refuse(ex, SHUTTING_DOWN, "the replica takes no work")
-        elif visit.credit is not None:
-            run.credit = visit.credit
-            self._send(ex, run, now)
         elif self._ledger.queued > KNATIVE_QUEUE_PER_SLOT * (self._ledger.limit or SLOTS_FOR_QUEUE):
             self._ledger.leave(visit, now)
             self._refuse(ex, QUEUE_FULL, "the replica's own queue is full")
@@ -352,7 +356,8 @@ class Sidecar:
         self._pump()
 
     def _send(self, ex: "Exchange", run: Run, now: float) -> None:
-        run.is_sent, run.sent_at = True, now
+        """A request that waited has its slot."""
+        run.sent_at = now
         self._measure.began(now, ex.inferences)
         if run.trusted:
             ex.proceed()
@@ -400,3 +405,8 @@ class Sidecar:
 
     def __repr__(self) -> str:
         return f"<Sidecar {self._measure.in_flight} in flight, {len(self._queued)} queued, {self._ledger!r}>"
+
+
+def _is_number(text: bytes) -> bool:
+    """ASCII digits, not endless ones."""
+    return text.isdigit() and len(text) < 19

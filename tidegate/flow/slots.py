@@ -495,13 +495,12 @@ class SlotLedger:
         for channel, credits in dealt.items():  # noqa: A001
             self._send_grant(channel, credits)
 
-    def _issue(self, channel: Channel | None, units: int, now: float) -> Credit:
+    def _issue(self, channel: Channel, units: int, now: float) -> Credit:
         self._last_number += 1
         credit = Credit(self._last_number, units, channel, now)
         self._charged += units
-        if channel is not None:
-            self._credits[credit.number] = credit
-            channel.idle[credit.number] = credit
+        self._credits[credit.number] = credit
+        channel.idle[credit.number] = credit
         return credit
 
     def _send_grant(self, channel: Channel, credits: list[Credit]) -> None:  # noqa: A002
@@ -510,10 +509,12 @@ class SlotLedger:
             self.out.append(Send(channel, Grant(tuple((credit.number, credit.units) for credit in part))))
 
     def _admit(self, visit: Visit, now: float) -> None:
-        credit = self._issue(None, self._need(visit.units), now)
+        units = self._need(visit.units)
+        self._last_number += 1
+        visit.credit = credit = Credit(self._last_number, units, None, now)
         credit.state = BUSY
-        self.running += credit.units
-        visit.credit = credit
+        self._charged += units
+        self.running += units
 
     def _admit_first(self, now: float) -> None:
         visit = self._fifo.popleft()
