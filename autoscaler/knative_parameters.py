@@ -7,29 +7,14 @@ absent here; manifests are checked before that (the table of KPA parameters in `
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from tidegate import units
 from tidegate.function import Function
+from tidegate.table import camel
 
 TARGET_MIN = 0.01
 RPS_UTILIZATION = 0.7
 """Share of the target that requests per second aim at; the cluster's percentage does not apply to them."""
-
-_ALIASES = MappingProxyType(
-    {
-        "target-utilization-percentage": "targetUtilizationPercentage",
-        "target-burst-capacity": "targetBurstCapacity",
-        "min-scale": "minScale",
-        "max-scale": "maxScale",
-        "initial-scale": "initialScale",
-        "scale-down-delay": "scaleDownDelay",
-        "panic-window-percentage": "panicWindowPercentage",
-        "panic-threshold-percentage": "panicThresholdPercentage",
-        "scale-to-zero-pod-retention-period": "scaleToZeroPodRetentionPeriod",
-        "metric-aggregation-algorithm": "metricAggregationAlgorithm",
-    }
-)
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
@@ -89,7 +74,7 @@ class _Texts:
 
     def text(self, name: str) -> str | None:
         found = self._values.get(name)
-        return self._values.get(_ALIASES.get(name, name)) if found is None else found
+        return self._values.get(camel(name)) if found is None else found
 
     def number(self, name: str, default: float) -> float:
         text = self.text(name)

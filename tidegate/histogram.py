@@ -4,7 +4,7 @@ The index comes from ``int.bit_length`` with eight sub-buckets per power of two,
 addition, the relative width of a bucket is at most 1/8, and two histograms add bucket by bucket.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 SUB_BITS = 3
 SUB_BUCKETS = 1 << SUB_BITS
@@ -69,16 +69,6 @@ class Histogram:
     def sparse(self) -> tuple[tuple[int, int], ...]:
         """The buckets with observations, as (index, count)."""
         return tuple((index, count) for index, count in enumerate(self.counts) if count)
-
-    def cumulative(self, bounds_s: Iterable[float]) -> Iterator[int]:
-        """Cumulative counts at Prometheus bounds (seconds, rising), by whole buckets below each bound."""
-        index = running = 0
-        for bound in bounds_s:
-            limit = bound * 1e6
-            while index < BUCKETS and bucket_upper_micros(index) <= limit:
-                running += self.counts[index]
-                index += 1
-            yield running
 
     def quantile(self, q: float) -> float | None:
         """The q-quantile in seconds (0 <= q <= 1), the upper bound of its bucket; None without observations."""

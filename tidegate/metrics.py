@@ -173,7 +173,6 @@ PROXY_COLD_START = Metric(
 PROCESS_UPTIME = Metric(
     "tidegate_process_uptime_seconds", _G, "Monotonic time since the process started.", ("process",)
 )
-PROCESS_MEMORY = Metric("tidegate_process_resident_bytes", _G, "Resident memory of the process.", ("process",))
 
 CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every row above, in the order of this file."""

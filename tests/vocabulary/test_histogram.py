@@ -43,10 +43,3 @@ def test_sparse_buckets_add_to_the_same_counts() -> None:
     other.add(one.sparse())
     assert other.total == 6
     assert other.sparse() == tuple((index, 2 * count) for index, count in one.sparse())
-
-
-def test_cumulative_counts_at_prometheus_bounds() -> None:
-    histogram = Histogram()
-    for seconds in (0.0005, 0.004, 0.04, 4.0):
-        histogram.record(seconds)
-    assert list(histogram.cumulative((0.001, 0.01, 0.1, 1.0, 10.0))) == [1, 2, 3, 3, 4]
