@@ -7,6 +7,7 @@ from typing import Any
 
 import uvloop
 
+from tests.support.http_backend import Script, ScriptedBackend, close_all
 from tidegate.aio import sockets
 from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits, ProxyServer, serve_proxy
@@ -74,14 +75,29 @@ class Relay:
         self.app = app
         self.sweeper = sweeper
         self.address = address
+        self.pool = app.pool
+        self._writers: list[asyncio.StreamWriter] = []
         self.host, self.port = sockets.host_port(address)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A client's connection."""
+        reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
+        self._writers.append(writer)
+        return reader, writer
+
+    def held_bytes(self) -> int:
+        """Written by the proxy, not yet taken by the kernel."""
+        transports = [connection.transport for connection in self.server.connections_now()]
+        if self.pool is not None:
+            transports += [connection.transport for connection in self.pool.connections_now()]
+        return sum(transport.get_write_buffer_size() for transport in transports)
 
     async def close(self) -> None:
         self.server.abort()
         if self.app.pool is not None:
             self.app.pool.close()
         self.sweeper.close()
-        await asyncio.sleep(0)
+        await close_all(self._writers)
 
 
 async def start_relay(
@@ -100,3 +116,54 @@ async def start_relay(
     sock: socket.socket = sockets.listen("127.0.0.1:0")
     server = await serve_proxy(app, sock, limits if limits is not None else Limits(), sweeper)
     return Relay(server, app, sweeper, sockets.address_of(sock))
+
+
+Scene = Callable[[Relay], Coroutine[Any, Any, None]]
+
+
+def play(
+    loop: str,
+    script: Script,
+    scene: Scene,
+    limits: Limits | None = None,
+    *,
+    app: RelayApp | None = None,
+    forwards: bool = True,
+    **pool: Any,
+) -> tuple[RelayApp, ScriptedBackend]:
+    """Backend with ``script``, relay before it, then ``scene``; at the end every exchange must have ended once.
+
+    ``forwards`` False: requests wait until the scene answers or forwards them (to ``relay.pool``).
+    """
+    backend = ScriptedBackend(script)
+    app = app if app is not None else RelayApp()
+
+    async def main() -> None:
+        address = await backend.start()
+        relay = await start_relay(address, limits, app=app, **pool)
+        relay.pool = app.pool
+        if not forwards:
+            app.pool = None
+        try:
+            async with asyncio.timeout(20):
+                await scene(relay)
+        finally:
+            app.pool = relay.pool
+            await relay.close()
+            await backend.close()
+
+    run_on(loop, main())
+    assert app.running == 0, app.log
+    assert len(app.ended) == len(set(map(id, app.ended)))
+    return app, backend
+
+
+async def until(condition: Callable[[], bool], within_s: float = 5.0) -> float:
+    """Waits for what the other side of a socket does; the seconds it took."""
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    while not condition():
+        if clock() - begun > within_s:
+            raise AssertionError(f"not within {within_s} s")
+        await asyncio.sleep(0.001)
+    return clock() - begun

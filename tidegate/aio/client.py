@@ -97,10 +97,9 @@ def _request(address: str, method: str, path: str, body: bytes, headers: Iterabl
         lines.append("host: localhost" if is_unix(address) else f"host: {address}")
     if body or method not in ("GET", "HEAD"):
         lines.append(f"content-length: {len(body)}")
-    text = "\r\n".join(lines) + "\r\n\r\n"
-    if "\n" in text.replace("\r\n", ""):
+    if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a line break in the request's path or headers")
-    return text.encode("latin-1") + body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 async def _call(address: str, method: str, data: bytes, body_bytes: int) -> tuple[_Call, ResponseHead, bytes]:

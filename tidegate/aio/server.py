@@ -466,6 +466,10 @@ class ProxyServer:
         """Open client connections, tunnels included."""
         return len(self._connections) + len(self.tunnels)
 
+    def connections_now(self) -> tuple[ServerConn, ...]:
+        """The connections that are not tunnels, for the status page and tests."""
+        return tuple(self._connections)
+
     def trusts(self, peer: bytes) -> bool:
         """Whether the peer's forwarding fields are kept."""
         if peer == b"unix":

@@ -270,6 +270,10 @@ class UpstreamPool:
         """Open connections, idle and busy."""
         return len(self._open)
 
+    def connections_now(self) -> tuple[UpstreamConn, ...]:
+        """The open connections, for the status page and tests."""
+        return tuple(self._open)
+
     def close(self) -> None:
         """Closes idle connections now and busy ones when their exchange ends. A pool that closed forwards no more."""
         self._closed = True
