@@ -75,7 +75,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         key="policy",
         topic=_SCALING,
         kind=POLICY_NAME,
-        default_words="smif where a latency is given, else kpa",
+        default_words="smif, once there is one, where a latency is given; else kpa",
         lands="scaling.policy",
         sentence="Which policy decides how many replicas run.",
     ),
@@ -143,7 +143,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Whole(1, 1_000_000, "inferences"),
         default="1024",
         lands="batch_rule.max_batch",
-        sentence="Most inferences in one request.",
+        sentence="Most inferences that one request counts as; more are counted as this many.",
     ),
     Row(
         key="task-class",

@@ -11,7 +11,7 @@ from typing import Final
 from tidegate.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.document import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
 from tidegate.files import Files, Found, absolute
-from tidegate.function import Function, Server, ServerKind
+from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.live import Disk
 from tidegate.table import NAME, Row, Text, assemble, by_spelling, reach
 from tidegate.units import UnreadableError, go_int
@@ -30,6 +30,7 @@ UNSERVED: Final[Mapping[str, str]] = {
     "dnn.batch_size": "there is no model repository",
 }
 """Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
+GRPC_UNSERVED: Final = "the front door speaks HTTP/1.1 only: gRPC clients are not served in this version"
 
 
 _DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
@@ -228,6 +229,9 @@ class Draft:
             origin = self._first_of(lands)
             if origin is not None:
                 self.note(origin.where, f"is kept, but has no effect: {reason}", origin.line)
+        protocol = self.origins.get("protocol")
+        if protocol is not None and self.values["protocol"] is Protocol.GRPC:
+            self.note(protocol.where, GRPC_UNSERVED, protocol.line)
 
     def _check_scale(self) -> None:
         low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)
@@ -259,9 +263,9 @@ class Draft:
     def _asks_for_gpu(self) -> Origin | None:
         """What makes SMIF's required annotations required: a GPU that is named, or described."""
         kinds = self.terms.accelerators or {}
-        named = self.values.get("accelerators", ())
-        if isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
-            return self.origins["accelerators"]
+        named, origin = self.values.get("accelerators", ()), self.origins.get("accelerators")
+        if origin is not None and isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
+            return origin
         return self._first_of("gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count")
 
     def _first_of(self, *places: str) -> Origin | None:

@@ -12,7 +12,7 @@ from typing import Final
 from tidegate import knative_annotations as rules
 from tidegate.annotations import PREFIX
 from tidegate.document import Node, Pair, Scalar, Section, nearest, shown, shown_key
-from tidegate.draft import NAME_KIND, UNSERVED, Draft, Origin
+from tidegate.draft import GRPC_UNSERVED, NAME_KIND, UNSERVED, Draft, Origin
 from tidegate.files import Found
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.spec import IMAGE, PROBE_PATH, VARIABLE
@@ -358,6 +358,7 @@ def _port(container: Section, draft: Draft) -> int | None:
         draft.faults.add(item.path("name"), name, "http1, h2c")
     if name is not None and name.text == "h2c":
         draft.values["protocol"] = Protocol.GRPC
+        draft.note(item.path("name"), GRPC_UNSERVED, name.line)
     transport = item.scalar("protocol")
     if transport is not None and transport.text != "TCP":
         draft.faults.add(item.path("protocol"), transport, "TCP")
@@ -468,8 +469,21 @@ def _resources(container: Section, draft: Draft) -> None:
         section.close()
     _noted(resources, ("claims",), draft)
     resources.close()
+    if _GPUS in amounts and draft.terms.accelerators is not None:
+        _place_on_gpus(limits or resources, draft.terms.accelerators, draft)
     lands = {"memory": "resources.memory_bytes", "cpu": "resources.threads", _GPUS: "gpu.count"}
     draft.values |= {lands[key]: amount for key, amount in amounts.items() if not draft.given(lands[key])}
+
+
+def _place_on_gpus(limits: Section, accelerators: Mapping[str, str], draft: Draft) -> None:
+    """What asks for a GPU gets one where there is any: a CPU kind, cheaper, would else be taken first."""
+    gpus = tuple(sorted(name for name, kind in accelerators.items() if kind != "cpu"))
+    if gpus:
+        draft.values["accelerators"] = gpus
+    else:
+        draft.note(
+            limits.path(_GPUS), "has no effect: there is no GPU here, it runs on what there is", limits.node.line
+        )
 
 
 def _traffic(spec: Section, draft: Draft) -> None:

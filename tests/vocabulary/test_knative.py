@@ -62,6 +62,7 @@ def test_a_service_with_a_command_runs_on_this_machine(terms: Terms) -> None:
         ),
         readiness=Readiness(path="/healthz", start_timeout_s=90.0),
         timeout_s=120.0,
+        accelerators=("h100", "t4", "v100"),
         resources=Resources(memory_bytes=2**30, threads=2),
         env={"TARGET": "Go", "GREETING": "Hello Go", "NOTHING": ""},
         workdir="/work",
@@ -157,7 +158,7 @@ def test_probes_that_are_not_run_here_are_told(terms: Terms, probe: str) -> None
 def test_a_port_that_the_command_itself_names_is_fixed(terms: Terms) -> None:
     parsed = service(terms, container="args: [--port, '9000']\nports: [{containerPort: 9000, name: h2c}]")
     assert (one(parsed).port, one(parsed).protocol) == (9000, Protocol.GRPC)
-    assert "one replica per machine" in parsed.warnings[0].message
+    assert any("one replica per machine" in note.message for note in parsed.warnings)
     parsed = service(terms, container="args: [--port, '19000']\nports: [{containerPort: 9000}]")
     assert one(parsed).port is None
 
@@ -167,6 +168,21 @@ def test_memory_is_its_limit_or_else_what_is_requested(terms: Terms) -> None:
     assert one(parsed).resources == Resources(memory_bytes=2**26)
     parsed = service(terms, container="resources: {limits: {nvidia.com/gpu: 2, cpu: 100m}}")
     assert (one(parsed).gpu.count, one(parsed).resources.threads) == (2, 1)
+
+
+def test_what_asks_for_a_gpu_is_not_put_on_a_cpu(terms: Terms) -> None:
+    asked = "resources: {limits: {nvidia.com/gpu: 1}}"
+    assert one(service(terms, container=asked)).accelerators == ("h100", "t4", "v100")
+    assert one(service(terms, container="resources: {requests: {nvidia.com/gpu: 1}}")).accelerators == ()
+    parsed = service(replace(terms, accelerators={"cpu-1core": "cpu"}), container=asked)
+    assert one(parsed).accelerators == ()
+    assert "there is no GPU here" in parsed.warnings[0].message
+
+
+def test_grpc_is_understood_and_told_to_be_unserved(terms: Terms) -> None:
+    parsed = service(terms, container="ports: [{containerPort: 9000, name: h2c}]")
+    assert one(parsed).protocol is Protocol.GRPC
+    assert any("gRPC clients are not served" in note.message for note in parsed.warnings)
 
 
 def test_traffic_to_the_latest_revision_is_what_happens_anyway(terms: Terms) -> None:
