@@ -34,6 +34,8 @@ from tidegate.store.records import Store
 if TYPE_CHECKING:
     from tidegate.draft import Terms
 
+LINKED_S: Final = 2.0
+"""A worker that is just being linked may answer 404 for so long; a deploy waits for it."""
 WATCH_EVERY_S: Final = 0.1
 """A watcher is told at most this often."""
 
@@ -47,6 +49,10 @@ class FrontDoor(Protocol):
     def views(self) -> tuple[GatewayView, ...]: ...
 
     async def expositions(self) -> list[str]: ...
+
+    async def linked(self, limit_s: float) -> bool:
+        """Waits until every worker works from the newest table; False when some do not in time."""
+        ...
 
 
 class Deployment:
@@ -188,6 +194,7 @@ class Deployment:
         self._round.sync()
         await self._round.publish()
         self._round.soon()
+        await self._gateways.linked(LINKED_S)
         self._pulse.fire()
         return DeployView(functions=tuple(views))
 

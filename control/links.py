@@ -88,12 +88,17 @@ class GatewayLink(Link):
         answer: dict[str, Any] = decode(await self.put("/table", encode(table)), dict)
         return int(answer.get("epoch", 0)), int(answer.get("number", 0))
 
-    async def activations(self) -> AsyncGenerator[Activation, None]:
-        """Each time that a request waits for a revision without a ready replica; endless."""
+    @asynccontextmanager
+    async def activations(self) -> AsyncGenerator[AsyncGenerator[Activation, None], None]:
+        """Each time that a request waits for a revision without a ready replica; endless, open when entered."""
         async with self.lines("/activations") as lines:
-            async for line in lines:
-                if line.strip():
-                    yield decode(line, Activation)
+            yield _activations(lines)
+
+
+async def _activations(lines: AsyncGenerator[str, None]) -> AsyncGenerator[Activation, None]:
+    async for line in lines:
+        if line.strip():
+            yield decode(line, Activation)
 
 
 async def _lines(response: httpx.Response) -> AsyncGenerator[str, None]:

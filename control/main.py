@@ -1,8 +1,9 @@
 """The control process, ``tidegate up``: state directory, components, API, and their orderly end.
 
 Start: take the directory, raise the epoch, find what an earlier control process left, adopt it, open the front door,
-then the API. End (SIGINT, SIGTERM, or the API's shutdown): gateways stop accepting and finish while the round still
-answers activations; then replicas drain and stop; then the API ends. A second signal ends everything at once.
+then the API; it is up when every gateway worker is linked. End (SIGINT, SIGTERM, or the API's shutdown): gateways stop
+accepting and finish while the round still answers activations; then the round ends, so that nothing starts any more;
+then replicas drain and stop; then the API ends. A second signal ends everything at once.
 """
 
 import asyncio
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 30.0
 """For work under way when everything ends."""
+LINKED_S: Final = 5.0
+"""Gateway workers that are not linked by then are no reason not to be up: the status shows them."""
 API_END_S: Final = 3.0
 """For answers of the API under way."""
 
@@ -122,30 +125,29 @@ class ControlProcess:
         names = {self._settings.control.listen.host}
         server = _uvicorn(build_app(deployment, token=self._state.token, version=parts.version, names=names))
         serving: asyncio.Task[Any] | None = None
-        has_started = False
+        turning: asyncio.Task[Any] | None = None
         try:
             await parts.gateways.start(parts.living, parts.world.begin())
-            has_started = True
             turning = owner.spawn(parts.world.run(), name="round")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
-            self._lock.describe(
-                Holder(
-                    pid=os.getpid(),
-                    since=self._since,
-                    epoch=self._epoch,
-                    api=deployment.api,
-                    gateway=deployment.gateway,
-                )
-            )
-            ready(Addresses(gateway=deployment.gateway, api=deployment.api, state=self._state.root))
-            stopping = owner.spawn(self._stop.wait(), name="stop")
-            await asyncio.wait((stopping, turning, serving), return_when=asyncio.FIRST_COMPLETED)
+            ends = (turning, serving, owner.spawn(self._stop.wait(), name="stop"))
+            linked = owner.spawn(parts.gateways.linked(LINKED_S), name="linked")
+            await asyncio.wait((linked, *ends), return_when=asyncio.FIRST_COMPLETED)
+            if not any(task.done() for task in ends):
+                self._say_ready(deployment, ready)
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await (self._end(parts) if has_started else self._let_go(parts))
+            await (self._let_go(parts) if turning is None else self._end(parts, turning))
             server.should_exit = True
             if serving is not None:
                 await asyncio.wait((serving,), timeout=API_END_S)
             await owner.close()
+
+    def _say_ready(self, deployment: "Deployment", ready: Ready) -> None:
+        api, gateway = deployment.api, deployment.gateway
+        holder = Holder(pid=os.getpid(), since=self._since, epoch=self._epoch, api=api, gateway=gateway)
+        self._lock.describe(holder)
+        ready(Addresses(gateway=gateway, api=api, state=self._state.root))
 
     async def _build(self, store: Any, registry: Any) -> "_Parts":
         from prometheus_client import CollectorRegistry
@@ -299,11 +301,14 @@ class ControlProcess:
         await parts.world.close()
         parts.processes.close()
 
-    async def _end(self, parts: "_Parts") -> None:
+    async def _end(self, parts: "_Parts", turning: "asyncio.Task[Any]") -> None:
         parts.deployment.leaving = True
         await parts.gateways.drain(GRACE_S)
-        await parts.backend.close(stop_replicas=True, grace_s=GRACE_S)
+        # The round goes before the replicas do: it would replace them.
+        turning.cancel()
+        await asyncio.wait((turning,))
         await parts.world.close()
+        await parts.backend.close(stop_replicas=True, grace_s=GRACE_S)
         parts.pulse.end()
         parts.processes.close()
 

@@ -65,13 +65,20 @@ class Worker:
         self.backoff_s = BACKOFF_FIRST_S
         self.restarts = 0
         self.is_linked = False
+        """It answers: tables and pulls go to it."""
+        self.linked = asyncio.Event()
+        """It works from the newest table and its activations arrive."""
         self.sample: GatewaySample | None = None
 
     @property
     def state(self) -> str:
         if self.child is None:
             return "down"
-        return "serving" if self.is_linked else "starting"
+        return "serving" if self.linked.is_set() else "starting"
+
+    def unlink(self) -> None:
+        self.is_linked = False
+        self.linked.clear()
 
     def view(self) -> GatewayView:
         sample = self.sample
@@ -138,6 +145,19 @@ class Supervisor:
         self._table = table
         self._write_table(table)
         await asyncio.gather(*(self._apply(worker, table) for worker in self._workers if worker.is_linked))
+
+    async def linked(self, limit_s: float) -> bool:
+        """Waits until every worker that runs works from the newest table and tells its activations, at most ``limit_s``
+        seconds; False when some are still missing. (One that is yet to be started again reads the table's file, and
+        connections wait for it.)"""
+        try:
+            async with asyncio.timeout(limit_s):
+                for worker in self._workers:
+                    if worker.child is not None:
+                        await worker.linked.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
         """``GET /sample`` of every worker that can be reached, by name."""
@@ -273,7 +293,8 @@ class Supervisor:
     def _ended(self, worker: Worker, child: "Child", how: "Exit") -> None:
         if self._leaving:
             return
-        worker.child, worker.is_linked, worker.sample = None, False, None
+        worker.child, worker.sample = None, None
+        worker.unlink()
         lines = child.last_output(3)
         self._faults.set(f"gateway worker {worker.name}", f"{how}" + (f": {' | '.join(lines)}" if lines else ""))
         self._lost(worker.name)
@@ -302,10 +323,12 @@ class Supervisor:
                 self._faults.clear(f"gateway worker {worker.name}")
                 if self._table is not None:
                     await self._apply(worker, self._table)
-                async for activation in worker.link.activations():
-                    self._activated(activation)
+                async with worker.link.activations() as activations:
+                    worker.linked.set()
+                    async for activation in activations:
+                        self._activated(activation)
             if worker.child is child:
-                worker.is_linked = False
+                worker.unlink()
             await asyncio.sleep(LINK_RETRY_S)
 
     async def _apply(self, worker: Worker, table: RouteTable) -> None:

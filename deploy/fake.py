@@ -69,6 +69,7 @@ class FakeBackend:
         self._replicas: dict[str, _Fake] = {}
         self._listeners: list[Listener] = []
         self._broken: dict[str, tuple[str, int]] = {}
+        self._closing = False
         self.batching: dict[tuple[str, str], tuple[int, float]] = {}
         """(largest batch, delay in seconds) by (revision, accelerator), as configured."""
 
@@ -122,6 +123,8 @@ class FakeBackend:
         share: int = WHOLE,
     ) -> ReplicaStatus:
         """See the protocol."""
+        if self._closing:
+            raise BackendError(f"{replica_id} is not started: everything ends")
         if replica_id in self._replicas:
             raise BackendError(f"{replica_id} exists")
         function, kind = revision.function, self._ledger.kind(accelerator)
@@ -161,7 +164,7 @@ class FakeBackend:
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""
         fake = self._replicas.get(replica_id)
-        if fake is None or fake.status.state is not ReplicaState.DRAINING:
+        if self._closing or fake is None or fake.status.state is not ReplicaState.DRAINING:
             return False
         fake.drain_until = None
         self._set(fake, state=ReplicaState.READY)
@@ -218,6 +221,7 @@ class FakeBackend:
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
         """See the protocol. Nobody moves the clock meanwhile, so work that has not ended by now is killed."""
+        self._closing = True
         if stop_replicas:
             for replica_id in tuple(self._replicas):
                 await self.remove(replica_id)

@@ -60,8 +60,6 @@ HOUSEKEEPING_S: Final = 2.0
 KEPT_LOGS: Final = 40
 """Log files per function; older ones of stopped replicas are deleted."""
 
-_OVER: Final = frozenset({ReplicaState.FAILED, ReplicaState.STOPPED})
-
 
 class LocalBackend:
     """See ``deploy.backend.Backend``. Made inside the running loop; :meth:`start` first, :meth:`close` last."""
@@ -89,6 +87,7 @@ class LocalBackend:
         self._ending: set[LocalReplica] = set()
         self._batching: dict[tuple[str, str], Batching] = {}
         self._listeners: list[Listener] = []
+        self._closing = False
         self._tasks = TaskOwner("local backend", self._report)
 
     # --- start and end ---
@@ -110,10 +109,15 @@ class LocalBackend:
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
         """See the protocol."""
+        self._closing = True
         if stop_replicas:
-            for replica_id in tuple(self._replicas):
-                await self.remove(replica_id)
-            await self._end_within(grace_s)
+            deadline = self._clock.now() + grace_s
+            while self._replicas or self._ending:
+                # More than once: a revive that was under way gives back what had been told to leave.
+                for replica_id in tuple(self._replicas):
+                    await self.remove(replica_id)
+                if not await self._end_within(max(0.0, deadline - self._clock.now())):
+                    break
         for replica in (*self._replicas.values(), *self._ending):
             if replica.overdue is not None:
                 replica.overdue.cancel()
@@ -121,18 +125,20 @@ class LocalBackend:
         for replica in self._replicas.values():
             await replica.link.close()
 
-    async def _end_within(self, grace_s: float) -> None:
+    async def _end_within(self, grace_s: float) -> bool:
+        """Waits for the end of all that is there now; False if something survives even being killed."""
         everyone = {*self._ending, *self._replicas.values()}
         waiting = [self._tasks.spawn(each.ended.wait(), name=f"end of {each.id}") for each in everyone]
         if not waiting:
-            return
+            return True
         await asyncio.wait(waiting, timeout=grace_s)
         for each in everyone:
             if not each.ended.is_set():
                 self._complain(f"{each.id} had not ended after {grace_s:g} s and is killed")
                 for child in each.children:
                     child.kill()
-        await asyncio.wait(waiting, timeout=KILL_AFTER_S)
+        _, left = await asyncio.wait(waiting, timeout=KILL_AFTER_S)
+        return not left
 
     # --- Backend ---
 
@@ -155,6 +161,8 @@ class LocalBackend:
     ) -> ReplicaStatus:
         """See the protocol."""
         began = self._clock.now()
+        if self._closing:
+            raise BackendError(f"{replica_id} is not started: everything ends")
         if replica_id in self._replicas or any(each.id == replica_id for each in self._ending):
             raise BackendError(f"{replica_id} exists")
         kind = self._ledger.kind(accelerator)
@@ -172,16 +180,13 @@ class LocalBackend:
         batching = self._batching.get((revision.id, accelerator), revision.function.batching)
         try:
             self._check_socket(replica)
-            spawned = spawn_pair(
-                self._table, self._places, self._host, replica.details, revision, kind, batching, so_far
-            )
+            spawn_pair(self._table, self._places, self._host, replica, batching, so_far)
         except (SpawnError, OSError) as error:
             self._replicas[replica_id] = replica
             self._fail(replica, str(error))
             return replica.status
-        replica.proxy, replica.server = spawned.proxy, spawned.server
         self._enter(replica)
-        self._set(replica, phases=so_far(), pids=(spawned.proxy.pid, spawned.server.pid))
+        self._set(replica, phases=so_far(), pids=tuple(child.pid for child in replica.children))
         return replica.status
 
     async def remove(self, replica_id: str) -> None:
@@ -204,7 +209,7 @@ class LocalBackend:
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""
         replica = self._replicas.get(replica_id)
-        if replica is None or not replica.leaving:
+        if self._closing or replica is None or not replica.leaving:
             return False
         # Not to be cut in half: the queue_proxy would serve while this side goes on waiting for its drain.
         task = self._tasks.spawn(self._revive(replica), name=f"revive {replica_id}")
@@ -213,7 +218,7 @@ class LocalBackend:
 
     async def _revive(self, replica: LocalReplica) -> bool:
         async with replica.turn:
-            if not replica.is_revivable:
+            if self._closing or not replica.is_revivable:
                 return False
             try:
                 await replica.link.command("revive", {"epoch": self._table.epoch})
@@ -383,6 +388,7 @@ class LocalBackend:
                 what = told.message or "the queue_proxy gave up on the model server"
                 self._fail(replica, story(what, self._output(replica), self._port_hint(replica)))
             case ReplicaState.READY if not replica.leaving:
+                replica.drained.clear()  # told before a revive, read after it
                 if replica.overdue is not None:
                     replica.overdue.cancel()
                 ready_at = replica.status.ready_at or self._clock.now()

@@ -36,6 +36,9 @@ class Door:
     def views(self) -> tuple[GatewayView, ...]:
         return ()
 
+    async def linked(self, limit_s: float) -> bool:
+        return True
+
     async def expositions(self) -> list[str]:
         return ["# TYPE tidegate_gateway_connections gauge\ntidegate_gateway_connections 3\n"]
 

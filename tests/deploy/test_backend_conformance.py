@@ -262,5 +262,21 @@ def test_close_stops_everything(play: Callable[[Scenario], None]) -> None:
         assert bench.backend.replicas() == ()
         assert states(bench, A)[-1] is ReplicaState.STOPPED
         assert states(bench, B)[-1] is ReplicaState.STOPPED
+        with pytest.raises(BackendError):
+            await bench.backend.create("resnet-00001-ddddd", revision(), "cpu-1core", PHASES)
+
+    play(scenario)
+
+
+def test_nothing_is_started_or_taken_back_while_it_closes(play: Callable[[Scenario], None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        await ready(bench, A, B)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(bench.backend.close(stop_replicas=True))
+            await asyncio.sleep(0)
+            with pytest.raises(BackendError):
+                await bench.backend.create("resnet-00001-ddddd", revision(), "cpu-1core", PHASES)
+            assert not await bench.backend.revive(A)
+        assert bench.backend.replicas() == ()
 
     play(scenario)

@@ -105,6 +105,10 @@ class Deployment:
         """Recorded processes that live: pid by id."""
         return {each.id: each.pid or 0 for each in survey(RecordStore(self.state.processes)).living}
 
+    def end(self, record: str) -> None:
+        """``kill -9`` of a recorded process."""
+        os.kill(self.living()[record], signal.SIGKILL)
+
     def kill(self) -> None:
         """``kill -9`` of the control process."""
         assert self.process is not None
