@@ -11,6 +11,7 @@ from typing import Final
 
 from tidegate.annotations import PREFIX
 from tidegate.document import dump
+from tidegate.draft import NAME_KIND
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.spec import API_VERSION, HANDLER, KIND
 from tidegate.table import accepts
@@ -74,6 +75,8 @@ def name_of(path: str) -> str:
 def _manifest(
     server: dict[str, str], name: str, flags: Mapping[str, str], accelerators: Sequence[str], size_bytes: int | None
 ) -> str:
+    if not accepts(NAME_KIND, name):
+        raise InvalidInputError(next(iter(server.values())), [Fault("--name", repr(name), NAME_KIND.allowed)])
     annotations = {f"{PREFIX}{key}": value for key, value in {**_filled_in(name, flags, size_bytes), **flags}.items()}
     metadata: dict[str, object] = {"name": name}
     if annotations:

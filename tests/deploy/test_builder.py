@@ -95,3 +95,9 @@ def test_a_manifest_is_left_to_the_parser() -> None:
 def test_a_class_must_be_named(path: str) -> None:
     with pytest.raises(InvalidInputError, match=r"FILE\.py:CLASS"):
         from_file(path)
+
+
+@pytest.mark.parametrize("path", ["models/ResNet 50.onnx", "handler.py:Model"])
+def test_a_wrong_name_is_told_as_a_flag(path: str) -> None:
+    with pytest.raises(InvalidInputError, match="--name: got 'BAD_'; allowed: a DNS label"):
+        from_file(path, name="BAD_")
