@@ -54,9 +54,5 @@ class BackOff:
         if failure is not None and now - max(ready_since, failure.at) >= HEALTHY_AFTER_S:
             del self._failures[revision_id]
 
-    def forget(self, revision_id: str) -> None:
-        """The revision is gone, or a person asked to try again at once."""
-        self._failures.pop(revision_id, None)
-
     def failure(self, revision_id: str) -> RevisionFailure | None:
         return self._failures.get(revision_id)

@@ -105,7 +105,7 @@ class Launch:
     env: Mapping[str, str]
     cwd: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """Variable name -> file that holds its value; read at the spawn and never kept."""
+    """Variable name -> file that holds its value; read at the spawn and never kept. What ``env`` has wins."""
 
 
 def is_shipped(function: Function, accelerator: Accelerator) -> bool:
@@ -149,6 +149,8 @@ def server_launch(
     if threads is not None:
         env.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     env.update(function.env)
+    for name in function.secrets:
+        env.pop(name, None)
     shipped = is_shipped(function, accelerator)
     if shipped:
         env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))

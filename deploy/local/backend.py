@@ -103,6 +103,7 @@ class LocalBackend:
         await asyncio.gather(*(self._table.end(record) for record in ends))
         for record in ends:
             self._unlink(record.replica)
+        sockets.sweep(self._places.run, {address for each in self._all() for address in each.details.addresses})
         heard = [asyncio.wait_for(each.heard.wait(), HEARD_WITHIN_S) for each in self._replicas.values()]
         await asyncio.gather(*heard, return_exceptions=True)
         self._tasks.spawn(self._keep_house(), name="housekeeping")
@@ -549,7 +550,7 @@ class LocalBackend:
         if details is None:
             return
         others = {each.details.upstream for each in self._all() if each.id != details.id}
-        for address in {details.address, details.admin, details.upstream} - others:
+        for address in {*details.addresses} - others:
             sockets.unlink(address)
 
     async def _keep_house(self) -> None:

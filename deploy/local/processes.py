@@ -271,7 +271,11 @@ class ProcessTable:
             details=details or {},
         )
         self.write(record)
-        output = open_log(log)
+        try:
+            output = open_log(log)
+        except OSError as error:
+            self.store.delete(record_id)
+            raise SpawnError(f"cannot write {log}: {error.strerror}") from error
         log_start = os.fstat(output).st_size
         marked = {**env, MARK: str(self.store.path(record_id))}
         try:

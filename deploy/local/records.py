@@ -8,7 +8,7 @@ environment (:data:`MARK`) and is found by it. A record goes when its process ha
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,11 @@ class ReplicaDetails:
     threads: int | None = None
     shipped: bool = False
     """The model server is Tidegate's own runtime."""
+
+    @property
+    def addresses(self) -> tuple[str, str, str]:
+        """Where it listens: queue_proxy, its admin endpoint, model server."""
+        return (self.address, self.admin, self.upstream)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +95,6 @@ class RecordStore:
         with os.fdopen(descriptor, "wb") as file:
             file.write(encode(record))
         temporary.replace(path)
-
-    def complete(self, record: ProcessRecord, pid: int, start_time: int) -> ProcessRecord:
-        """Adds who the process is, now that it lives."""
-        completed = replace(record, pid=pid, start_time=start_time)
-        self.write(completed)
-        return completed
 
     def delete(self, record_id: str) -> None:
         self.path(record_id).unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from typing import Final
 
 from deploy.local.proc import ProcessHandle, carrying, is_same
 from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, Unreadable
+from deploy.local.sockets import unlink
 
 DOWN_GRACE_S: Final = 30.0
 """For work under way when everything is ended without a control process."""
@@ -126,10 +127,8 @@ def _end_records(records: Sequence[ProcessRecord], grace_s: float) -> list[Ended
 def _unlink_sockets(record: ProcessRecord) -> None:
     if record.replica is None:
         return
-    for address in (record.replica.address, record.replica.admin, record.replica.upstream):
-        kind, _, path = address.partition(":")
-        if kind == "unix":
-            Path(path).unlink(missing_ok=True)
+    for address in record.replica.addresses:
+        unlink(address)
 
 
 def end_processes(handles: Iterable[ProcessHandle], grace_s: float) -> set[int]:

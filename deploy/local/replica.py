@@ -78,12 +78,6 @@ class LocalReplica:
         return f"<LocalReplica {self.id} {self.status.state.value}{', leaving' if self.leaving else ''}>"
 
 
-@dataclass(slots=True)
-class Spawned:
-    proxy: Child
-    server: Child
-
-
 def addresses(
     places: Places, revision: Revision, replica_id: str, shipped: bool, taken: set[int]
 ) -> tuple[str, str, str]:
@@ -104,35 +98,29 @@ def spawn_pair(
     table: ProcessTable,
     places: Places,
     host: Host,
-    details: ReplicaDetails,
-    revision: Revision,
-    accelerator: Accelerator,
+    replica: LocalReplica,
     batching: Batching,
     phases: Callable[[], ColdStartPhases],
-) -> Spawned:
+) -> None:
     """Starts the model server (its load is the long part), then its queue_proxy, which is told the ``phases`` so far.
 
-    Raises SpawnError or OSError.
+    Raises SpawnError or OSError; ``replica`` then holds what was started.
     """
+    details, revision, accelerator = replica.details, replica.revision, replica.accelerator
     listener = sockets.listen(Path(details.address.removeprefix("unix:")))
     try:
         endpoints = Endpoints(listen_fd=listener.fileno(), admin=details.admin, upstream=details.upstream)
         for address in (details.admin, details.upstream):
             sockets.unlink(address)
         launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
-        server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
-        try:
-            launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
-            proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener)
-        except BaseException:
-            server.kill()
-            raise
+        replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
+        launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
+        replica.proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener)
     finally:
         listener.close()
     if details.assignment.cores:
         # Not before the second spawn: the model server would start on the core that this process runs on.
         set_affinity(server.pid, details.assignment.cores)
-    return Spawned(proxy, server)
 
 
 def _spawn(
@@ -149,7 +137,7 @@ def _spawn(
         kind,
         f"{details.id}.{'server' if is_server else 'proxy'}",
         launch.argv,
-        env={**launch.env, **read_secrets(launch.secrets)},
+        env={**read_secrets(launch.secrets), **launch.env},
         log=log,
         cwd=launch.cwd,
         fds=() if listener is None else (listener.fileno(),),

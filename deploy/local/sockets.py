@@ -13,7 +13,7 @@ BACKLOG: Final = 1024
 PROXY: Final = ".q"
 ADMIN: Final = ".a"
 MODEL: Final = ".m"
-SUFFIXES: Final = (PROXY, ADMIN, MODEL)
+_SUFFIXES: Final = (PROXY, ADMIN, MODEL)
 
 
 def socket_path(run: Path, replica_id: str, suffix: str) -> Path:
@@ -61,6 +61,13 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def sweep(run: Path, living: Collection[str]) -> None:
+    """Removes sockets of replicas that a crash left behind: all but those whose addresses are in ``living``."""
+    for path in run.iterdir():
+        if path.suffix in _SUFFIXES and f"unix:{path}" not in living:
+            path.unlink(missing_ok=True)
 
 
 def unlink(address: str) -> None:

@@ -72,5 +72,3 @@ def test_revisions_do_not_share_their_fate() -> None:
     back_off = BackOff(Midway())
     back_off.failed(R, "x", 0.0, None)
     assert back_off.failure("resnet-00002") is None
-    back_off.forget(R)
-    assert back_off.failure(R) is None

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deploy.backend import ReplicaStatus
-from deploy.local.link import LinkError, ProxyLink
+from deploy.local.link import LinkError, ProxyLink, ProxyState
 from deploy.local.proc import ProcessHandle, boot_id, carrying, is_same, members, start_time
 from deploy.local.processes import ProcessTable
 from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore
@@ -152,6 +152,20 @@ def test_the_model_server_sees_little_and_its_secrets() -> None:
             assert "s3cret" not in path.read_text()
 
     play(scenario, environment={"PATH": os.environ["PATH"], "PASSWORD": "hunter2"})
+
+
+def test_a_secret_cannot_change_where_its_server_is_placed() -> None:
+    async def scenario(bench: LocalBench) -> None:
+        secret = bench.directory / "secret"
+        secret.write_text("7\n")
+        named = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "PORT", "LANG"), str(secret))
+        status = await ready(bench, of=Revision(replace(revision().function, secrets=named), 1))
+        server = environment_of(status.pids[1])
+        assert b"CUDA_VISIBLE_DEVICES=" in server
+        assert b"PORT=7" not in server
+        assert b"LANG=7" in server, "what is merely inherited gives way"
+
+    play(scenario, environment={"PATH": os.environ["PATH"], "LANG": "C"})
 
 
 def test_no_descriptor_of_the_control_process_reaches_a_child() -> None:
@@ -339,6 +353,25 @@ def test_a_program_that_is_not_there() -> None:
     play(scenario)
 
 
+def test_a_queue_proxy_that_cannot_be_started_takes_its_server_with_it() -> None:
+    async def scenario(bench: LocalBench) -> None:
+        assert "cannot start /no/queue_proxy" in await failed(bench, revision())
+        assert bench.local.room(revision())["cpu-1core"].free == 1, "its unit is held until the server has ended"
+        await bench.until(lambda: bench.local.room(revision())["cpu-1core"].free == 2)
+        assert marked(bench) == []
+
+    play(scenario, queue_proxy=("/no/queue_proxy",))
+
+
+def test_a_log_that_cannot_be_written_fails_the_replica_and_leaves_no_record() -> None:
+    async def scenario(bench: LocalBench) -> None:
+        (bench.directory / "logs" / "resnet").write_text("a file where the folder should be")
+        assert "cannot write" in await failed(bench, revision())
+        assert bench.table.store.read_all() == ([], [])
+
+    play(scenario)
+
+
 def test_a_fixed_port_that_is_taken_is_replaced() -> None:
     """Two replicas on one machine with one fixed port: the second gets another, in PORT and {port}."""
 
@@ -380,6 +413,22 @@ def test_a_revive_whose_caller_goes_away_is_whole_all_the_same() -> None:
         await bench.until(lambda: state(bench, A) is ReplicaState.READY)
         await bench.release(A)
         assert (await bench.ask(A, "GET /hello")).startswith(b"HTTP/1.1 200")
+
+    play(scenario)
+
+
+def test_drained_that_is_read_after_the_revive_does_not_end_the_next_drain() -> None:
+    async def scenario(bench: LocalBench) -> None:
+        await ready(bench)
+        replica = bench.local._replicas[A]
+        bench.local._hear(replica, ProxyState(state=ReplicaState.DRAINED))
+        bench.local._hear(replica, ProxyState(state=ReplicaState.READY))
+        await bench.hold(A)
+        await bench.backend.remove(A)
+        await asyncio.sleep(0.2)
+        assert state(bench, A) is ReplicaState.DRAINING, "it has work"
+        await bench.release(A)
+        await bench.until(lambda: state(bench, A) is None)
 
     play(scenario)
 
@@ -526,6 +575,18 @@ def test_a_record_written_before_a_spawn_that_was_never_completed_leads_to_its_p
         assert all(is_gone(pid) for pid in left[A].pids)
 
     after_a_crash(scenario, A, B, between=forget_who)
+
+
+def test_sockets_that_nobody_listens_on_any_more_are_removed() -> None:
+    def leave(path: Path, left: dict[str, ReplicaStatus]) -> None:
+        (path / "run" / "gone-00001-aaaaa.q").touch()
+        (path / "run" / "g0.sock").touch()
+
+    async def scenario(bench: LocalBench, left: dict[str, ReplicaStatus]) -> None:
+        names = {path.name for path in (bench.directory / "run").iterdir()}
+        assert names == {f"{A}.q", f"{A}.a", "g0.sock"}, "a gateway's are its supervisor's"
+
+    after_a_crash(scenario, A, between=leave)
 
 
 def test_half_written_and_missing_records_too() -> None:
