@@ -334,6 +334,7 @@ class Exchange:
         self.bytes_out = len(body)
         self._client.answer(status, REASONS.get(status, b"Status"), block, extra, len(body), body, True, b"")
         self._finish(status)
+        self._client.ended()
 
     def fail(
         self,
@@ -363,7 +364,7 @@ class Exchange:
         protocol = factory()
         client = self._client
         self.first_byte = monotonic()
-        self._finish(101, tell_client=False)
+        self._finish(101)
         client.switch(
             b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n%b\r\n"
             % (self.head.upgrade, fields),
@@ -498,7 +499,7 @@ class Exchange:
         self._leave_upstream()
         self.status = CLIENT_GONE
         self.app.abandoned(self)
-        self._finish(CLIENT_GONE, tell_client=False)
+        self._finish(CLIENT_GONE)
 
     def refuse(self, status: int) -> bool:
         """The rest of the request is faulty. Ends the exchange; True: no answer has begun, the client may get one."""
@@ -508,7 +509,7 @@ class Exchange:
         self._leave_upstream()
         self.truncated = not clean
         self.app.abandoned(self)
-        self._finish(status, tell_client=False)
+        self._finish(status)
         return clean
 
     def expire(self) -> None:
@@ -561,11 +562,16 @@ class Exchange:
         if complete and length is None and not trailers:
             length = len(body)
             extra += b"content-length: %d\r\n" % length
-        self.first_byte = monotonic()
+        self.first_byte = now = monotonic()
         self.bytes_out = len(body)
         self._client.answer(head.status, head.reason, block, extra, length, body, complete, trailers)
         if complete:
-            self._complete(head.status)
+            upstream = self._upstream
+            if upstream is not None:
+                self._upstream = None
+                upstream.release()
+            self._finish(head.status, now)
+            self._client.ended()
         else:
             self.holding = False
             self._state = STREAMING
@@ -593,13 +599,11 @@ class Exchange:
         self.bytes_out += len(event.data)
         self._client.more(event.data, event.done, event.trailers)
         if event.done:
-            self._complete(self.status)
-
-    def _complete(self, status: int) -> None:
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            upstream.release()
-        self._finish(status)
+            upstream, self._upstream = self._upstream, None
+            if upstream is not None:
+                upstream.release()
+            self._finish(self.status)
+            self._client.ended()
 
     def upstream_lost(self, why: str) -> None:
         """The connection died before the answer was complete. It is already gone."""
@@ -627,7 +631,7 @@ class Exchange:
         self._leave_upstream()
         self.truncated = True
         client = self._client
-        self._finish(502, tell_client=False)
+        self._finish(502)
         client.truncate()
 
     def tunnelled(self, head: ResponseHead, upstream: "UpstreamConn") -> None:
@@ -651,23 +655,21 @@ class Exchange:
         self._upstream = None
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
-        self._finish(101, tell_client=False)
+        self._finish(101)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, status: int, *, tell_client: bool = True) -> None:
-        """The only exit: accounting happens here, once."""
+    def _finish(self, status: int, now: float = 0.0) -> None:
+        """The only exit: accounting happens here, once. The caller tells the client side."""
         if self._state == ENDED:
             return
         self._state = ENDED
         self.status = status
-        self.ended = monotonic()
+        self.ended = now or monotonic()
         self._parts.clear()
         self.app.finished(self)
         self.context = None  # what an app keeps there often refers back: no cycle is left to the collector
         self.on_body = None
-        if tell_client:
-            self._client.ended()
 
     def __repr__(self) -> str:
         return f"<Exchange {self.head.method!r} {self.head.target!r} {_STATES[self._state]}, status {self.status}>"

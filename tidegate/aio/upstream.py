@@ -212,7 +212,7 @@ class UpstreamPool:
 
     def put(self, upstream: UpstreamConn) -> None:
         """Takes an idle connection back."""
-        if self._closed or upstream.transport.is_closing():
+        if self._closed:
             upstream.close()
             return
         upstream.idle_since = self.sweeper.now

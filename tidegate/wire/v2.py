@@ -27,15 +27,20 @@ def batch_size(
     body, length class (``(content length - overhead) / bytes per item``, halves up), 1. A malformed value is
     passed over, it never rejects the request.
     """
-    value = head.get(header)
-    if value is not None and (count := _positive(value)):
-        return min(count, max_batch)
-    if body and (count := shape_batch(body, head.get(_JSON_LENGTH))):
+    if count := stated_batch(head, body, header=header):
         return min(count, max_batch)
     if bytes_per_item is not None and bytes_per_item > 0 and head.content_length is not None:
         items = math.floor((head.content_length - overhead_bytes) / bytes_per_item + 0.5)
         return min(max(items, 1), max_batch)
     return 1
+
+
+def stated_batch(head: RequestHead, body: bytes, *, header: bytes = BATCH_SIZE) -> int:
+    """The batch that the request itself states, in its header or its first V2 shape; 0: it states none."""
+    value = head.get(header)
+    if value is not None and (count := _positive(value)):
+        return count
+    return shape_batch(body, head.get(_JSON_LENGTH)) if body else 0
 
 
 def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
