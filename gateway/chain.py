@@ -23,6 +23,7 @@ from gateway.report import Ending, Report, RevisionCounters
 from tidegate import headers
 from tidegate.errors import (
     BAD_REQUEST,
+    BATCH_TOO_LARGE,
     DEADLINE,
     NOT_FOUND,
     NOT_SERVABLE,
@@ -176,10 +177,7 @@ class Chain:
             ex.deadline = ex.received + front.timeout_s
         elif not self._set_deadline(ex, front):
             return
-        if not ex.body_complete and not ex.body and front.tells_size_in_body(head):
-            ex.on_body = self._body_started
-        else:
-            self._admit(ex, ticket, front)
+        self._sized(ex, ticket, front)
 
     def abandoned(self, ex: "Exchange") -> None:
         if self.room.leave(ex, self._clock()):
@@ -322,15 +320,27 @@ class Chain:
         ex.set_deadline(ex.received + (front.timeout_s if own_s is None else min(own_s, front.timeout_s)))
         return True
 
-    def _body_started(self, ex: "Exchange") -> None:
-        """The body came after its head: now its size is known."""
+    def _sized(self, ex: "Exchange", ticket: Ticket, front: Front) -> None:
+        """Admits a request whose size is known, or asks for more of a body that may still tell it."""
+        if not ex.body_complete and front.tells_size_in_body(ex.head, ex.body):
+            ex.on_body = self._body_went_on
+        else:
+            self._admit(ex, ticket, front)
+
+    def _body_went_on(self, ex: "Exchange") -> None:
         ticket: Ticket = ex.context
         if ticket.front is not None:
-            self._admit(ex, ticket, ticket.front)
+            self._sized(ex, ticket, ticket.front)
 
     def _admit(self, ex: "Exchange", ticket: Ticket, front: Front) -> None:
         """Size, revision, then the room: bound now, waiting, or refused."""
-        ex.inferences = front.inferences(ex.head, ex.body)
+        inferences = front.inferences(ex.head, ex.body)
+        if not inferences:
+            self._fail(
+                ex, BATCH_TOO_LARGE, f"its batch is larger than {front.route.max_batch}, {front.name}'s max-batch"
+            )
+            return
+        ex.inferences = inferences
         revision = front.revision(self._rng.random())
         if revision is None:
             self._fail(ex, NOT_SERVABLE, f"no revision of {front.name} takes traffic")

@@ -7,7 +7,7 @@ from tidegate.function import Protocol
 from tidegate.headers import BATCH_SIZE
 from tidegate.records import FunctionRoute
 from tidegate.wire.head import RequestHead
-from tidegate.wire.v2 import batch_size
+from tidegate.wire.v2 import SEARCHED_BYTES, batch_size, stated_batch
 
 
 class Front:
@@ -36,24 +36,32 @@ class Front:
         return revisions[min(bisect_right(self._bounds, draw * self._bounds[-1]), len(revisions) - 1)]
 
     def inferences(self, head: RequestHead, body: bytes) -> int:
-        """How many inferences a request carries, as far as head and first body bytes tell."""
+        """How many inferences a request carries; 0: it states more than the function's ``max-batch``.
+
+        What it states itself (header, V2 shape) counts as it is; an estimate from its length is at most ``max-batch``.
+        """
         route = self.route
+        if not self._speaks_v2:
+            body = b""
+        if stated := stated_batch(head, body, header=self._batch_header):
+            return stated if stated <= route.max_batch else 0
         return batch_size(
             head,
-            body if self._speaks_v2 else b"",
+            b"",
             header=self._batch_header,
             bytes_per_item=route.bytes_per_item,
             overhead_bytes=route.overhead_bytes,
             max_batch=route.max_batch,
         )
 
-    def tells_size_in_body(self, head: RequestHead) -> bool:
-        """Whether the body's first bytes tell more than the head: V2 without a batch header."""
+    def tells_size_in_body(self, head: RequestHead, body: bytes) -> bool:
+        """Whether body bytes still to come may tell more than those that are there: V2 without a stated batch."""
         return (
             self._speaks_v2
+            and len(body) < SEARCHED_BYTES
             and (head.chunked or bool(head.content_length))
             and not head.expect_continue
-            and head.get(self._batch_header) is None
+            and not stated_batch(head, body, header=self._batch_header)
         )
 
     @property

@@ -255,6 +255,23 @@ def test_the_size_is_awaited_when_the_body_comes_after_the_head() -> None:
     assert b"tidegate-batch-size: 8\r\n" in apart.sent
 
 
+def test_the_size_is_awaited_until_the_shape_has_come() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    apart = door.arrive(body=b"", complete=False)
+    apart.body_comes(BODY[:10], complete=False)
+    assert apart.log == []
+    apart.body_comes(BODY)
+    assert b"tidegate-batch-size: 8\r\n" in apart.sent
+
+
+def test_a_batch_above_the_functions_maximum_is_refused() -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 1)
+    refused = door.arrive("POST /v2/models/m/infer", "tidegate-batch-size: 65")
+    assert (refused.status, refused.error["code"]) == (413, "batch_too_large")
+
+
 def test_a_stale_credit_returns_the_request_to_its_old_place() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 1)

@@ -51,7 +51,9 @@ def test_one_revision_takes_all_and_none_is_said() -> None:
         ("", b'{"inputs":[{"shape": [ 3 , 2]}]}', 3),
         ("content-length: 45\n", b"{}", 5),
         ("", b"", 1),
-        ("x-batch: 1000\n", b"", 64),
+        ("x-batch: 1000\n", b"", 0),
+        ("", b'{"shape":[65]}', 0),
+        ("content-length: 5000\n", b"{}", 64),
     ],
 )
 def test_size_by_header_then_shape_then_length(fields: str, body: bytes, inferences: int) -> None:
@@ -72,7 +74,15 @@ def test_size_by_header_then_shape_then_length(fields: str, body: bytes, inferen
 )
 def test_the_body_is_waited_for_only_where_it_tells_more(fields: str, protocol: str, told: bool) -> None:
     head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
-    assert front(revision(1, 100.0), protocol=protocol).tells_size_in_body(head) is told
+    assert front(revision(1, 100.0), protocol=protocol).tells_size_in_body(head, b"") is told
+
+
+def test_more_of_the_body_is_waited_for_until_the_shape_is_there_or_would_be() -> None:
+    head = request("POST /v2/models/m/infer HTTP/1.1\nhost: x\ncontent-length: 9000\n\n")
+    whole = front(revision(1, 100.0))
+    assert whole.tells_size_in_body(head, b'{"inputs":[{"na')
+    assert not whole.tells_size_in_body(head, b'{"inputs":[{"shape":[4]')
+    assert not whole.tells_size_in_body(head, b" " * 4096)
 
 
 def test_it_has_failed_when_every_revision_that_takes_traffic_has() -> None:

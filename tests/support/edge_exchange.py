@@ -95,8 +95,9 @@ class FakeExchange:
         self.app.start(self)
         return self
 
-    def body_comes(self, body: bytes) -> None:
-        self.body, self.body_complete = body, True
+    def body_comes(self, body: bytes, *, complete: bool = True) -> None:
+        """The body so far is ``body``."""
+        self.body, self.body_complete = body, complete
         on_body, self.on_body = self.on_body, None
         if on_body is not None:
             on_body(self)
