@@ -143,7 +143,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Whole(1, 1_000_000, "inferences"),
         default="1024",
         lands="batch_rule.max_batch",
-        sentence="Most inferences that one request counts as; more are counted as this many.",
+        sentence="Most inferences in one request; one that states more is refused with 413.",
     ),
     Row(
         key="task-class",
