@@ -25,6 +25,8 @@ YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
 PLAUSIBLE = 1e15
 """No honest counter or level is larger; larger ones would only overflow later sums."""
+ROUNDING = 1e-6
+"""By so much a sum of floats may shrink between two samples without having run backwards."""
 PATIENCE = 3
 """So many samples in a row that run backwards are a reset that nobody announced: the next one is a new start."""
 MAX_GROUPS = 64
@@ -245,8 +247,8 @@ class Collector:
         meter = self._meters[demand.revision]
         arrivals = demand.arrivals - (before.arrivals if before else 0)
         inferences = demand.arrivals_inferences - (before.arrivals_inferences if before else 0)
-        waiting_s = demand.waiting_request_s - (before.waiting_request_s if before else 0.0)
-        waiting_inference_s = demand.waiting_inference_s - (before.waiting_inference_s if before else 0.0)
+        waiting_s = max(0.0, demand.waiting_request_s - (before.waiting_request_s if before else 0.0))
+        waiting_inference_s = max(0.0, demand.waiting_inference_s - (before.waiting_inference_s if before else 0.0))
         answered = demand.answered - (before.answered if before else 0)
         if arrivals > 0 or answered > 0 or demand.waiting > 0:
             meter.active_at = now
@@ -305,7 +307,8 @@ class Collector:
         self, source: _Replica, sample: ReplicaSample, before: ReplicaSample | None, interval_s: float, now: float
     ) -> None:
         changes = {
-            name: getattr(sample, name) - (0 if before is None else getattr(before, name)) for name in REPLICA_COUNTERS
+            name: max(0, getattr(sample, name) - (0 if before is None else getattr(before, name)))
+            for name in REPLICA_COUNTERS
         }
         source.concurrency = changes["in_flight_request_s"] / interval_s + sample.queued
         source.concurrency_inferences = changes["in_flight_inference_s"] / interval_s + sample.queued
@@ -396,7 +399,7 @@ def _group_observation(
     group: FleetGroup, heard: Sequence[_Replica], kept: _Group | None, now: float, q: float
 ) -> GroupObservation:
     scale = len(group.ready) / len(heard) if heard else 0.0
-    requests, inferences, execution_s, queue_s = kept.work.sums(now) if kept else (0.0, 0.0, 0.0, 0.0)
+    requests, inferences, execution_s, queue_s = kept.work.sums(now) if kept and heard else (0.0, 0.0, 0.0, 0.0)
     return GroupObservation(
         accelerator=group.accelerator,
         ready=len(group.ready),
@@ -434,7 +437,7 @@ def _replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str | None:
     if sample.sequence <= before.sequence:
         return "repeated"
     is_older = sample.uptime_s <= before.uptime_s
-    if is_older or any(getattr(sample, name) < getattr(before, name) for name in REPLICA_COUNTERS):
+    if is_older or any(getattr(sample, name) < getattr(before, name) - ROUNDING for name in REPLICA_COUNTERS):
         return "backwards"
     return None
 
@@ -444,7 +447,7 @@ def _demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str 
         return "garbage"
     if not _is_histogram(demand.latency) or not all(_is_group(group) for group in demand.groups):
         return "garbage"
-    if before is not None and any(getattr(demand, name) < getattr(before, name) for name in DEMAND_COUNTERS):
+    if before is not None and any(getattr(demand, name) < getattr(before, name) - ROUNDING for name in DEMAND_COUNTERS):
         return "backwards"
     return None
 

@@ -195,6 +195,16 @@ def test_a_replicas_garbage_is_ignored(values: dict[str, Any]) -> None:
     assert look(c, T0 + 2, A).groups[0].sampled == 1
 
 
+def test_a_rounding_error_is_not_a_step_back() -> None:
+    """Integrals are sums of floats: the same time added in another order may come out a hair smaller."""
+    c = collector(A)
+    pull(c, 1, waiting_request_s=0.3)
+    pull(c, 2, waiting_request_s=0.3 - 1e-12)
+    c.replica(replica_sample(A, in_flight_request_s=1e5), T0 + 1)
+    assert c.replica(replica_sample(A, sequence=2, uptime_s=2.0, in_flight_request_s=1e5 - 1e-10), T0 + 2)
+    assert (look(c, T0 + 2, A).concurrency, c.faults) == (0.0, {})
+
+
 def test_a_replica_that_runs_backwards_for_long_starts_anew() -> None:
     c = collector(A)
     c.replica(replica_sample(A, requests=100, uptime_s=51.0), T0 + 1)

@@ -112,19 +112,22 @@ class Second:
             Identity(function="f", revision="f-00001", group="cpu", replica="f-00001-aaaaa", incarnation="i"), 0.0
         )
         self.last = self.reported_at = self.reported = 0.0
+        self.running: list[float] = []
+        """When the requests in flight began; which of them ends makes no difference to the integral."""
 
     def event(self, began: bool, now: float) -> None:
         self.last = max(self.last, now)
         if began:
-            self.measure.began(now, inferences=1, queue_s=0.0, content_length=None)
+            self.running.append(self.last)
+            self.measure.began(self.last, inferences=1)
         else:
-            self.measure.ended(now, inferences=1, execution_s=0.0, status=200, broke=False)
+            self.measure.ended(self.last, self.running.pop(), 1, 0.0, None, 200, broke=False)
 
     def average(self, now: float) -> float:
         self.last = max(self.last, now)
-        self.measure.advance(self.last)
-        grown, elapsed = self.measure.in_flight_request_s - self.reported, self.last - self.reported_at
-        self.reported, self.reported_at = self.measure.in_flight_request_s, self.last
+        integral = self.measure.in_flight_request_s(self.last)
+        grown, elapsed = integral - self.reported, self.last - self.reported_at
+        self.reported, self.reported_at = integral, self.last
         return grown / elapsed if elapsed > 0 else 0.0
 
 
