@@ -30,6 +30,7 @@ def listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
+        path.chmod(0o600)
         listener.listen(BACKLOG)
     except OSError:
         listener.close()

@@ -127,6 +127,7 @@ def test_a_socket_is_made_anew_over_an_old_file(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_text("left behind")
     with sockets.listen(path), socket.socket(socket.AF_UNIX) as client:
+        assert path.stat().st_mode & 0o777 == 0o600
         client.connect(str(path))
     sockets.unlink(f"unix:{path}")
     sockets.unlink(f"unix:{path}")
