@@ -14,20 +14,21 @@ from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.upstream import UpstreamPool
 from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
 from tidegate.wire.head import ResponseHead
-from tidegate.wire.v2 import batch_size
+from tidegate.wire.v2 import BatchSizer
 
 
 class Relay:
     """Counts inferences and forwards."""
 
-    __slots__ = ("inferences", "pool")
+    __slots__ = ("_sizer", "inferences", "pool")
 
     def __init__(self, pool: UpstreamPool) -> None:
         self.pool = pool
         self.inferences = 0
+        self._sizer = BatchSizer()
 
     def start(self, ex: Exchange) -> None:
-        ex.inferences = batch_size(ex.head, ex.body)
+        ex.inferences = self._sizer.of(ex.head, ex.body)
         ex.forward(self.pool)
 
     def abandoned(self, ex: Exchange) -> None:

@@ -12,6 +12,36 @@ _JSON_LENGTH = b"inference-header-content-length"
 _shape = re.compile(rb'"shape"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+([0-9]{1,9})[ \t\r\n]*+[],]').search
 
 
+class BatchSizer:
+    """One function's rule for the inferences in a request, within 1..max_batch.
+
+    Order: batch header (name in lower case), first dimension of the first V2 ``"shape"`` in the first 4 KB of the
+    body, length class (``(content length - overhead) / bytes per item``, halves up), 1. A malformed value is
+    passed over, it never rejects the request.
+    """
+
+    __slots__ = ("_bytes_per_item", "_header", "_max_batch", "_overhead_bytes")
+
+    def __init__(
+        self,
+        header: bytes = BATCH_SIZE,
+        bytes_per_item: float | None = None,
+        overhead_bytes: float = 0.0,
+        max_batch: int = 1024,
+    ) -> None:
+        self._header = header
+        self._bytes_per_item = bytes_per_item
+        self._overhead_bytes = overhead_bytes
+        self._max_batch = max_batch
+
+    def of(self, head: RequestHead, body: bytes) -> int:
+        """Inferences of a request whose body begins with ``body``."""
+        return _count(head, body, self._header, self._bytes_per_item, self._overhead_bytes, self._max_batch)
+
+    def __repr__(self) -> str:
+        return f"<BatchSizer by {self._header!r}, {self._bytes_per_item} bytes per item, at most {self._max_batch}>"
+
+
 def batch_size(
     head: RequestHead,
     body: bytes,
@@ -21,26 +51,22 @@ def batch_size(
     overhead_bytes: float = 0.0,
     max_batch: int = 1024,
 ) -> int:
-    """Inferences in a request, within 1..max_batch.
-
-    Order: batch header (name in lower case), first dimension of the first V2 ``"shape"`` in the first 4 KB of the
-    body, length class (``(content length - overhead) / bytes per item``, halves up), 1. A malformed value is
-    passed over, it never rejects the request.
-    """
-    if count := stated_batch(head, body, header=header):
-        return min(count, max_batch)
-    if bytes_per_item is not None and bytes_per_item > 0 and head.content_length is not None:
-        items = math.floor((head.content_length - overhead_bytes) / bytes_per_item + 0.5)
-        return min(max(items, 1), max_batch)
-    return 1
+    """As :meth:`BatchSizer.of`, for a rule that is used once."""
+    return _count(head, body, header, bytes_per_item, overhead_bytes, max_batch)
 
 
-def stated_batch(head: RequestHead, body: bytes, *, header: bytes = BATCH_SIZE) -> int:
-    """The batch that the request itself states, in its header or its first V2 shape; 0: it states none."""
+def _count(
+    head: RequestHead, body: bytes, header: bytes, per_item: float | None, overhead_bytes: float, limit: int
+) -> int:
     value = head.get(header)
-    if value is not None and (count := _positive(value)):
-        return count
-    return shape_batch(body, head.get(_JSON_LENGTH)) if body else 0
+    count = _positive(value) if value is not None else 0
+    if not count and body:
+        count = shape_batch(body, head.get(_JSON_LENGTH))
+    if not count:
+        if per_item is None or per_item <= 0 or head.content_length is None:
+            return 1
+        count = math.floor((head.content_length - overhead_bytes) / per_item + 0.5)
+    return (count if count < limit else limit) if count > 0 else 1
 
 
 def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
