@@ -166,6 +166,9 @@ class Backend(Protocol):
         ...
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
-        """Ends the backend: nothing is created or revived from now on. ``stop_replicas``: drains and stops every replica first, kills what has not ended after
-        ``grace_s`` seconds, and returns when nothing is left; otherwise they go on and the next backend adopts them."""
+        """Ends the backend: nothing is created or revived from now on.
+
+        ``stop_replicas``: drains and stops every replica first, kills what has not ended after ``grace_s`` seconds, and
+        returns when nothing is left; otherwise they go on and the next backend adopts them.
+        """
         ...
