@@ -124,7 +124,7 @@ class _Fields:
 
     def mentions(self, text: bytes) -> bool:
         """Whether ``text`` (in lower case) stands anywhere in the fields: one quick no instead of several look-ups."""
-        return text in self._lower
+        return self._lower.find(text) >= 0  # `in` first tries the bytes as a number: 0.2 us for an exception
 
     def drop(self, *names: bytes) -> None:
         """Removes fields (names in lower case) from what is passed on."""
