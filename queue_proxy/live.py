@@ -43,6 +43,17 @@ MESSAGE_BYTES = 500
 """Of a model server's answer that is quoted in a message."""
 
 
+def client_limits(settings: ProxySettings) -> Limits:
+    """Limits of the listening side, and which of its clients' fields pass."""
+    return Limits(
+        front_door=False,
+        response_timeout_s=settings.timeout_s,
+        trusted_proxies=("127.0.0.0/8", "::1/128", "unix"),
+        upgrades=frozenset({b"websocket", headers.SLOT_CHANNEL_PROTOCOL}),
+        via=b"tidegate-queue-proxy",
+    )
+
+
 class QueueProxy:
     """One replica's sidecar."""
 
@@ -89,14 +100,7 @@ class QueueProxy:
 
     async def serve(self, sock: socket.socket) -> None:
         """Runs until SIGTERM or SIGINT and the drain that follows; a second signal ends it at once."""
-        limits = Limits(
-            front_door=False,
-            response_timeout_s=self._settings.timeout_s,
-            trusted_proxies=("127.0.0.0/8", "::1/128", "unix"),
-            upgrades=frozenset({b"websocket", headers.SLOT_CHANNEL_PROTOCOL}),
-            via=b"tidegate-queue-proxy",
-        )
-        server = await serve_proxy(self.sidecar, sock, limits, self._sweeper)
+        server = await serve_proxy(self.sidecar, sock, client_limits(self._settings), self._sweeper)
         admin = await serve_endpoint(self._admin, self._settings.admin)
         self._handle_signals(server)
         self._tasks.spawn(self._await_model(), name="start")
