@@ -88,7 +88,9 @@ class Fleet:
         if room is None:
             room = self.revisions[route.id] = RevisionRoom(route.id, function, now)
         room.counts_inferences = route.unit_inferences
+        room.percent = route.percent
         room.failure = route.failure
+        room.failure_kind = route.failure_kind
         present = {group.accelerator: group for group in room.groups}
         room.groups = []
         for listed in route.groups:

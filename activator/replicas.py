@@ -13,7 +13,7 @@ from activator.choice import Pick, replica_pick
 from activator.commands import Bind
 from tidegate.flow.fair_queue import FairQueue
 from tidegate.flow.wants import Want, want_class
-from tidegate.records import FunctionRoute, Spread
+from tidegate.records import FailureKind, FunctionRoute, Spread
 from tidegate.replica import ReplicaState
 
 UNLIMITED_FREE: Final = 1 << 30
@@ -289,10 +289,12 @@ class RevisionRoom:
         "counts_inferences",
         "expired",
         "failure",
+        "failure_kind",
         "function",
         "gone",
         "groups",
         "id",
+        "percent",
         "queue",
         "refused",
         "reserved",
@@ -314,7 +316,10 @@ class RevisionRoom:
         self.function = function
         self.gone = False
         self.counts_inferences = False
+        self.percent = 0.0
+        """Of the function's new requests."""
         self.failure: str | None = None
+        self.failure_kind = FailureKind.START_FAILED
         self.groups: list[Group] = []
         self.serving: list[Group] = []
         """Groups with a share and a ready replica."""

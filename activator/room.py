@@ -26,14 +26,12 @@ from activator.replicas import REST_LIMIT_S, REST_S, SHORT_S, Group, Replica, Re
 from tidegate.errors import DEADLINE, NOT_SERVABLE, QUEUE_FULL, START_FAILED, WAITED_TOO_LONG
 from tidegate.flow.messages import Grant, Limit, ProxyMessage, Recall, Return, Short, State, Void, Welcome
 from tidegate.flow.wants import encode_want
-from tidegate.records import Activation, RouteTable
+from tidegate.records import Activation, FailureKind, RouteTable
 
 UNUSED_S: Final = 60.0
 """Channels to a revision's replicas close when no request came for so long."""
 HEARING_S: Final = 0.2
 """How long a replica whose channel is being opened counts as perhaps ready. Our choice."""
-UNSCHEDULABLE: Final = "unschedulable"
-"""A revision's failure text that begins so is NOT_SERVABLE (retry later), any other START_FAILED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +313,8 @@ class WaitingRoom:
         """Works from this table on; False: not newer than the present one, ignored.
 
         Requests stay. Credits of replicas that are gone vanish; what runs there goes on. Requests of a revision that is
-        gone wait for the function's largest one; without any they are refused.
+        gone, or that gets no new requests and has nothing ready, wait for the function's largest one; without any they
+        are refused.
         """
         if table.version <= self._version:
             return False
@@ -324,6 +323,7 @@ class WaitingRoom:
         orphans = [bind for room in gone for bind in [*room.reserved, *room.queue.items()]]
         for bind in orphans:
             self._remove(bind, now)
+        self._move_on(now)
         for room in self._fleet.revisions.values():
             if room.active:
                 self._link(room, now)
@@ -334,6 +334,19 @@ class WaitingRoom:
             self._touch(room)
             self._review(room, now)
         return True
+
+    def _move_on(self, now: float) -> None:
+        """What waits for a revision that was replaced before it was ready would wait for ever: its successor serves."""
+        for function in self._fleet.functions.values():
+            for room in function.revisions[1:]:
+                if room.percent > 0 or room.has_ready or not room.waiting or not function.revisions[0].percent:
+                    continue
+                for bind in [*room.reserved, *room.queue.items()]:
+                    self._remove(bind, now)
+                    bind.revision = function.revisions[0]
+                    self._enqueue(bind, now)
+                if not bind.revision.active:
+                    self._link(bind.revision, now)
 
     def _link(self, room: RevisionRoom, now: float) -> None:
         """Opens channels to the replicas of a revision that is in use."""
@@ -376,7 +389,7 @@ class WaitingRoom:
         function = room.function
         if room.failure is not None and not room.has_ready:
             room.refused += 1
-            return _failure(request, room.failure)
+            return self._failure(request, room)
         if function.waiting >= function.bound_requests or function.waiting_bytes + size > function.bound_bytes:
             room.refused += 1
             return Refuse(request, QUEUE_FULL, "too many requests wait for this function", self._retry_after(room))
@@ -448,6 +461,14 @@ class WaitingRoom:
             self._link(room, now)
         self._review(room, now)
 
+    def _failure(self, request: Hashable, room: RevisionRoom) -> Refuse:
+        text = room.failure or ""
+        match room.failure_kind:
+            case FailureKind.START_FAILED:
+                return Refuse(request, START_FAILED, text)
+            case FailureKind.NOT_SERVABLE:
+                return Refuse(request, NOT_SERVABLE, text, self._retry_after(room))
+
     def _retry_after(self, room: RevisionRoom) -> int:
         """Whole seconds: what waits on all workers over mu, at least 1 s, spread by up to a half upward."""
         mu_ips = room.mu_ips
@@ -465,7 +486,7 @@ class WaitingRoom:
             for bind in [*room.reserved, *room.queue.items()]:
                 self._remove(bind, now)
                 room.refused += 1
-                self.out.append(_failure(bind.request, room.failure))
+                self.out.append(self._failure(bind.request, room))
         self._signal(room, now)
 
     def _signal(self, room: RevisionRoom, now: float) -> None:
@@ -644,7 +665,3 @@ def _in_time(groups: list[Group], room: RevisionRoom, inferences: int, remaining
         finish.append(expected_s(inferences, limit, room.counts_inferences, ips))
     able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
     return able or [groups[finish.index(min(finish))]]
-
-
-def _failure(request: Hashable, text: str) -> Refuse:
-    return Refuse(request, NOT_SERVABLE if text.startswith(UNSCHEDULABLE) else START_FAILED, text)

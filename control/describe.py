@@ -97,6 +97,7 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         waiting=state.meter.waiting(tracked.id),
         reasons=() if decision is None else tuple(ReasonView(code=r.code, detail=r.detail) for r in decision.reasons),
         unplaced=unplaced,
+        stuck=state.stuck(tracked, now),
         failure=shown,
         replicas=tuple(replica(state, each, now) for each in here),
         created_at=tracked.record.created_at,

@@ -9,9 +9,7 @@ Every revision that something is left of is tracked in a role. *Serving* takes t
 the moment that one of its replicas is ready, a *retired* one drains to zero when no gateway can send it anything any
 more: every worker has applied a table without it and reports nobody waiting for it.
 
-A candidate that finds no room gets it from the serving revision: one replica's, where that has several. Where it has
-one, or none, the candidate takes the traffic before it is ready, so that new requests wait for it and the old ones
-are finished; should its start fail, the old revision serves again. That is tried once per candidate.
+A candidate that finds no room gets it from the serving revision (``control.takeover``).
 """
 
 import asyncio
@@ -26,6 +24,7 @@ from control.links import Link
 from control.meter import TrafficMeter
 from control.pulse import Pulse
 from control.registry import Deployed, Registry, RevisionRecord
+from control.takeover import STARVED_S, TakeOvers, less_held, without_one
 from control.tracking import Tracked
 from control.views import Role
 from tidegate.aio.tasks import TaskOwner
@@ -35,6 +34,7 @@ from tidegate.records import (
     Activation,
     ColdStartPhases,
     Decision,
+    FailureKind,
     GatewaySample,
     Reason,
     ReplicaSample,
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from autoscaler.live import Autoscaler
     from autoscaler.observation import AcceleratorRoom
     from deploy.backend import Backend, ReplicaStatus
+    from deploy.placement.ledger import Room
     from deploy.plan import Create, Plan
     from traffic.table import ServedFunction, TableBuilder
 
 PERIOD_S: Final = 1.0
-STARVED_S: Final = 2.0
-"""Room that is being given back is waited for so long before a candidate takes the only place."""
+STUCK_S: Final = 60.0
+"""A candidate for which room is being made is given up by those who wait for it after so long."""
 
 Fetch = Callable[[], Awaitable[bytes]]
 
@@ -129,10 +130,7 @@ class Round:
         self._weights = Weights()
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
-        self._ahead: dict[str, int] = {}
-        """Number of the candidate that took a function's traffic before it was ready, for want of room."""
-        self._went_ahead: set[str] = set()
-        """Revisions that were given that chance."""
+        self._take_overs = TakeOvers()
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._owner = TaskOwner("round", self._report)
@@ -182,6 +180,7 @@ class Round:
     async def second(self) -> None:
         """Pull, decide, plan, act, publish."""
         began = self.clock.now()
+        self._review_take_overs(began)
         self._tell_fleet()
         await self._tell_sources()
         await self.autoscaler.sample()
@@ -189,11 +188,10 @@ class Round:
         now = self.clock.now()
         decisions = [(self._tracked.get(each.revision), each) for each in self.autoscaler.decide(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
-        # The serving ones last: they see whether a candidate has found its place.
-        for is_serving in (False, True):
+        for turn in _TURNS:
             acts = []
             for tracked, decision in known:
-                if (tracked.role is Role.SERVING) is not is_serving:
+                if self._turn(tracked) != turn:
                     continue
                 found = self._settled(tracked, decision, now)
                 if found is not None:
@@ -207,6 +205,13 @@ class Round:
         self.seconds += 1
         self._took(self.clock.now() - began)
         self.pulse.fire()
+
+    def _turn(self, tracked: Tracked) -> int:
+        """Who is planned first in a round. The serving ones see whether a candidate has found its place; a candidate
+        whose chance is past takes none from them."""
+        if tracked.role is Role.SERVING:
+            return 1
+        return 2 if tracked.role is Role.CANDIDATE and self._take_overs.was_tried(tracked.id) else 0
 
     def _settled(self, tracked: Tracked, decision: Decision, now: float) -> Decision | None:
         """The autoscaler's decision as the revision's role allows it; None: nothing is to be done."""
@@ -256,7 +261,7 @@ class Round:
         return self._make_plan(
             decision,
             self.backend.replicas(),
-            self.backend.room(tracked.record.revision),
+            self.room(tracked),
             now=self.clock.now(),
             rng=self._rng,
             in_flight={name: sample.in_flight for name, sample in self.samples.items()},
@@ -314,24 +319,52 @@ class Round:
             self._owner.spawn(self._promote(tracked), name=f"promote {tracked.id}")
 
     def _starved(self, serving: Tracked) -> Tracked | None:
-        """The candidate that finds no room beside the serving revision."""
+        """The candidate that finds no room beside the serving revision, and has not had its chance."""
         others = (each for each in self.tracked(serving.function) if each.role is Role.CANDIDATE)
-        return next((each for each in others if each.unplaced_since is not None), None)
+        waiting = (each for each in others if each.unplaced_since is not None and not self._has_place(each))
+        return next((each for each in waiting if not self._take_overs.was_tried(each.id)), None)
+
+    def _has_place(self, tracked: Tracked) -> bool:
+        return any(each.is_wanted for each in self.backend.replicas() if each.revision == tracked.id)
 
     def _make_room(self, serving: Tracked, candidate: Tracked, decision: Decision) -> Decision:
         """The serving revision's decision, less the place that the candidate needs."""
+        now = self.clock.now()
         here = [each for each in self.backend.replicas() if each.revision == serving.id]
         present = sum(each.is_wanted for each in here)
-        limit = present if present <= 1 or any(each.is_leaving for each in here) else present - 1
-        starved_s = self.clock.now() - (candidate.unplaced_since or self.clock.now())
-        if present <= 1 and starved_s >= STARVED_S and candidate.id not in self._went_ahead:
-            self._went_ahead.add(candidate.id)
-            self._ahead[serving.function] = candidate.record.number
+        usable = self.backend.room(candidate.record.revision)
+        self._take_overs.hold(serving.function, {each.accelerator for each in here} & usable.keys(), now)
+        if present <= 1 and candidate.unplaced_s(now) >= STARVED_S:
+            self._take_overs.go_ahead(serving.function, candidate.id, candidate.record.number, now)
             self.sync()
             self._owner.spawn(self.publish(), name="publish")
-        if candidate.id in self._went_ahead:
             return decision
-        return without_one(decision, limit, tuple(room.accelerator for room in self.rooms(candidate)))
+        limit = present if present <= 1 or any(each.is_leaving for each in here) else present - 1
+        return without_one(decision, limit, tuple(usable))
+
+    def _review_take_overs(self, now: float) -> None:
+        """Gives up what is in vain, and what is held for those who have their place."""
+        for deployed in self.registry.all():
+            if self._take_overs.ahead(deployed.name) is not None:
+                self._review_ahead(deployed, now)
+        for name in tuple(self._take_overs.holds(now)):
+            waiting = [each for each in self.tracked(name) if each.role is not Role.RETIRED and self._turn(each) < 2]
+            if all(self._has_place(each) for each in waiting):
+                self._take_overs.release(name)
+
+    def _review_ahead(self, deployed: Deployed, now: float) -> None:
+        candidate = deployed.candidate
+        tracked = None if candidate is None else self._tracked.get(candidate.revision.id)
+        if tracked is None or tracked.record.number != self._take_overs.ahead(deployed.name):
+            self._take_overs.end(deployed.name)  # replaced meanwhile
+            self.sync()
+            return
+        if self._has_place(tracked) or tracked.unplaced_since is None:
+            return
+        old = deployed.current.revision.id
+        is_old_there = any(each.revision == old for each in self.backend.replicas())
+        if self._take_overs.is_in_vain(deployed.name, now, is_old_there=is_old_there):
+            self._give_back(deployed.name)
 
     def _fall_back(self, status: "ReplicaStatus") -> None:
         """A candidate that was let ahead could not start: the old revision serves again."""
@@ -339,13 +372,32 @@ class Round:
         if deployed is None or deployed.candidate is None:
             return
         candidate = deployed.candidate
-        if candidate.revision.id == status.revision and self._ahead.get(deployed.name) == candidate.number:
-            del self._ahead[deployed.name]
-            self.sync()
+        if candidate.revision.id == status.revision and self._take_overs.ahead(deployed.name) == candidate.number:
+            self._take_overs.hold(deployed.name, (status.accelerator,), self.clock.now())
+            self._give_back(deployed.name)
+
+    def _give_back(self, function: str) -> None:
+        """The traffic goes back to the old revision, and the place with it."""
+        held = self._take_overs.holds(self.clock.now()).get(function)
+        if held is not None:
+            self._take_overs.hold(function, held.accelerators, self.clock.now())
+        self._take_overs.end(function)
+        self.sync()
+        self._owner.spawn(self.publish(), name="publish")
+
+    def stuck(self, tracked: Tracked, now: float) -> str | None:
+        """Why a revision has no place, where nothing is under way that would give it one."""
+        lacks_s = tracked.unplaced_s(now)
+        if tracked.unplaced is None or lacks_s < STARVED_S or self._has_place(tracked):
+            return None
+        if self._take_overs.ahead(tracked.function) == tracked.record.number:
+            return None
+        is_helped = tracked.role is Role.CANDIDATE and not self._take_overs.was_tried(tracked.id)
+        return None if is_helped and lacks_s < STUCK_S else tracked.unplaced
 
     async def _promote(self, tracked: Tracked) -> None:
         self.registry.promote(tracked.function, tracked.record.number)
-        self._ahead.pop(tracked.function, None)
+        self._take_overs.end(tracked.function)
         self.sync()
         await asyncio.gather(self.publish(), self.registry.save(tracked.function))
         self.pulse.fire()
@@ -373,7 +425,7 @@ class Round:
         """Brings the tracked revisions in line with the registry. ``restart``: they were known before this process."""
         wanted: dict[str, Tracked] = {}
         for deployed in self.registry.all():
-            for record, role in _roles(deployed, self._ahead.get(deployed.name)):
+            for record, role in _roles(deployed, self._take_overs.ahead(deployed.name)):
                 tracked = self._tracked.get(record.revision.id) or Tracked(record=record, role=role)
                 tracked.role, tracked.left_in = role, None
                 wanted[tracked.id] = tracked
@@ -421,12 +473,24 @@ class Round:
         for tracked in tuple(self._tracked.values()):
             if tracked.role is Role.RETIRED and tracked.id not in there and self._may_leave(tracked):
                 del self._tracked[tracked.id]
-                self._went_ahead.discard(tracked.id)
+                self._take_overs.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._rates.forget(tracked.id)
                 self._weights.forget(tracked.id)
 
     # --- telling the others ---
+
+    def room(self, tracked: Tracked) -> "dict[str, Room]":
+        """Free places for a revision, less those that are held for other functions."""
+        found = dict(self.backend.room(tracked.record.revision))
+        for name, hold in self._take_overs.holds(self.clock.now()).items():
+            if name == tracked.function or not hold.accelerators & found.keys():
+                continue
+            for holder in self.tracked(name)[:1]:
+                theirs = self.backend.room(holder.record.revision)
+                for accelerator in hold.accelerators & found.keys() & theirs.keys():
+                    found[accelerator] = less_held(found[accelerator], theirs[accelerator].free)
+        return found
 
     def rooms(self, tracked: Tracked) -> "list[AcceleratorRoom]":
         """Accelerators that the revision may use, cheapest first."""
@@ -440,7 +504,7 @@ class Round:
                 price_per_hour=prices.get(name),
                 mu_ips=self._rates.mu_ips(tracked.id, name),
             )
-            for name, room in self.backend.room(tracked.record.revision).items()
+            for name, room in self.room(tracked).items()
         ]
 
     def _tell_fleet(self) -> None:
@@ -489,25 +553,29 @@ class Round:
                     ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
                 mu = {name: self._rates.mu_ips(tracked.id, name) for name in sorted(ready)}
                 capacities = [GroupCapacity(name, mu[name], ready[name]) for name in sorted(ready)]
+                refusal = tracked.refusal(here, self.backend.failure(tracked.id), now)
                 shares.append(
                     RevisionShare(
                         revision=tracked.record.revision,
                         percent=100.0 if tracked.role is Role.SERVING else 0.0,
                         weights=self._weights.update(tracked.id, capacities),
                         mu_ips={name: rate for name, rate in mu.items() if rate is not None},
-                        failure=tracked.refusal(here, self.backend.failure(tracked.id), now),
+                        failure=None if refusal is None else refusal.text,
+                        failure_kind=FailureKind.START_FAILED if refusal is None else refusal.kind,
                     )
                 )
             served.append(ServedFunction(function=function, revisions=tuple(shares)))
         return served
 
     def _note_unplaced(self, tracked: Tracked, plan: "Plan") -> None:
-        texts = [each.reason for each in plan.unplaced if each.until is None]
-        texts += [f"{each.code}: {each.detail}" for each in plan.reasons if each.code in _NO_PLACE]
-        if not texts:
+        lacks = any(each.until is None for each in plan.unplaced)
+        if not lacks and not any(each.code in _NO_PLACE for each in plan.reasons):
             tracked.unplaced_since = tracked.unplaced = None
             return
-        tracked.unplaced = "no accelerator has room for it: " + "; ".join(texts)
+        what = "more of it" if self._has_place(tracked) else "it"
+        free = self.room(tracked)
+        words = ", ".join(f"{name} has {room.free} of {room.total} places free" for name, room in free.items())
+        tracked.unplaced = f"no accelerator has room for {what}: {words or 'none that it may use is here'}"
         if tracked.unplaced_since is None:
             tracked.unplaced_since = self.clock.now()
 
@@ -518,6 +586,7 @@ class Round:
         return f"<Round {self.seconds} seconds, {len(self._tracked)} revisions>"
 
 
+_TURNS: Final = (0, 1, 2)
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
 
 
@@ -529,21 +598,6 @@ def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, 
     if candidate.number == ahead:
         return [(candidate, Role.SERVING)]
     return [(deployed.current, Role.SERVING), (candidate, Role.CANDIDATE)]
-
-
-def without_one(decision: Decision, limit: int, accelerators: tuple[str, ...]) -> Decision:
-    """At most ``limit`` replicas, taken from the groups on ``accelerators`` (of which one shall become free)."""
-    if decision.groups is None or sum(group.replicas for group in decision.groups) <= limit:
-        return decision
-    surplus = sum(group.replicas for group in decision.groups) - limit
-    groups = []
-    for group in decision.groups:
-        taken = min(surplus, group.replicas) if group.accelerator in accelerators else 0
-        surplus -= taken
-        groups.append(replace(group, replicas=group.replicas - taken))
-    reason = Reason(code="makes_room", detail="a new revision needs a place to start in")
-    total = sum(group.replicas for group in groups)
-    return replace(decision, desired=total, groups=tuple(groups), reasons=(*decision.reasons, reason))
 
 
 def _sample_of(link: Admin) -> Fetch:

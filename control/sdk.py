@@ -147,14 +147,17 @@ class Tidegate:
         )
 
     def wait_ready(self, name: str, revision: str) -> FunctionView:
-        """Waits until ``revision`` serves and has been ready; raises StartFailedError when its start failed."""
+        """Waits until ``revision`` serves and has been ready; raises StartFailedError when its start failed or it finds
+        no room."""
         for view in self.watch(name):
             found = next((each for each in view.revisions if each.id == revision), None)
             if found is None:
                 raise StartFailedError(f"{revision} was replaced or deleted meanwhile")
             if found.failure is not None and found.ready == 0:
                 raise StartFailedError(f"{revision}: {found.failure.reason}")
-            sleeping = view.state is FunctionState.ASLEEP and not found.starting
+            if found.stuck is not None:
+                raise StartFailedError(f"{revision}: {found.stuck}")
+            sleeping = view.state is FunctionState.ASLEEP and not found.starting and not found.unplaced
             if view.revision == revision and (found.ready or sleeping):
                 return view
         raise NotRunningError("the control process ended meanwhile")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from control.registry import RevisionRecord
 from control.views import Role
-from tidegate.records import Decision
+from tidegate.records import Decision, FailureKind
 from tidegate.replica import ReplicaState
 
 if TYPE_CHECKING:
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 UNPLACED_PATIENCE_S: Final = 5.0
 """Room that is just being given back (another function drains) is no reason to refuse requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What requests are told that would wait in vain."""
+
+    kind: FailureKind
+    text: str
 
 
 @dataclass(slots=True)
@@ -47,7 +55,7 @@ class Tracked:
         """Whether its last start failed and none has succeeded since."""
         return failure is not None and not failure.was_ready and failure.at > self.ready_at
 
-    def refusal(self, replicas: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float) -> str | None:
+    def refusal(self, replicas: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float) -> Refusal | None:
         """What waiting requests are told instead of waiting; None: let them wait.
 
         After a failed start that is so until the next attempt is due. Then requests may wait again: for an attempt
@@ -59,11 +67,15 @@ class Tracked:
             starting = any(each.state is ReplicaState.STARTING for each in replicas)
             wanted = self.decision is not None and bool(self.decision.desired)
             if now < failure.not_before or (wanted and not starting):
-                return failure.reason
+                return Refusal(FailureKind.START_FAILED, failure.reason)
             return None
-        if self.unplaced_since is not None and now - self.unplaced_since >= UNPLACED_PATIENCE_S and not replicas:
-            return self.unplaced
+        if self.unplaced is not None and self.unplaced_s(now) >= UNPLACED_PATIENCE_S and not replicas:
+            return Refusal(FailureKind.NOT_SERVABLE, self.unplaced)
         return None
+
+    def unplaced_s(self, now: float) -> float:
+        """How long it has lacked room."""
+        return 0.0 if self.unplaced_since is None else now - self.unplaced_since
 
     def __repr__(self) -> str:
         return f"<Tracked {self.id} {self.role.value}>"

@@ -80,6 +80,8 @@ class RevisionView:
     waiting: int
     reasons: tuple[ReasonView, ...]
     unplaced: tuple[str, ...]
+    stuck: str | None
+    """Why it has no place, where none is being made for it: waiting alone may not help."""
     failure: FailureView | None
     replicas: tuple[ReplicaView, ...]
     created_at: float

@@ -123,6 +123,15 @@ class GroupRoute:
     replicas: tuple[ReplicaRoute, ...] = ()
 
 
+class FailureKind(StrEnum):
+    """Why a revision cannot be served, as clients are told (``tidegate.errors``)."""
+
+    START_FAILED = "start_failed"
+    """Its server does not start: a retry alone does not help."""
+    NOT_SERVABLE = "not_servable"
+    """Nowhere is room for it now: a retry later may help."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRoute:
     id: str
@@ -134,7 +143,8 @@ class RevisionRoute:
     """False: ``concurrency: 0``, no credits; weights alone decide."""
     groups: tuple[GroupRoute, ...] = ()
     failure: str | None = None
-    """Why it cannot be served now (start failed, unschedulable); waiting requests get 503 with this text."""
+    """Why it cannot be served now; waiting requests get 503 with this text."""
+    failure_kind: FailureKind = FailureKind.START_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

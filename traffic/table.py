@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tidegate.function import ConcurrencyUnit, Function, Revision
-from tidegate.records import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
+from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
 from tidegate.replica import ReplicaState
 
 GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
@@ -45,6 +45,7 @@ class RevisionShare:
     """Learnt service rate of one replica by accelerator."""
     failure: str | None = None
     """Why it cannot be served now; requests that wait for it are told so."""
+    failure_kind: FailureKind = FailureKind.START_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,7 @@ def _revision(share: RevisionShare, groups: Mapping[str, list[ReplicaFacts]]) ->
         limited=function.concurrency != 0,
         groups=tuple(_group(name, groups, share, ready) for name in sorted(groups)),
         failure=share.failure,
+        failure_kind=share.failure_kind,
     )
 
 

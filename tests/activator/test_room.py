@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from tidegate.flow.messages import (
     encode_message,
 )
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import FunctionRoute, RevisionRoute, RouteTable
+from tidegate.records import FailureKind, FunctionRoute, RevisionRoute, RouteTable
 from tidegate.replica import ReplicaState
 
 F = "f-00001"
@@ -399,17 +400,61 @@ def test_a_client_that_goes_away_leaves_the_room() -> None:
     assert (counts.waiting, counts.cancelled) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("failure", "code"),
-    [("start failed: no such file", "start_failed"), ("unschedulable: no t4 is free", "not_servable")],
-)
-def test_a_revision_that_cannot_be_served_fails_waiting_and_new_requests_at_once(failure: str, code: str) -> None:
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_revision_that_cannot_be_served_fails_waiting_and_new_requests_at_once(kind: FailureKind) -> None:
     one = Lobby(table())
     one.arrive("a", 1.0)
     one.did(1.0)
-    one.room.apply(table(number=2, functions=[function([], failure=failure)]), 2.0)
-    assert one.did(2.0) == [f"refuse a: {code}"]
-    assert one.arrive("b", 3.0) == f"refuse b: {code}"
+    broken = function([], failure="no t4 is free", failure_kind=kind)
+    one.room.apply(table(number=2, functions=[broken]), 2.0)
+    assert one.did(2.0) == [f"refuse a: {kind.value}"]
+    assert one.arrive("b", 3.0) == f"refuse b: {kind.value}"
+    refused = one.room.arrive("c", F, 1, 1e9, 3.0)
+    assert isinstance(refused, Refuse)
+    assert refused.message == "no t4 is free"
+    assert (refused.retry_after_s is not None) is (kind is FailureKind.NOT_SERVABLE), "a retry helps"
+    assert refused.kind.retry_helps is (kind is FailureKind.NOT_SERVABLE)
+
+
+def replaced(
+    old: list[tuple[str, str]], new: list[tuple[str, str]], *, percents: tuple[float, float] = (0.0, 100.0)
+) -> FunctionRoute:
+    """A function whose second revision takes over from its first."""
+    routes = [function(old, revision=F), function(new, revision="f-00002")]
+    revisions = [replace(route.revisions[0], percent=percent) for route, percent in zip(routes, percents, strict=True)]
+    return replace(routes[0], revisions=tuple(revisions))
+
+
+def test_what_waits_for_a_revision_that_was_replaced_before_it_was_ready_goes_to_its_successor() -> None:
+    one = Lobby(table([("r0", "cpu")]))
+    one.arrive("a", 1.0)
+    one.arrive("b", 1.1)
+    one.did(1.1)
+    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")])]), 2.0)
+    assert "link r1" in one.did(2.0)
+    assert [line[:7] for line in one.ready("r1", 1, 2, now=2.1)] == ["a -> r1", "b -> r1"]
+    counts = one.room.counts(F, 2.2)
+    assert counts is not None
+    assert (counts.waiting, counts.cancelled, counts.refused) == (0, 0, 0)
+
+
+def test_what_waits_for_a_replica_that_serves_stays_there_though_its_revision_is_replaced() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")])]), 2.0)
+    one.did(2.0)
+    assert one.hear("r0", Grant(((7, 1),)), now=2.1) == ["a -> r0 on 7, want 2 0"]
+
+
+def test_nobody_moves_to_a_revision_that_gets_no_requests_itself() -> None:
+    one = Lobby(table([("r0", "cpu")]))
+    one.arrive("a", 1.0)
+    one.did(1.0)
+    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [], percents=(0.0, 0.0))]), 2.0)
+    one.did(2.0)
+    assert one.ready("r0", 1, now=2.1)[:1] == ["a -> r0 on 1"]
 
 
 def test_a_failure_does_not_matter_while_a_replica_serves() -> None:

@@ -8,7 +8,7 @@ from control.views import FunctionState
 from deploy.fake import FakeBackend
 from tests.support.control_world import World, function, in_world
 from tidegate.function import Scaling
-from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample
+from tidegate.records import ColdStartPhases, ColdStartSeen, FailureKind, GatewaySample
 from tidegate.replica import ReplicaState
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
@@ -257,9 +257,9 @@ def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
         for _ in range(4):
             world.activate("late-00001")
             await world.advance(1.0)
-        refusal = world.refusal("late-00001")
-        assert refusal is not None
-        assert "no accelerator has room" in refusal
+        route = world.route("late-00001")
+        assert route.failure == "no accelerator has room for it: cpu has 0 of 3 places free"
+        assert route.failure_kind is FailureKind.NOT_SERVABLE
 
     in_world(tmp_path, tell)
 

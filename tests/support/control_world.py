@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.live import Autoscaler
 from control.coldstarts import ColdStarts
+from control.describe import function as describe
 from control.faults import Faults
 from control.links import LinkError
 from control.meter import TrafficMeter
@@ -18,6 +19,7 @@ from control.pulse import Pulse
 from control.registry import Registry
 from control.round import Round
 from control.tracking import Tracked
+from control.views import FunctionView
 from deploy.backend import ReplicaStatus
 from deploy.fake import FakeBackend
 from deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -25,7 +27,7 @@ from tests.support.autoscaling import demand, gateway_sample, replica_sample
 from tidegate.clock import ManualClock
 from tidegate.codec import encode
 from tidegate.function import Function, Scaling, Server, ServerKind
-from tidegate.records import Activation, RevisionDemand, RouteTable
+from tidegate.records import Activation, RevisionDemand, RevisionRoute, RouteTable
 from tidegate.replica import ReplicaState
 from tidegate.store.embedded import EmbeddedStore
 from traffic.table import TableBuilder
@@ -198,12 +200,22 @@ class World:
         assert table is not None
         return {revision.id: revision.percent for each in table.functions for revision in each.revisions}
 
-    def refusal(self, revision: str) -> str | None:
-        """What the newest route table tells those who wait for a revision."""
+    def route(self, revision: str) -> RevisionRoute:
+        """A revision in the newest route table."""
         table = self.round.table
         assert table is not None
         routes = (route for each in table.functions for route in each.revisions)
-        return next(route.failure for route in routes if route.id == revision)
+        return next(route for route in routes if route.id == revision)
+
+    def refusal(self, revision: str) -> str | None:
+        """What the newest route table tells those who wait for a revision."""
+        return self.route(revision).failure
+
+    def view(self, name: str = "echo") -> FunctionView:
+        """A function as people are shown it."""
+        deployed = self.registry.get(name)
+        assert deployed is not None
+        return describe(self.round, deployed, "http://127.0.0.1:8080", "localhost")
 
 
 def in_world(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tidegate.records import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
+from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
 
 
 def function(
@@ -15,6 +15,7 @@ def function(
     unit_inferences: bool = False,
     limited: bool = True,
     failure: str | None = None,
+    failure_kind: FailureKind = FailureKind.START_FAILED,
     spread: Spread = Spread.MOST_FREE,
     queue_requests: int = 10_000,
     queue_bytes: int = 1 << 30,
@@ -53,6 +54,7 @@ def function(
                 limited=limited,
                 groups=groups,
                 failure=failure,
+                failure_kind=failure_kind,
             ),
         ),
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tests.support.autoscaling import function, revision
 from tidegate.function import ConcurrencyUnit, Function, Revision
+from tidegate.records import FailureKind
 from tidegate.replica import ReplicaState
 from traffic.table import RevisionShare, ServedFunction, TableBuilder
 
@@ -85,13 +86,15 @@ def test_while_nothing_is_ready_a_starting_replica_may_take_work_the_moment_it_i
 
 def test_what_the_function_says_reaches_the_gateway() -> None:
     counted = replace(function(concurrency=0), concurrency_unit=ConcurrencyUnit.INFERENCES, models=(), idempotent=True)
-    share = RevisionShare(revision=Revision(counted, 7), percent=25.0, failure="the model does not load")
+    share = RevisionShare(
+        revision=Revision(counted, 7), percent=25.0, failure="no room", failure_kind=FailureKind.NOT_SERVABLE
+    )
     (route,) = builder().build([served(share)], []).functions
     assert (route.name, route.models, route.protocol, route.latency_s) == ("resnet", ("resnet",), "v2", 0.2)
     assert (route.queue_requests, route.timeout_s, route.idempotent) == (1000, 300.0, True)
     (only,) = route.revisions
     assert (only.id, only.percent, only.limited, only.unit_inferences) == ("resnet-00007", 25.0, False, True)
-    assert (only.failure, only.groups) == ("the model does not load", ())
+    assert (only.failure, only.failure_kind, only.groups) == ("no room", FailureKind.NOT_SERVABLE, ())
 
 
 def test_functions_are_in_name_order_and_replicas_without_address_are_left_out() -> None:

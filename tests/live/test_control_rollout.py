@@ -1,0 +1,65 @@
+"""Where there is no room, and where a new revision must take the place of the old one; told as people meet it."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.deployment import Deployment, deployment
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+
+def places(folder: Path, count: int) -> tuple[str, str]:
+    """The flag for so many places on this machine."""
+    file = folder / "accelerators.yaml"
+    file.write_text(f"accelerators: [{{name: cpu, kind: cpu, cores: 1, count: {count}, memory: 4Gi}}]\n")
+    return ("--accelerators-file", str(file))
+
+
+def fill(world: Deployment, *names: str) -> None:
+    for name in names:
+        world.deploy(world.handler(name=name), "--min-scale", "1", "--max-scale", "1", "--wait", name=name)
+
+
+def test_no_room_is_told_to_deploy_status_and_clients(tmp_path: Path) -> None:
+    with deployment(tmp_path, *places(tmp_path, 1)) as world:
+        world.up()
+        fill(world, "first")
+        failed = world.cli("deploy", world.handler(), "--name", "echo", "--wait", code=1)
+        assert "no accelerator has room for it: cpu has 0 of 1 places free" in failed.stderr
+        assert "no accelerator has room" in world.ask("status", "echo")["message"]
+        refused = world.infer()
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "capped_by" not in refused.text
+        answer = json.loads(refused.text)
+        assert answer["code"] == "not_servable"
+        assert "retry later" in answer["action"]
+        world.cli("delete", "first")
+        world.until_replicas(1)
+        assert world.infer().status_code == 200
+
+
+def test_a_redeploy_without_room_keeps_its_place_though_another_waits_for_it(tmp_path: Path) -> None:
+    with deployment(tmp_path, *places(tmp_path, 2)) as world:
+        world.up()
+        fill(world, "first", "second")
+        world.deploy(world.handler(name="third"), "--min-scale", "1", name="third")
+        world.deploy(world.handler(name="first"), "--min-scale", "1", "--max-scale", "1", "--wait", name="first")
+        status = world.ask("status", "first")
+        assert (status["state"], status["revision"]) == ("ready", "first-00002")
+        assert world.infer(name="first").status_code == 200
+        assert world.replicas("third") == 0
+
+
+def test_those_who_wait_for_a_server_that_never_gets_ready_are_served_by_the_fixed_one(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world:
+        world.up()
+        world.deploy(world.handler(load_s=60.0), "--initial-scale", "0")
+        with ThreadPoolExecutor(2) as threads:
+            answers = [threads.submit(world.infer) for _ in range(2)]
+            world.until_replicas(1)
+            world.deploy(world.handler(), "--wait")
+            assert [answer.result().status_code for answer in answers] == [200] * 2
