@@ -4,6 +4,7 @@ The result is the text of an ordinary manifest, which goes through the same pars
 (:mod:`tidegate.manifest`); what a flag means and allows is said by the table of annotations alone.
 """
 
+import ast
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -34,8 +35,6 @@ def from_file(
         return from_model(path, name=name, flags=flags, accelerators=accelerators, size_bytes=size_bytes)
     if ".py:" in path:
         return from_handler(path, name=name, flags=flags, accelerators=accelerators)
-    if path.endswith(".py"):
-        raise InvalidInputError(path, [Fault("file", repr(path), "FILE.py:CLASS, with load() and predict(inputs)")])
     return None
 
 
@@ -63,6 +62,33 @@ def from_handler(
         raise InvalidInputError(target, [Fault("file", repr(target), HANDLER.allowed)])
     file = target.rpartition(":")[0]
     return _manifest({"handler": target}, name or name_of(file), flags or {}, accelerators, None)
+
+
+def handler_in(path: str, source: str) -> str:
+    """``file.py:Class`` of the one class with a ``predict`` in a handler's source; InvalidInputError unless one."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise InvalidInputError(path, [Fault("file", f"{path} ({error})", "a Python file")]) from error
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    found = [
+        node.name
+        for node in body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(each, functions) and each.name == "predict" for each in node.body)
+    ]
+    if len(found) != 1:
+        what = f"{path} with {', '.join(found) or 'no class that has predict(inputs)'}"
+        raise InvalidInputError(path, [Fault("file", what, "a file with one such class, or FILE.py:CLASS")])
+    return f"{path}:{found[0]}"
+
+
+def slo_flags(text: str) -> dict[str, str]:
+    """``p99=200ms`` as the annotations ``percentile`` and ``latency``; their own rules check the values."""
+    percentile, equals, latency = text.partition("=")
+    if not equals or not latency or not re.fullmatch(r"p[0-9]{1,2}(\.[0-9]{1,3})?", percentile):
+        raise InvalidInputError("command line", [Fault("--slo", repr(text), "pPERCENTILE=LATENCY, like p99=200ms")])
+    return {"percentile": percentile[1:], "latency": latency}
 
 
 def name_of(path: str) -> str:

@@ -22,7 +22,7 @@ FLAGS = tuple(
 
 @with_flags(FLAGS)
 def deploy(
-    file: Annotated[str, typer.Argument(help="A manifest, an ONNX file, or file.py:Class.")],
+    file: Annotated[str, typer.Argument(help="A manifest, an ONNX file, or file.py[:Class].")],
     given: dict[str, str],
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the function (for model files; default: the file's).")
@@ -30,13 +30,17 @@ def deploy(
     parameter: Annotated[
         list[str] | None, typer.Option("--policy-parameter", metavar="KEY=VALUE", help="A parameter of the policy.")
     ] = None,
+    slo: Annotated[
+        str | None, typer.Option("--slo", metavar="pN=LATENCY", help="Short for --percentile and --latency: p99=200ms.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="Short for --gpu-model; any: whatever fits.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is ready, or say why not.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Deploy a function; every annotation is a flag too. Deploying again makes a new revision."""
     with exit_codes():
-        flags = given | _parameters(parameter or [])
+        flags = _short(given, slo, gpu) | given | _parameters(parameter or [])
         text, base, source = read(file, name, flags)
         with connect(state) as tidegate:
             deployed = tidegate.deploy(text, base=base, source=source, annotations=flags)
@@ -64,30 +68,52 @@ def register(app: typer.Typer) -> None:
 
 
 def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) -> tuple[str, Path, str]:
-    """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py:Class.
+    """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py[:Class].
 
     ``flags``: annotations without prefix; what they require and a file can answer itself is filled in.
     """
     import sys
 
-    from deploy.builder import from_file
+    from deploy.builder import from_file, handler_in
     from tidegate.errors import Fault, InvalidInputError
 
     path = Path(file)
+    if path.suffix == ".py":
+        file = handler_in(file, _text(path))
     made = from_file(file, name=name, flags=flags, size_bytes=path.stat().st_size if path.is_file() else None)
     if made is not None:
         return made, Path.cwd(), file
     if name is not None:
         raise InvalidInputError(file, [Fault("--name", repr(name), "only with model files; a manifest has its name")])
+    if file == "-":
+        return sys.stdin.read(), Path.cwd(), "standard input"
+    return _text(path), path.absolute().parent, file
+
+
+def _text(path: Path) -> str:
+    from tidegate.errors import Fault, InvalidInputError
+
     try:
-        if file == "-":
-            return sys.stdin.read(), Path.cwd(), "standard input"
-        return path.read_text(encoding="utf-8"), path.absolute().parent, file
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "not a text"
         raise InvalidInputError(
-            file, [Fault("file", f"{file} ({what})", "a manifest, model.onnx or file.py:Class")]
+            str(path), [Fault("file", f"{path} ({what})", "a manifest, model.onnx or file.py:Class")]
         ) from error
+
+
+def _short(given: dict[str, str], slo: str | None, gpu: str | None) -> dict[str, str]:
+    """What ``--slo`` and ``--gpu`` stand for."""
+    from deploy.builder import slo_flags
+    from tidegate.errors import Fault, InvalidInputError
+
+    meant = slo_flags(slo) if slo is not None else {}
+    if gpu is not None and gpu != "any":
+        meant["gpu-model"] = gpu
+    twice = [Fault(f"--{key}", repr(given[key]), "once: --slo or --gpu says it too") for key in meant if key in given]
+    if twice:
+        raise InvalidInputError("command line", twice)
+    return meant
 
 
 def _parameters(texts: list[str]) -> dict[str, str]:

@@ -140,6 +140,18 @@ def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read("sub/function.yaml", "other")
 
 
+def test_a_file_with_one_handler_needs_no_class_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("class Net:\n    def predict(self, inputs): ...\n")
+    assert "handler: net.py:Net" in read("net.py", None)[0]
+
+
+def test_a_flag_given_twice_by_its_short_form_is_exit_code_two(tmp_path: Path) -> None:
+    result = tidegate("deploy", "m.onnx", "--slo", "p99=200ms", "--latency", "1s", "--state", str(tmp_path))
+    assert result.exit_code == 2
+    assert "--latency" in result.stderr
+
+
 def test_a_wrong_policy_parameter_is_exit_code_two(tmp_path: Path) -> None:
     result = tidegate("deploy", "m.onnx", "--policy-parameter", "window", "--state", str(tmp_path))
     assert result.exit_code == 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from deploy.builder import from_file, from_handler, from_model, name_of
+from deploy.builder import from_file, from_handler, from_model, handler_in, name_of, slo_flags
 from tidegate.errors import InvalidInputError
 from tidegate.files import Found, NamedFiles
 from tidegate.function import Function, Server, ServerKind
@@ -91,7 +91,7 @@ def test_a_manifest_is_left_to_the_parser() -> None:
     assert from_file("handler.py:Model") == from_handler("handler.py:Model")
 
 
-@pytest.mark.parametrize("path", ["handler.py", "handler.py:", "handler.py:a.b", "handler.py:1"])
+@pytest.mark.parametrize("path", ["handler.py:", "handler.py:a.b", "handler.py:1"])
 def test_a_class_must_be_named(path: str) -> None:
     with pytest.raises(InvalidInputError, match=r"FILE\.py:CLASS"):
         from_file(path)
@@ -101,3 +101,31 @@ def test_a_class_must_be_named(path: str) -> None:
 def test_a_wrong_name_is_told_as_a_flag(path: str) -> None:
     with pytest.raises(InvalidInputError, match="--name: got 'BAD_'; allowed: a DNS label"):
         from_file(path, name="BAD_")
+
+
+def test_the_one_class_of_a_file_that_predicts_is_its_handler() -> None:
+    source = "class Helper: ...\n\nclass Net:\n    def load(self): ...\n    def predict(self, inputs): ...\n"
+    assert handler_in("net.py", source) == "net.py:Net"
+    assert handler_in("net.py", "class Net:\n    async def predict(self, inputs): ...\n") == "net.py:Net"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def predict(inputs): ...", "no class that has predict"),
+        ("class A:\n    def predict(self): ...\nclass B:\n    def predict(self): ...", "A, B"),
+        ("class A(", "net.py"),
+        ("a\0b", "net.py"),
+    ],
+)
+def test_a_file_without_one_such_class_is_told(source: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        handler_in("net.py", source)
+
+
+def test_an_slo_in_short_is_a_percentile_and_a_latency() -> None:
+    assert slo_flags("p99=200ms") == {"percentile": "99", "latency": "200ms"}
+    assert slo_flags("p99.9=1s") == {"percentile": "99.9", "latency": "1s"}
+    for wrong in ("99=200ms", "p99", "p99=", "=200ms", "p=1s", "p99x=1s"):
+        with pytest.raises(InvalidInputError, match="--slo"):
+            slo_flags(wrong)
