@@ -43,7 +43,7 @@ class Front:
         route = self.route
         if not self._speaks_v2:
             body = b""
-        if stated := stated_batch(head, body, header=self._batch_header):
+        if stated := stated_batch(head, body, self._batch_header):
             return stated if stated <= route.max_batch else 0
         return batch_size(
             head,
@@ -61,7 +61,7 @@ class Front:
             and len(body) < SEARCHED_BYTES
             and (head.chunked or bool(head.content_length))
             and not head.expect_continue
-            and not stated_batch(head, body, header=self._batch_header)
+            and not stated_batch(head, body, self._batch_header)
         )
 
     @property

@@ -58,15 +58,19 @@ def batch_size(
 def _count(
     head: RequestHead, body: bytes, header: bytes, per_item: float | None, overhead_bytes: float, limit: int
 ) -> int:
-    value = head.get(header)
-    count = _positive(value) if value is not None else 0
-    if not count and body:
-        count = shape_batch(body, head.get(_JSON_LENGTH))
+    count = stated_batch(head, body, header)
     if not count:
         if per_item is None or per_item <= 0 or head.content_length is None:
             return 1
         count = math.floor((head.content_length - overhead_bytes) / per_item + 0.5)
     return (count if count < limit else limit) if count > 0 else 1
+
+
+def stated_batch(head: RequestHead, body: bytes, header: bytes = BATCH_SIZE) -> int:
+    """The batch that the request itself states, in its header or its first V2 shape; 0: it states none."""
+    value = head.get(header)
+    count = _positive(value) if value is not None else 0
+    return count if count or not body else shape_batch(body, head.get(_JSON_LENGTH))
 
 
 def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
