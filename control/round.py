@@ -131,6 +131,7 @@ class Round:
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
         self._take_overs = TakeOvers()
+        self._rooms: dict[str, list[AcceleratorRoom]] = {}
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._owner = TaskOwner("round", self._report)
@@ -227,7 +228,7 @@ class Round:
         tracked = self._tracked.get(activation.revision)
         if tracked is None:
             return
-        self._tell_fleet()
+        self._tell_fleet(only=tracked)
         decision = self.autoscaler.activated(activation, seen)
         if decision is None or decision.desired is None:
             return
@@ -507,9 +508,12 @@ class Round:
             for name, room in self.room(tracked).items()
         ]
 
-    def _tell_fleet(self) -> None:
-        rooms = {tracked.id: self.rooms(tracked) for tracked in self._tracked.values()}
-        self.autoscaler.fleet(self.backend.replicas(), rooms)
+    def _tell_fleet(self, only: Tracked | None = None) -> None:
+        """``only``: an activation cannot wait for the rooms of all others to be counted anew."""
+        counted = self._tracked.values() if only is None else (only,)
+        fresh = {tracked.id: self.rooms(tracked) for tracked in counted}
+        self._rooms = fresh if only is None else self._rooms | fresh
+        self.autoscaler.fleet(self.backend.replicas(), self._rooms)
 
     async def _tell_sources(self) -> None:
         there = {each.id: each for each in self.backend.replicas() if each.state in _SAMPLED}
@@ -540,19 +544,25 @@ class Round:
         from traffic.weights import GroupCapacity
 
         now = self.clock.now()
+        replicas: dict[str, list[ReplicaStatus]] = {}
+        for status in self.backend.replicas():
+            replicas.setdefault(status.revision, []).append(status)
+        revisions: dict[str, list[Tracked]] = {}
+        for tracked in self._tracked.values():
+            revisions.setdefault(tracked.function, []).append(tracked)
         served = []
         for deployed in self.registry.all():
             shares = []
             function = deployed.current.function
-            for tracked in sorted(self.tracked(deployed.name), key=lambda each: each.role is not Role.SERVING):
+            for tracked in sorted(revisions.get(deployed.name, ()), key=_serving_first):
                 if tracked.role is Role.SERVING:
                     function = tracked.record.function
-                here = [each for each in self.backend.replicas() if each.revision == tracked.id]
+                here = replicas.get(tracked.id, [])
                 ready: dict[str, int] = {}
                 for each in here:
                     ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
                 mu = {name: self._rates.mu_ips(tracked.id, name) for name in sorted(ready)}
-                capacities = [GroupCapacity(name, mu[name], ready[name]) for name in sorted(ready)]
+                capacities = [GroupCapacity(name, mu[name], ready[name]) for name in mu]
                 refusal = tracked.refusal(here, self.backend.failure(tracked.id), now)
                 shares.append(
                     RevisionShare(
@@ -588,6 +598,10 @@ class Round:
 
 _TURNS: Final = (0, 1, 2)
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
+
+
+def _serving_first(tracked: Tracked) -> tuple[bool, int]:
+    return (tracked.role is not Role.SERVING, -tracked.record.number)
 
 
 def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, Role]]:
