@@ -387,20 +387,12 @@ class Exchange:
             framing, body = self._framing(body)
         else:
             framing = b""
-        data = b"%b %b HTTP/1.1%b%b%b%b\r\n" % (
-            head.method,
-            self._target,
-            head._block,
-            self._extra,
-            self._client.forwarding_lines(head),
-            framing,
-        )
-        write = upstream.transport.write
+        parts = (head.method, self._target, head._block, self._extra, self._client.forwarding_lines(head), framing)
         if len(body) < JOIN_BYTES:
-            write(data + body)
+            upstream.transport.write(b"%b %b HTTP/1.1%b%b%b%b\r\n%b" % (*parts, body))
         else:
-            write(data)
-            write(body)
+            upstream.transport.write(b"%b %b HTTP/1.1%b%b%b%b\r\n" % parts)
+            upstream.transport.write(body)
         if not complete:
             self._room()
 

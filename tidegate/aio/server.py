@@ -90,6 +90,7 @@ class ServerConn(asyncio.Protocol):
         "_paused",
         "_server",
         "_suffix",
+        "_suffix_http",
         "_turning",
         "deadline",
         "engine",
@@ -110,7 +111,7 @@ class ServerConn(asyncio.Protocol):
         self.deadline = 0.0
         self.peer = b"unix"
         self.trusted = False
-        self._suffix = b""
+        self._suffix = self._suffix_http = b""
         self._paused = 0
         self._turning = False
         self._lingered = 0
@@ -126,6 +127,7 @@ class ServerConn(asyncio.Protocol):
             self.peer = name[0].encode()
         self.trusted = server.trusts(self.peer)
         self._suffix = _forwarding_suffix(self.peer, server.limits.via)
+        self._suffix_http = self._suffix + b"x-forwarded-proto: http\r\n"
         self.engine = H1Server(server.rules[self.trusted], server.limits.body_bytes)
         self.deadline = monotonic() + server.limits.idle_timeout_s
         server.opened(self)
@@ -221,9 +223,7 @@ class ServerConn(asyncio.Protocol):
     # --- ClientSide -------------------------------------------------------------------------------------------------
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
-        lines = self._suffix
-        if not head.names_proto:
-            lines += b"x-forwarded-proto: http\r\n"
+        lines = self._suffix if head.names_proto else self._suffix_http
         if not head.names_host and head.authority:
             lines = b"%bx-forwarded-host: %b\r\n" % (lines, head.authority)
         if not head.traced:

@@ -50,14 +50,21 @@ class UpstreamConn(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            event = self.engine.receive(data)
-            if event is not None:
+            engine = self.engine
+            event = engine.receive(data)
+            exchange = self.exchange
+            if type(event) is Data and exchange is not None:
+                exchange.response_data(event, self.pool.sweeper.now)
+            elif type(event) is ResponseHead and event.status >= 200 and exchange is not None:
+                exchange.response(event, engine.body, engine.complete, engine.trailers)
+            elif event is not None:
                 self._heard(event)
         except Exception as error:  # an exception here would close the connection without an answer
             self.pool.report("upstream connection", error)
             self._lost("internal error")
 
     def _heard(self, event: Event | None) -> None:
+        """What is not the usual piece of an answer: interim heads and what follows them, 101, faults."""
         engine = self.engine
         while event is not None:
             exchange = self.exchange
