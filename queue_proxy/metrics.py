@@ -8,7 +8,7 @@ two integrals, advanced at every change and read by samples and scrapes.
 from dataclasses import dataclass
 
 from tidegate import metrics
-from tidegate.histogram import Histogram
+from tidegate.histogram import SUB_BUCKETS, Histogram
 from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.replica import ReplicaState
 from tidegate.sample import ReplicaSample
@@ -44,22 +44,20 @@ class Level:
 class Measure:
     """Counters of one replica. Times in seconds on one monotonic clock.
 
-    The integrals over time need no step at each event: of every request in flight the start is in a sum, so that
-    ``in flight * now - sum of starts`` is their part of the integral, and a request that ends adds its duration.
+    The integrals over time need no step for the time between events: a request that begins at ``a`` takes ``a`` from
+    a sum and one that ends at ``b`` adds ``b``, so that ``sum + in flight * now`` is the integral.
     """
 
     __slots__ = (
         "_busy_since",
-        "_done_inference_s",
-        "_done_request_s",
         "_identity",
         "_idle_busy_s",
+        "_inference_moments",
+        "_request_moments",
         "_second_integral",
         "_second_started",
         "_sequence",
         "_started",
-        "_starts",
-        "_starts_inferences",
         "average_in_flight",
         "batch",
         "by_class",
@@ -71,19 +69,18 @@ class Measure:
         "inferences",
         "queue",
         "request_bytes",
-        "requests",
     )
 
     def __init__(self, identity: Identity, now: float) -> None:
         self._identity = identity
         self._started = self._second_started = self._busy_since = now
         self._second_integral = self._idle_busy_s = 0.0
-        self._starts = self._starts_inferences = self._done_request_s = self._done_inference_s = 0.0
+        self._request_moments = self._inference_moments = 0.0
         self._sequence = 0
         self.average_in_flight = 0.0
         """Requests in flight over the last finished second."""
         self.in_flight = self.in_flight_inferences = 0
-        self.requests = self.inferences = self.failures = self.cancelled = 0
+        self.inferences = self.failures = self.cancelled = 0
         self.by_class = [0, 0, 0, 0, 0, 0]
         """Ended requests by first digit of their status."""
         self.execution = Histogram()
@@ -91,14 +88,20 @@ class Measure:
         self.request_bytes = Histogram()
         self.batch = Histogram()
 
+    @property
+    def requests(self) -> int:
+        """Ended requests."""
+        return sum(self.by_class)
+
     def began(self, now: float, inferences: int) -> None:
         """A request goes to the model server."""
         if not self.in_flight:
             self._busy_since = now
+        now -= self._started
         self.in_flight += 1
         self.in_flight_inferences += inferences
-        self._starts += now - self._started
-        self._starts_inferences += (now - self._started) * inferences
+        self._request_moments -= now
+        self._inference_moments -= now * inferences
 
     def ended(
         self,
@@ -111,33 +114,34 @@ class Measure:
         broke: bool,
     ) -> None:
         """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
-        execution_s = now - sent_at
-        self._done_request_s += execution_s
-        self._done_inference_s += execution_s * inferences
-        self.inferences += inferences
         self.in_flight -= 1
-        if self.in_flight:
-            self.in_flight_inferences -= inferences
-            self._starts -= sent_at - self._started
-            self._starts_inferences -= (sent_at - self._started) * inferences
-        else:  # Exactly nothing, whatever was lost in rounding.
-            self.in_flight_inferences = 0
-            self._starts = self._starts_inferences = 0.0
+        if not self.in_flight:
             self._idle_busy_s += now - self._busy_since
-        self.execution.record(execution_s)
-        self.queue.record(queue_s)
-        self.batch.record_whole(inferences)
+        moment = now - self._started
+        self._request_moments += moment
+        self._inference_moments += moment * inferences
+        self.in_flight_inferences -= inferences
+        self.inferences += inferences
+        self.execution.record(now - sent_at)
+        if queue_s > 0.0:
+            self.queue.record(queue_s)
+        else:  # Most requests find a free slot.
+            self.queue.counts[0] += 1
+        batch = self.batch
+        if inferences < SUB_BUCKETS:  # record_whole, written out: most requests carry few.
+            batch.counts[inferences] += 1
+            batch.sum_micros += inferences
+        else:
+            batch.record_whole(inferences)
         if content_length is not None:
             self.request_bytes.record_whole(content_length)
         if status == 200 and not broke:
-            self.requests += 1
             self.by_class[2] += 1
         else:
             self.refused(status, broke)
 
     def refused(self, status: int, broke: bool = False) -> None:
         """A request ended; by itself: one that never reached the model server."""
-        self.requests += 1
         self.by_class[status // 100 if 100 <= status < 600 else 5] += 1
         if status == CLIENT_GONE:
             self.cancelled += 1
@@ -146,11 +150,11 @@ class Measure:
 
     def in_flight_request_s(self, now: float) -> float:
         """Integral of requests in flight over time."""
-        return self._done_request_s + self.in_flight * (now - self._started) - self._starts
+        return self._request_moments + self.in_flight * (now - self._started)
 
     def in_flight_inference_s(self, now: float) -> float:
         """Integral of inferences in flight over time."""
-        return self._done_inference_s + self.in_flight_inferences * (now - self._started) - self._starts_inferences
+        return self._inference_moments + self.in_flight_inferences * (now - self._started)
 
     def busy_s(self, now: float) -> float:
         """Time with at least one request in the model server."""

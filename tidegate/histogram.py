@@ -32,12 +32,16 @@ def bucket_upper_micros(index: int) -> int:
 class Histogram:
     """Counts of durations; the hot path is :meth:`record`."""
 
-    __slots__ = ("counts", "sum_micros", "total")
+    __slots__ = ("counts", "sum_micros")
 
     def __init__(self) -> None:
         self.counts = [0] * BUCKETS
-        self.total = 0
         self.sum_micros = 0
+
+    @property
+    def total(self) -> int:
+        """Observations."""
+        return sum(self.counts)
 
     def record(self, seconds: float) -> None:
         micros = int(seconds * 1e6)
@@ -50,20 +54,17 @@ class Histogram:
             if index >= BUCKETS:
                 index = BUCKETS - 1
         self.counts[index] += 1
-        self.total += 1
         self.sum_micros += micros
 
     def record_whole(self, steps: int) -> None:
         """Records a whole number (bytes, inferences) as if it were that many microseconds, exactly."""
         self.counts[steps if 0 <= steps < SUB_BUCKETS else bucket_index(steps)] += 1
-        self.total += 1
         self.sum_micros += steps
 
     def add(self, sparse: Iterable[tuple[int, int]]) -> None:
         """Adds the buckets of another histogram; the sum grows by bucket upper bounds."""
         for index, count in sparse:
             self.counts[index] += count
-            self.total += count
             self.sum_micros += count * bucket_upper_micros(index)
 
     def sparse(self) -> tuple[tuple[int, int], ...]:
