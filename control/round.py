@@ -24,6 +24,7 @@ from control.links import Link
 from control.meter import TrafficMeter
 from control.pulse import Pulse
 from control.registry import Deployed, Registry, RevisionRecord
+from control.shares import Shares
 from control.takeover import STARVED_S, TakeOvers, less_held, without_one
 from control.tracking import Tracked
 from control.views import Role
@@ -34,7 +35,6 @@ from tidegate.records import (
     Activation,
     ColdStartPhases,
     Decision,
-    FailureKind,
     GatewaySample,
     Reason,
     ReplicaSample,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from deploy.backend import Backend, ReplicaStatus
     from deploy.placement.ledger import Room
     from deploy.plan import Create, Plan
-    from traffic.table import ServedFunction, TableBuilder
+    from traffic.table import TableBuilder
 
 PERIOD_S: Final = 1.0
 STUCK_S: Final = 60.0
@@ -108,7 +108,6 @@ class Round:
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
         from deploy.plan import plan
-        from traffic.weights import ServiceRates, Weights
 
         self._make_plan = plan
         self.registry = registry
@@ -126,8 +125,7 @@ class Round:
         self._rng = rng
         self._reach = reach
         self._took = took
-        self._rates = ServiceRates()
-        self._weights = Weights()
+        self._shares = Shares()
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
         self._take_overs = TakeOvers()
@@ -417,8 +415,7 @@ class Round:
             return
         accelerator = next((each.accelerator for each in self.backend.replicas() if each.id == sample.replica), None)
         if accelerator is not None:
-            done, busy_s = sample.inferences - before.inferences, sample.busy_s - before.busy_s
-            self._rates.measured(sample.revision, accelerator, done, busy_s)
+            self._shares.measured(before, sample, accelerator)
 
     # --- what is deployed ---
 
@@ -476,8 +473,7 @@ class Round:
                 del self._tracked[tracked.id]
                 self._take_overs.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
-                self._rates.forget(tracked.id)
-                self._weights.forget(tracked.id)
+                self._shares.forget(tracked.id)
 
     # --- telling the others ---
 
@@ -503,7 +499,7 @@ class Round:
                 accelerator=name,
                 room=room.free,
                 price_per_hour=prices.get(name),
-                mu_ips=self._rates.mu_ips(tracked.id, name),
+                mu_ips=self._shares.mu_ips(tracked.id, name),
             )
             for name, room in self.room(tracked).items()
         ]
@@ -537,45 +533,11 @@ class Round:
                 await self.gateways.publish(table)
 
     def _build(self) -> RouteTable:
-        return self._tables.build(self._served(), self.backend.replicas())
-
-    def _served(self) -> "list[ServedFunction]":
-        from traffic.table import RevisionShare, ServedFunction
-        from traffic.weights import GroupCapacity
-
-        now = self.clock.now()
-        replicas: dict[str, list[ReplicaStatus]] = {}
-        for status in self.backend.replicas():
-            replicas.setdefault(status.revision, []).append(status)
-        revisions: dict[str, list[Tracked]] = {}
-        for tracked in self._tracked.values():
-            revisions.setdefault(tracked.function, []).append(tracked)
-        served = []
-        for deployed in self.registry.all():
-            shares = []
-            function = deployed.current.function
-            for tracked in sorted(revisions.get(deployed.name, ()), key=_serving_first):
-                if tracked.role is Role.SERVING:
-                    function = tracked.record.function
-                here = replicas.get(tracked.id, [])
-                ready: dict[str, int] = {}
-                for each in here:
-                    ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
-                mu = {name: self._rates.mu_ips(tracked.id, name) for name in sorted(ready)}
-                capacities = [GroupCapacity(name, mu[name], ready[name]) for name in mu]
-                refusal = tracked.refusal(here, self.backend.failure(tracked.id), now)
-                shares.append(
-                    RevisionShare(
-                        revision=tracked.record.revision,
-                        percent=100.0 if tracked.role is Role.SERVING else 0.0,
-                        weights=self._weights.update(tracked.id, capacities),
-                        mu_ips={name: rate for name, rate in mu.items() if rate is not None},
-                        failure=None if refusal is None else refusal.text,
-                        failure_kind=FailureKind.START_FAILED if refusal is None else refusal.kind,
-                    )
-                )
-            served.append(ServedFunction(function=function, revisions=tuple(shares)))
-        return served
+        replicas = self.backend.replicas()
+        served = self._shares.served(
+            self.registry.all(), self._tracked.values(), replicas, self.backend.failure, self.clock.now()
+        )
+        return self._tables.build(served, replicas)
 
     def _note_unplaced(self, tracked: Tracked, plan: "Plan") -> None:
         lacks = any(each.until is None for each in plan.unplaced)
@@ -598,10 +560,6 @@ class Round:
 
 _TURNS: Final = (0, 1, 2)
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
-
-
-def _serving_first(tracked: Tracked) -> tuple[bool, int]:
-    return (tracked.role is not Role.SERVING, -tracked.record.number)
 
 
 def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, Role]]:

@@ -1,0 +1,95 @@
+"""What the round tells the traffic manager: which revisions serve, with which weights, and what is refused.
+
+Keeps the learnt service rates and the published weights; everything else is an argument.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from control.registry import Deployed
+from control.tracking import Tracked
+from control.views import Role
+from tidegate.records import FailureKind, ReplicaSample
+from tidegate.replica import ReplicaState
+
+if TYPE_CHECKING:
+    from deploy.backend import ReplicaStatus, RevisionFailure
+    from traffic.table import RevisionShare, ServedFunction
+
+FailureOf = Callable[[str], "RevisionFailure | None"]
+
+
+class Shares:
+    """Learnt rates and published weights of all revisions."""
+
+    def __init__(self) -> None:
+        from traffic.weights import ServiceRates, Weights
+
+        self._rates = ServiceRates()
+        self._weights = Weights()
+
+    def measured(self, before: ReplicaSample, after: ReplicaSample, accelerator: str) -> None:
+        """Two samples of one life of a replica: what it did while it was busy."""
+        done, busy_s = after.inferences - before.inferences, after.busy_s - before.busy_s
+        self._rates.measured(after.revision, accelerator, done, busy_s)
+
+    def mu_ips(self, revision: str, accelerator: str) -> float | None:
+        """Inferences per second of one busy replica; None before the first measurement."""
+        return self._rates.mu_ips(revision, accelerator)
+
+    def forget(self, revision: str) -> None:
+        self._rates.forget(revision)
+        self._weights.forget(revision)
+
+    def served(
+        self,
+        deployed: Iterable[Deployed],
+        tracked: Iterable[Tracked],
+        replicas: "Iterable[ReplicaStatus]",
+        failure_of: FailureOf,
+        now: float,
+    ) -> "list[ServedFunction]":
+        """Every deployed function with the revisions that something is left of, the serving one first."""
+        from traffic.table import ServedFunction
+
+        by_revision: dict[str, list[ReplicaStatus]] = {}
+        for status in replicas:
+            by_revision.setdefault(status.revision, []).append(status)
+        by_function: dict[str, list[Tracked]] = {}
+        for each in tracked:
+            by_function.setdefault(each.function, []).append(each)
+        served = []
+        for function in deployed:
+            revisions = sorted(by_function.get(function.name, ()), key=_serving_first)
+            serving = next((each.record for each in revisions if each.role is Role.SERVING), function.current)
+            shares = [self._share(each, by_revision.get(each.id, []), failure_of(each.id), now) for each in revisions]
+            served.append(ServedFunction(function=serving.function, revisions=tuple(shares)))
+        return served
+
+    def _share(
+        self, tracked: Tracked, here: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float
+    ) -> "RevisionShare":
+        from traffic.table import RevisionShare
+        from traffic.weights import GroupCapacity
+
+        ready: dict[str, int] = {}
+        for each in here:
+            ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
+        mu = {name: self._rates.mu_ips(tracked.id, name) for name in sorted(ready)}
+        capacities = [GroupCapacity(name, mu[name], ready[name]) for name in mu]
+        refusal = tracked.refusal(here, failure, now)
+        return RevisionShare(
+            revision=tracked.record.revision,
+            percent=100.0 if tracked.role is Role.SERVING else 0.0,
+            weights=self._weights.update(tracked.id, capacities),
+            mu_ips={name: rate for name, rate in mu.items() if rate is not None},
+            failure=None if refusal is None else refusal.text,
+            failure_kind=FailureKind.START_FAILED if refusal is None else refusal.kind,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Shares {self._rates!r}>"
+
+
+def _serving_first(tracked: Tracked) -> tuple[bool, int]:
+    return (tracked.role is not Role.SERVING, -tracked.record.number)

@@ -1,0 +1,76 @@
+"""What the traffic manager is told of each revision."""
+
+from dataclasses import replace
+
+from control.registry import Deployed, RevisionRecord
+from control.shares import Shares
+from control.tracking import Tracked
+from control.views import Role
+from deploy.backend import ReplicaStatus, RevisionFailure
+from tests.support.autoscaling import replica_sample
+from tests.support.control_world import function
+from tidegate.replica import ReplicaState
+
+
+def record(number: int, timeout_s: float) -> RevisionRecord:
+    made = function(timeout_s=timeout_s)
+    return RevisionRecord(number=number, function=made, manifest="", source="", created_at=0.0)
+
+
+def replica(revision: str, name: str, accelerator: str, state: ReplicaState = ReplicaState.READY) -> ReplicaStatus:
+    return ReplicaStatus(
+        id=name,
+        function="echo",
+        revision=revision,
+        accelerator=accelerator,
+        state=state,
+        address="unix:/q",
+        admin="unix:/a",
+        created_at=0.0,
+    )
+
+
+OLD, NEW = record(1, 10.0), record(2, 20.0)
+BOTH = Deployed(name="echo", current=OLD, candidate=NEW, proven=True)
+
+
+def test_the_serving_revision_has_the_traffic_and_speaks_for_the_function() -> None:
+    tracked = [Tracked(record=NEW, role=Role.CANDIDATE), Tracked(record=OLD, role=Role.SERVING)]
+    (served,) = Shares().served([BOTH], tracked, [], lambda _: None, 0.0)
+    assert [(share.revision.id, share.percent) for share in served.revisions] == [
+        ("echo-00001", 100.0),
+        ("echo-00002", 0.0),
+    ]
+    assert served.function.timeout_s == 10.0
+    tracked = [Tracked(record=NEW, role=Role.SERVING), Tracked(record=OLD, role=Role.RETIRED)]
+    (served,) = Shares().served([BOTH], tracked, [], lambda _: None, 0.0)
+    assert served.revisions[0].revision.id == "echo-00002"
+    assert served.function.timeout_s == 20.0, "a candidate that went ahead"
+
+
+def test_weights_follow_what_busy_replicas_do() -> None:
+    shares = Shares()
+    tracked = [Tracked(record=OLD, role=Role.SERVING)]
+    here = [replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")]
+    (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
+    assert dict(served.revisions[0].weights) == {"t4": 0.5, "v100": 0.5}, "nothing known: equal"
+    first = replica_sample("a", revision="echo-00001", inferences=0, busy_s=0.0)
+    for accelerator, inferences in (("t4", 10), ("v100", 30)):
+        shares.measured(first, replace(first, inferences=inferences, busy_s=1.0), accelerator)
+    assert shares.mu_ips("echo-00001", "v100") == 30.0
+    (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
+    assert dict(served.revisions[0].weights) == {"t4": 0.25, "v100": 0.75}
+    assert dict(served.revisions[0].mu_ips) == {"t4": 10.0, "v100": 30.0}
+    shares.forget("echo-00001")
+    assert shares.mu_ips("echo-00001", "v100") is None
+
+
+def test_a_broken_revision_tells_why() -> None:
+    failure = RevisionFailure(reason="no weights", at=5.0, failures=1, not_before=6.0, was_ready=False)
+    tracked = [Tracked(record=OLD, role=Role.SERVING)]
+    failed = replica("echo-00001", "a", "t4", ReplicaState.FAILED)
+    (served,) = Shares().served([BOTH], tracked, [failed], lambda _: failure, 5.5)
+    assert served.revisions[0].failure == "no weights"
+    ready = replica("echo-00001", "b", "t4")
+    (served,) = Shares().served([BOTH], tracked, [failed, ready], lambda _: failure, 5.5)
+    assert served.revisions[0].failure is None
