@@ -205,6 +205,26 @@ def test_internal_fields_are_invisible_at_the_front_door() -> None:
     assert names(sidecar) == ["Host", "Tidegate-Timeout-Ms"]
 
 
+@pytest.mark.parametrize("rules", [FRONT, SIDECAR], ids=["front", "sidecar"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "tidegate-token: a\ntidegate-credit: 1\ntidegate-want: 0\n",
+        "tidegate-token: a\nX-A: 1\ntidegate-credit: 1\n",
+        "tidegate-token: a\ntidegate-token: b\nX-A: 1\ntidegate-credit: 5\n",
+        "tidegate-token: a\nTidegate-Credit: 5\n",
+        "Connection: x-a\nX-A: 1\ntidegate-token: a\n",
+        "tidegate-token:\n",
+        "tidegate-: 1\n",
+    ],
+)
+def test_no_internal_field_slips_through(rules: HeadRules, lines: str) -> None:
+    head = request(f"GET / HTTP/1.1\nHost: a\n{lines}tidegate-timeout-ms: 7\nX-Z: tidegate-token: no\n\n", rules)
+    passed = [name.lower() for name in names(head)]
+    assert [name for name in passed if name.startswith("tidegate-")] == ["tidegate-timeout-ms"]
+    assert passed[-1] == "x-z"
+
+
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 

@@ -29,6 +29,13 @@ class Bad:
         return f"<Bad {self.status}: {self.why}>"
 
 
+_FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+_LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
+"""Fields that apps ask every request for and few requests have: found with the special ones."""
+_ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent"}
+_MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadRules:
     """What a head may be, and which of its fields pass."""
@@ -41,25 +48,21 @@ class HeadRules:
     trusted: bool = False
     """The peer's forwarding fields are kept."""
     upgrades: frozenset[bytes] = frozenset({b"websocket"})
+    passing: frozenset[bytes] = field(init=False, default=frozenset())
+    """Special fields that are forwarded as they came."""
     surely_small: int = field(init=False, default=0)
     """A head of so few bytes breaks no limit, counting included: no field has less than 4 bytes (``a:`` CRLF)."""
 
     def __post_init__(self) -> None:
+        internal = KEPT_FROM_CLIENTS if self.front_door else _MODEL_MAY_SEE
+        passing = _ALWAYS_PASSING | internal | (_FORWARDING if self.trusted else frozenset())
+        object.__setattr__(self, "passing", passing)
         object.__setattr__(self, "surely_small", min(self.head_bytes, self.target_bytes, 4 * self.headers))
 
-    @property
-    def forwarded_internal(self) -> frozenset[bytes]:
-        """The ``tidegate-`` fields that go to the upstream."""
-        return KEPT_FROM_CLIENTS if self.front_door else _MODEL_MAY_SEE
 
-
-_MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE})
-_LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
-"""Fields that apps ask every request for and few requests have: found with the special ones, never stripped."""
 _PLAIN_RESPONSE = frozenset({b"content-length", b"connection", b"keep-alive"})
 _SLASH = 0x2F
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
-_FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 _ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 _NEVER_LISTED = _FORWARDING | {
     b"host",
@@ -74,7 +77,7 @@ _NEVER_LISTED = _FORWARDING | {
 _specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(host|content-length|transfer-encoding|connection|expect|upgrade|traceparent|keep-alive|proxy-connection|te"
     rb"|http2-settings|forwarded|x-forwarded-(?:for|proto|host)|tidegate-[^:]*+|grpc-timeout"
-    rb"|inference-header-content-length|k-network-[^:]*+):[\t ]*+([^\r]*+)"
+    rb"|inference-header-content-length|k-network-(?:probe|hash)):[\t ]*+([^\r]*+)"
 ).findall
 _response_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|tidegate-[^:]*+)"
@@ -366,45 +369,51 @@ def _examine_rest(
         for name in _ONCE:
             if names.count(name) > 1:
                 return Bad(400, f"more than one {name.decode()} field")
-    strip = set()
+    strip = values.keys() - rules.passing
+    if not head.traced and b"traceparent" in values:
+        strip.add(b"traceparent")
+    if rules.trusted:
+        head.names_host = b"x-forwarded-host" in values
+        head.names_proto = b"x-forwarded-proto" in values
     tokens: set[bytes] = set()
-    if b"connection" in values:
-        strip.add(b"connection")
-        if values[b"connection"] != b"keep-alive" or len(values) != len(found) or not head.version_minor:
-            tokens = _tokens(found)
-            strip.update(tokens - _NEVER_LISTED)
-            head.keep_alive = b"close" not in tokens and (head.version_minor > 0 or b"keep-alive" in tokens)
-    allowed = rules.forwarded_internal
-    for name in values:
-        if name in _NEVER_STRIPPED or name.startswith(b"k-network-"):
-            continue
-        if name in _FORWARDING:
-            if not rules.trusted:
-                strip.add(name)
-            elif name == b"x-forwarded-host":
-                head.names_host = True
-            elif name == b"x-forwarded-proto":
-                head.names_proto = True
-        elif name == b"traceparent":
-            if not head.traced:
-                strip.add(name)
-        elif name not in allowed:
-            strip.add(name)
-    if rules.front_door:
-        for name in [name for name in values if name.startswith(INTERNAL_PREFIX) and name not in KEPT_FROM_CLIENTS]:
-            del values[name]
-    bad = _framing(head, values)
-    if bad is not None:
-        return bad
+    if b"connection" in values and (
+        values[b"connection"] != b"keep-alive" or len(values) != len(found) or not head.version_minor
+    ):
+        tokens = _tokens(found)
+        strip |= tokens - _NEVER_LISTED
+        head.keep_alive = b"close" not in tokens and (head.version_minor > 0 or b"keep-alive" in tokens)
+    if b"transfer-encoding" in values or b"expect" in values:
+        bad = _framing(head, values)
+        if bad is not None:
+            return bad
     if b"upgrade" in values:
         _consider_upgrade(head, values[b"upgrade"].strip(b" \t"), tokens, rules)
     if strip:
         block = head._block
-        head._block = _without(block, head._lower if block is head._original else block.lower(), strip)
+        lower = head._lower if block is head._original else block.lower()
+        once = len(values) == len(found)
+        head._block = (_without_internal(block, strip) if once else None) or _without(block, lower, strip)
+        if rules.front_door:
+            for name in strip:
+                if name.startswith(INTERNAL_PREFIX):
+                    del values[name]
     return None
 
 
-_NEVER_STRIPPED = _LOOKED_FOR | {b"host", b"content-length"}
+def _without_internal(block: bytes, names: set[bytes]) -> bytes | None:
+    """``block`` without the fields ``names``, each of which is there once, if they are just the internal ones and
+    written in lower case, as a gateway does; None: they are not."""
+    if not all(map(_is_internal, names)):
+        return None
+    without, count = _internal_lines(b"", block)
+    return without if count == len(names) else None
+
+
+_internal_lines = re.compile(rb"\r\ntidegate-(?!timeout-ms:|batch-size:|priority:)[^\r]*+").subn
+
+
+def _is_internal(name: bytes) -> bool:
+    return name.startswith(INTERNAL_PREFIX)
 
 
 def _framing(head: RequestHead, values: dict[bytes, bytes]) -> Bad | None:
@@ -544,7 +553,8 @@ def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]]) -> B
         strip.update(tokens - _NEVER_LISTED)
         if b"upgrade" in tokens:
             head.upgrade = values.get(b"upgrade", b"").strip(b" \t") or None
-    head._block = _without(head._block, head._lower, strip)
+    once = len(values) == len(found)
+    head._block = (_without_internal(head._block, strip) if once else None) or _without(head._block, head._lower, strip)
     return None
 
 
