@@ -14,7 +14,6 @@ and no others.
 
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from queue_proxy.drain import Life
@@ -37,8 +36,8 @@ from tidegate.errors import (
 from tidegate.flow.slots import Credit, SlotLedger, Visit
 from tidegate.replica import ReplicaState
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
-from tidegate.wire.head import RequestHead, ResponseHead
-from tidegate.wire.v2 import batch_size
+from tidegate.wire.head import ResponseHead
+from tidegate.wire.v2 import BatchSizer
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
@@ -52,12 +51,12 @@ NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 class Run:
     """One request here, from its head to its end."""
 
-    __slots__ = ("counts", "credit", "is_exposed", "sent_at", "trusted", "visit")
+    __slots__ = ("credit", "is_exposed", "sent_at", "trusted", "units", "visit")
 
     def __init__(self, trusted: bool) -> None:
         self.trusted = trusted
-        self.counts = not trusted
-        """Counted although it never reached the model server: a gateway's request goes elsewhere then."""
+        self.units = 0
+        """What the ledger charges it, where it had a slot at once and without a credit."""
         self.credit: Credit | None = None
         self.visit: Visit | None = None
         self.sent_at = 0.0
@@ -97,12 +96,8 @@ class Sidecar:
         self._suspect = suspect
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
-        self._size = partial(
-            batch_size,
-            header=self._batch_header,
-            bytes_per_item=settings.bytes_per_item,
-            overhead_bytes=settings.batch_overhead_bytes,
-            max_batch=settings.max_batch,
+        self._sizer = BatchSizer(
+            self._batch_header, settings.bytes_per_item, settings.batch_overhead_bytes, settings.max_batch
         )
         """Inferences of a stranger's request, read as the gateway would read them."""
         self._queued: dict[Visit, Exchange] = {}
@@ -114,12 +109,13 @@ class Sidecar:
 
     def start(self, ex: "Exchange") -> None:
         head = ex.head
-        trusted = self._token is not None and self._is_trusted(head, self._token)
+        given = head.get(headers.TOKEN) if self._token is not None else None
+        trusted = given is not None and self._is_token(given)
+        if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
+            return
         ex.context = run = Run(trusted)
         if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
             self._channel(ex, run)
-            return
-        if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
             return
         if self._life.message:
             self._refuse(ex, START_FAILED, self._life.message)
@@ -129,40 +125,48 @@ class Sidecar:
         elif not self._set_deadline(ex):
             return
         if not trusted and not ex.body_complete and self._tells_size_in_body(ex):
-            ex.on_body = self._admit
+            ex.on_body = self._admit_late
         else:
-            self._admit(ex)
+            self._admit(ex, ex.received)
 
-    def _admit(self, ex: "Exchange") -> None:
+    def _admit_late(self, ex: "Exchange") -> None:
+        """The first bytes of the body have come."""
+        self._admit(ex, self._clock())
+
+    def _admit(self, ex: "Exchange", now: float) -> None:
         """Head and first bytes are there: to the model server, or to wait for a slot.
 
-        Written out flat: the usual request passes here without another call of ours.
+        Written out flat: the usual request passes here with few calls of ours.
         """
         head, run, ledger = ex.head, ex.context, self._ledger
-        told = head.get(headers.BATCH_SIZE) if run.trusted else None
-        ex.inferences = self._size(head, ex.body) if told is None or not _is_number(told) else int(told) or 1
-        now = self._clock()
+        trusted = run.trusted
+        told = head.get(headers.BATCH_SIZE) if trusted else None
+        ex.inferences = units = (
+            self._sizer.of(head, ex.body) if told is None or not _is_number(told) else int(told) or 1
+        )
         if now >= ex.deadline:
             self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
             return
-        number = head.get(headers.CREDIT) if run.trusted else None
-        if number is None:
-            visit = ledger.enter(ex, ex.inferences, now)
+        number = head.get(headers.CREDIT) if trusted else None
+        if number is not None:
+            want = head.get(headers.WANT) or b""
+            run.credit = ledger.start(int(number), units, want, now) if _is_number(number) else None
+            if run.credit is None:
+                self._pump()
+                self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
+                return
+        elif not (charged := ledger.enter_at_once(units)):
+            visit = ledger.enter(ex, units, now)
             if visit is None or visit.credit is None:
                 self._wait(ex, run, visit, now)
                 return
             run.credit = visit.credit
         else:
-            want = head.get(headers.WANT) or b""
-            run.credit = ledger.start(int(number), ex.inferences, want, now) if _is_number(number) else None
-            if run.credit is None:
-                self._pump()
-                self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
-                return
-        if run.trusted:
+            run.units = charged
+        if trusted:
             ex.proceed()
         run.sent_at = now
-        self._measure.began(now, ex.inferences)
+        self._measure.began(now, units)
         if self._held is None:
             run.is_exposed = True
             ex.forward(self._pool)
@@ -266,31 +270,32 @@ class Sidecar:
             self._fail(ex, REPLICA_BROKE, f"the model server cannot be reached: {why}", NOT_STARTED)
 
     def finished(self, ex: "Exchange") -> None:
-        run: Run = ex.context
-        now = ex.ended
-        if run.sent_at:
-            sent_at = run.sent_at
-            queue_s = sent_at - ex.received
+        run: Run | None = ex.context
+        if run is None:
+            return  # a probe
+        now, sent_at, ledger = ex.ended, run.sent_at, self._ledger
+        if sent_at:
             length = ex.head.content_length
-            self._measure.ended(now, sent_at, ex.inferences, queue_s, length, ex.status, ex.truncated)
-        elif run.counts:
+            self._measure.ended(now, sent_at, ex.inferences, sent_at - ex.received, length, ex.status, ex.truncated)
+        elif not run.trusted:
+            # A gateway's request goes elsewhere: it is counted where it runs.
             self._measure.refused(ex.status)
-        if run.credit is not None:
-            self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
+        if run.units:
+            ledger.left(run.units, now)
+        elif run.credit is not None:
+            ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             run.credit = None
-            if self._ledger.out or self._ledger.next_wakeup() is not None:
-                self._carry_out()
+        if ledger.out or ledger.next_wakeup() is not None:
+            self._carry_out()
         # Exchange -> run -> visit -> exchange: a circle would wait for the collector, and cold memory costs more time
         # than all the counting here.
         run.visit = None
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _is_trusted(head: RequestHead, token: bytes) -> bool:
-        """Whether the request carries the deployment's token; compared in constant time."""
-        given = head.get(headers.TOKEN)
-        return given is not None and equal_secrets(given, token)
+    def _is_token(self, given: bytes) -> bool:
+        """Whether it is the deployment's token; compared in constant time."""
+        return self._token is not None and equal_secrets(given, self._token)
 
     def _channel(self, ex: "Exchange", run: Run) -> None:
         if not run.trusted or ex.head.upgrade != headers.SLOT_CHANNEL_PROTOCOL:
@@ -307,7 +312,6 @@ class Sidecar:
         probe = knative_probe(head.get(b"user-agent"), network, digest)
         if probe is KnativeProbe.NONE:
             return False
-        ex.context.counts = False
         text = b"text/plain"
         state = self._life.state
         if probe is KnativeProbe.BAD:
