@@ -141,17 +141,27 @@ class Registry:
             await self._store.put(_function_key(name), encode(self._functions[name]))
 
     async def delete(self, name: str) -> bool:
-        """Forgets the function but not its last number. False when it is not deployed."""
+        """Takes the function out of service. Its last number stays, and its revisions until :meth:`forget`: a control
+        process that starts anew knows by them what still drains. False when it is not deployed."""
         function = self._functions.get(name)
         if function is None or function.deleted:
             return False
         changed = replace(function, deleted=True, serving=None)
         await self._store.put(_function_key(name), encode(changed))
         self._functions[name] = changed
-        for number in self._revisions.pop(name, {}):
-            await self._drop(name, number)
-        self._revisions[name] = {}
         return True
+
+    def deleted(self) -> tuple[str, ...]:
+        """Deleted functions of which revisions are still known."""
+        return tuple(name for name, each in self._functions.items() if each.deleted and self._revisions[name])
+
+    async def forget(self, name: str) -> None:
+        """Nothing of a deleted function runs any more: its revisions go."""
+        if not self._functions[name].deleted:
+            return  # deployed again meanwhile
+        revisions, self._revisions[name] = self._revisions[name], {}
+        for number in revisions:
+            await self._drop(name, number)
 
     async def _forget_old(self, function: FunctionRecord) -> None:
         revisions = self._revisions[function.name]

@@ -474,6 +474,9 @@ class Round:
                 self._take_overs.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._shares.forget(tracked.id)
+        for name in self.registry.deleted():
+            if not any(tracked.function == name for tracked in self._tracked.values()):
+                self._owner.spawn(self.registry.forget(name), name=f"forget {name}")
 
     # --- telling the others ---
 

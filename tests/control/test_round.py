@@ -314,6 +314,34 @@ def test_replicas_that_run_are_taken_up_after_a_restart(tmp_path: Path) -> None:
     in_world(tmp_path, after, kept[0])
 
 
+def test_what_a_deleted_function_still_drains_goes_on_draining_after_a_restart(tmp_path: Path) -> None:
+    kept: list[FakeBackend] = []
+
+    async def before(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.begin_work(replica.id)
+        await world.delete("echo")
+        kept.append(world.backend)
+
+    async def after(world: World) -> None:
+        assert world.shares() == {}
+        (replica,) = world.replicas()
+        assert world.registry.kept().keys() == {"echo-00001"}, "the backend adopts by this"
+        await world.advance(3.0)
+        assert [each.state for each in world.replicas()] == [DRAINING]
+        world.backend.end_work(replica.id)
+        await world.advance(3.0)
+        assert world.replicas() == []
+        assert world.registry.kept() == {}
+        await world.deploy(function())
+        assert world.shares() == {"echo-00002": 100.0}, "numbers go on"
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after, kept[0])
+
+
 def test_one_record_per_cold_start(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await world.deploy(function(scaling=Scaling(initial_scale=0)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import deployment
+from tests.support.deployment import deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -46,3 +46,23 @@ def test_a_worker_that_is_just_being_started_again_knows_what_is_deployed_now(tm
             world.end("gateway-g0")
             world.deploy(world.handler(name=name), "--initial-scale", "0", name=name)
             assert world.infer(name=name).status_code == 200
+
+
+def test_what_drains_when_the_control_process_is_killed_is_drained_by_the_next(tmp_path: Path) -> None:
+    names = ("gone", "changed")
+    with deployment(tmp_path, "--gateway-workers", "1", *places(tmp_path, 4)) as world:
+        world.up()
+        for name in names:
+            world.deploy(world.handler(work_s=4.0, name=name), "--max-scale", "1", "--wait", name=name)
+        gateway = world.gateway
+        with ThreadPoolExecutor(2) as threads:
+            answers = [threads.submit(world.infer, name=name, gateway=gateway) for name in names]
+            with world.sdk() as sdk:
+                world.until(lambda: all(sdk.function(name).traffic.requests for name in names), 3.0, "two requests")
+                sdk.delete("gone")
+            world.deploy(world.handler(name="changed"), "--max-scale", "1", "--wait", name="changed")
+            world.kill()
+            world.up()
+            assert [answer.result().status_code for answer in answers] == [200, 200]
+        world.until_replicas(0, name="gone")
+        world.until_replicas(1, name="changed")

@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment, deployment
+from tests.support.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
-
-
-def places(folder: Path, count: int) -> tuple[str, str]:
-    """The flag for so many places on this machine."""
-    file = folder / "accelerators.yaml"
-    file.write_text(f"accelerators: [{{name: cpu, kind: cpu, cores: 1, count: {count}, memory: 4Gi}}]\n")
-    return ("--accelerators-file", str(file))
 
 
 def fill(world: Deployment, *names: str) -> None:

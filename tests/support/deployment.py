@@ -155,6 +155,13 @@ def deployment(folder: Path, *flags: str) -> Iterator[Deployment]:
         found.close()
 
 
+def places(folder: Path, count: int) -> tuple[str, str]:
+    """The flag for so many places for replicas on this machine."""
+    file = folder / "accelerators.yaml"
+    file.write_text(f"accelerators: [{{name: cpu, kind: cpu, cores: 1, count: {count}, memory: 4Gi}}]\n")
+    return ("--accelerators-file", str(file))
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
