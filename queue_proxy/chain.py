@@ -109,8 +109,11 @@ class Sidecar:
 
     def start(self, ex: "Exchange") -> None:
         head = ex.head
-        given = head.get(headers.TOKEN) if self._token is not None else None
-        trusted = given is not None and self._is_token(given)
+        if head.plain:
+            trusted = False
+        else:
+            given = head.get(headers.TOKEN) if self._token is not None else None
+            trusted = given is not None and self._is_token(given)
         if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
             return
         ex.context = run = Run(trusted)
@@ -120,11 +123,11 @@ class Sidecar:
         if self._life.message:
             self._refuse(ex, START_FAILED, self._life.message)
             return
-        if not head.mentions(b"-timeout"):
+        if head.plain:
             ex.deadline = ex.received + self._timeout_s
         elif not self._set_deadline(ex):
             return
-        if not trusted and not ex.body_complete and self._tells_size_in_body(ex):
+        if not ex.body_complete and not trusted and self._tells_size_in_body(ex):
             ex.on_body = self._admit_late
         else:
             self._admit(ex, ex.received)

@@ -149,6 +149,7 @@ class RequestHead(_Fields):
         "method",
         "names_host",
         "names_proto",
+        "plain",
         "target",
         "traced",
         "upgrade",
@@ -179,6 +180,9 @@ class RequestHead(_Fields):
     """A trusted peer's ``x-forwarded-host`` is among the fields."""
     names_proto: bool
     """A trusted peer's ``x-forwarded-proto`` is among the fields."""
+    plain: bool
+    """What most requests are: none of the fields that mean something to us or to apps but Host, Content-Length and
+    ``traceparent``; no upgrade, no expectation, no ``tidegate-`` field, nothing of ``_LOOKED_FOR``."""
 
     @property
     def path(self) -> bytes:
@@ -307,7 +311,8 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad |
         plain = 0
     else:
         head.authority, head.host = authority, host
-    if bad is None and plain != len(found):
+    head.plain = plain == len(found)
+    if bad is None and not head.plain:
         bad = _examine_rest(head, found, values, rules)
     return head if bad is None else bad
 
