@@ -392,6 +392,23 @@ def test_an_upload_moves_at_the_backends_pace(loop: str) -> None:
     assert app.ended[0].bytes_in == LARGE
 
 
+def test_a_client_that_asks_and_does_not_read_is_answered_at_its_pace(loop: str) -> None:
+    """Pipelined requests for large answers must not pile up as answers in our memory."""
+    size = 3 << 20
+
+    async def scene(relay: Relay) -> None:
+        reader, writer = await relay.connect()
+        writer.write(GET * 60)
+        await _standstill(lambda: len(relay.app.ended))
+        assert len(relay.app.ended) < 30
+        assert relay.held_bytes() < size + OURS
+        for _ in range(60):
+            assert len((await read_answer(reader))[1]) == size
+
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    play(loop, answering(answer), scene)
+
+
 async def _standstill(value: Any) -> None:
     """Waits until ``value()`` has not moved for 0.2 s."""
     last = -1

@@ -55,7 +55,8 @@ class ProxyApp(Protocol):
         """
 
     def abandoned(self, ex: "Exchange") -> None:
-        """The client went away before its answer was complete; the upstream connection is already aborted."""
+        """The client went away before its answer was complete, or the rest of its body was faulty or too late; the
+        upstream connection is already aborted."""
 
     def expired(self, ex: "Exchange") -> None:
         """``ex.deadline`` passed before the first response byte; the upstream connection is already aborted.

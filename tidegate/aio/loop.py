@@ -14,6 +14,10 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 """Parameter numbers of mallopt(3), glibc <malloc.h>."""
 
 
+_STARTED_S = 1.0
+"""After which what a process keeps for good has been made."""
+
+
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop's, or None (asyncio's own) where uvloop is not installed."""
     try:
@@ -54,5 +58,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     head.self_test()
     keep_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.get_loop().call_soon(quiet_collector)
+        loop = runner.get_loop()
+        loop.call_soon(quiet_collector)
+        loop.call_later(_STARTED_S, gc.freeze)
         return runner.run(main)

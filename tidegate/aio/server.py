@@ -86,9 +86,11 @@ class ServerConn(asyncio.Protocol):
     """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
 
     __slots__ = (
+        "_full",
         "_lingered",
         "_paused",
         "_server",
+        "_stalled",
         "_suffix",
         "_suffix_http",
         "_turning",
@@ -113,7 +115,7 @@ class ServerConn(asyncio.Protocol):
         self.trusted = False
         self._suffix = self._suffix_http = b""
         self._paused = 0
-        self._turning = False
+        self._full = self._stalled = self._turning = False
         self._lingered = 0
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
@@ -153,12 +155,17 @@ class ServerConn(asyncio.Protocol):
         self._server.closed(self)
 
     def pause_writing(self) -> None:
+        self._full = True
         if self.exchange is not None:
             self.exchange.pause_upstream()
 
     def resume_writing(self) -> None:
+        self._full = False
         if self.exchange is not None:
             self.exchange.resume_upstream()
+        elif self._stalled:
+            self._stalled = False
+            self._turn(self.engine.next())
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -174,7 +181,7 @@ class ServerConn(asyncio.Protocol):
             self._turning = True
             server.app.start(exchange)
             self._turning = False
-            if self.phase != _IDLE:
+            if self.phase != _IDLE or self._stalled:
                 return
             event = engine.next()
         if event is None:
@@ -287,7 +294,10 @@ class ServerConn(asyncio.Protocol):
             server = self._server
             self.phase = _IDLE
             self.deadline = server.sweeper.now + server.idle_timeout_s
-            if not self._turning:
+            if self._full:
+                # The client asks for more than it reads: its next request waits until the answer has gone out.
+                self._stalled = True
+            elif not self._turning:
                 event = engine.next()
                 if event is not None or engine.pending:
                     self._turn(event)

@@ -24,6 +24,7 @@ class UpstreamConn(asyncio.Protocol):
         "dead",
         "engine",
         "exchange",
+        "full",
         "idle_since",
         "pool",
         "request_complete",
@@ -40,6 +41,8 @@ class UpstreamConn(asyncio.Protocol):
         self.request_complete = False
         """Whether all of the present request was written."""
         self.dead = False
+        self.full = False
+        """Much of what was written has not gone out yet."""
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
@@ -108,10 +111,12 @@ class UpstreamConn(asyncio.Protocol):
         self._lost(str(exc) if exc is not None else "the upstream closed the connection")
 
     def pause_writing(self) -> None:
+        self.full = True
         if self.exchange is not None:
             self.exchange.upstream_slow(True)
 
     def resume_writing(self) -> None:
+        self.full = False
         if self.exchange is not None:
             self.exchange.upstream_slow(False)
 
@@ -126,7 +131,7 @@ class UpstreamConn(asyncio.Protocol):
         """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
         self.exchange = None
         engine = self.engine
-        if engine.complete and engine.reusable and self.request_complete and not self.dead:
+        if engine.complete and engine.reusable and self.request_complete and not (self.dead or self.full):
             self.pool.put(self)
         else:
             self.discard()
