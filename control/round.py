@@ -549,7 +549,7 @@ class Round:
             return
         what = "more of it" if self._has_place(tracked) else "it"
         free = self.room(tracked)
-        words = ", ".join(f"{name} has {room.free} of {room.total} places free" for name, room in free.items())
+        words = ", ".join(f"{name} has {_words(room)}" for name, room in free.items())
         tracked.unplaced = f"no accelerator has room for {what}: {words or 'none that it may use is here'}"
         if tracked.unplaced_since is None:
             tracked.unplaced_since = self.clock.now()
@@ -563,6 +563,11 @@ class Round:
 
 _TURNS: Final = (0, 1, 2)
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
+
+
+def _words(room: "Room") -> str:
+    free = f"{room.free} of {room.total} places free"
+    return free if room.why is None else f"{free} ({room.why})"
 
 
 def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, Role]]:

@@ -31,6 +31,7 @@ from deploy.local.adoption import Pair, pair_up
 from deploy.local.checks import problems
 from deploy.local.link import LinkError, ProxyLink, ProxyState
 from deploy.local.logs import prune
+from deploy.local.ports import FixedPorts, is_replaceable
 from deploy.local.proc import listening_ports, members, set_affinity
 from deploy.local.processes import KILL_AFTER_S, Child, Complaint, Exit, ProcessTable, SpawnError, complain_to_stderr
 from deploy.local.records import ProcessRecord, ReplicaDetails
@@ -86,6 +87,7 @@ class LocalBackend:
         self._replicas: dict[str, LocalReplica] = {}
         self._ending: set[LocalReplica] = set()
         self._batching: dict[tuple[str, str], Batching] = {}
+        self._ports = FixedPorts()
         self._listeners: list[Listener] = []
         self._closing = False
         self._tasks = TaskOwner("local backend", self._report)
@@ -278,7 +280,13 @@ class LocalBackend:
         """See the protocol."""
         function = revision.function
         fitting = candidates(self.devices(), function)
-        return {each.name: self._ledger.room(each.name, demand_of(function, each, share)) for each in fitting}
+        found = {each.name: self._ledger.room(each.name, demand_of(function, each, share)) for each in fitting}
+        if not self._ports.insists(function):
+            return found
+        holder = self._holder(function.port)
+        one = 0 if holder else 1
+        why = f"port {function.port} is held by {holder}" if holder else None
+        return {name: Room(free=min(room.free, one), total=min(room.total, 1), why=why) for name, room in found.items()}
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
@@ -296,7 +304,7 @@ class LocalBackend:
     ) -> LocalReplica:
         function = revision.function
         shipped = is_shipped(function, kind)
-        taken = {int(each.details.upstream.rpartition(":")[2]) for each in self._all() if _has_port(each.details)}
+        taken = {port for each in self._all() if (port := _port(each.details)) is not None}
         address, admin, upstream = addresses(self._places, revision, replica_id, shipped, taken)
         details = ReplicaDetails(
             id=replica_id,
@@ -420,7 +428,7 @@ class LocalBackend:
         now = self._clock.now()
         age = f"{now - replica.status.created_at:.1f} s after its start"
         if child is replica.server:
-            self._fail(replica, story(f"the model server {how} {age}", self._output(replica)))
+            self._fail(replica, story(f"the model server {how} {age}", self._output(replica), self._held_port(replica)))
         else:
             words = "\n".join(f"  {line}" for line in child.last_output())
             self._fail(replica, f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else ""))
@@ -436,7 +444,13 @@ class LocalBackend:
         """The replica is broken: seen at once, ended behind the scenes, tried again when the plan says so."""
         if replica.stop_recorded:
             return
-        if not replica.leaving:
+        function, output = replica.revision.function, self._output(replica)
+        is_for_port = (
+            replica.status.ready_at is None
+            and self._holder(function.port) is not None
+            and self._ports.has_failed_for_it(function, _port(replica.details), output)
+        )
+        if not replica.leaving and not is_for_port:  # For the port it waits as for other room, without a back-off.
             self._back_off.failed(replica.status.revision, reason, self._clock.now(), replica.status.ready_at)
         replica.stop_recorded = True
         self._set(replica, state=ReplicaState.FAILED, reason=reason)
@@ -449,12 +463,14 @@ class LocalBackend:
 
     def _port_hint(self, replica: LocalReplica) -> str | None:
         """Where the server listens instead, if that is known."""
-        if replica.server is None or not _has_port(replica.details):
+        port = _port(replica.details)
+        if replica.server is None or port is None:
             return None
-        port = int(replica.details.upstream.rpartition(":")[2])
         others = listening_ports(replica.server.pid)
         if port in others:
             return None
+        if (held := self._held_port(replica)) is not None:
+            return held
         if not others:
             return f"it listens on no port, {port} was expected (PORT, {{port}})"
         return f"it listens on port {', '.join(map(str, others))}, {port} was expected (PORT, {{port}})"
@@ -546,6 +562,18 @@ class LocalBackend:
                     "write {replica} in the function's `socket`"
                 )
 
+    def _held_port(self, replica: LocalReplica) -> str | None:
+        """That it did not get its fixed port, and who has it."""
+        function, given = replica.revision.function, _port(replica.details)
+        if replica.status.ready_at is not None or function.port in (None, given) or is_replaceable(function):
+            return None
+        holder = self._holder(function.port) or "another program"
+        return f"port {function.port} is held by {holder}, so it was told to take {given} (PORT)"
+
+    def _holder(self, port: int | None) -> str | None:
+        """The replica that has the port."""
+        return next((each.id for each in self._all() if port is not None and _port(each.details) == port), None)
+
     def _unlink(self, details: ReplicaDetails | None) -> None:
         if details is None:
             return
@@ -568,8 +596,9 @@ class LocalBackend:
         return f"<LocalBackend {len(self._replicas)} replicas, {len(self._ending)} ending>"
 
 
-def _has_port(details: ReplicaDetails) -> bool:
-    return not details.upstream.startswith("unix:")
+def _port(details: ReplicaDetails) -> int | None:
+    """The model server's; None where it has a unix socket."""
+    return None if details.upstream.startswith("unix:") else int(details.upstream.rpartition(":")[2])
 
 
 def _merged(known: ColdStartPhases, told: ColdStartPhases) -> ColdStartPhases:

@@ -96,6 +96,8 @@ class Room:
     """More than are there now."""
     total: int
     """If nobody else were there."""
+    why: str | None = None
+    """What else than the accelerator itself leaves no more, for people."""
 
 
 class NoRoomError(TidegateError):

@@ -1,12 +1,16 @@
 """Where there is no room, and where a new revision must take the place of the old one; told as people meet it."""
 
 import json
+import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.support.deployment import Deployment, deployment, places
+
+MODEL = str(Path(__file__).resolve().parent.parent / "support" / "edge_model.py")
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -56,3 +60,22 @@ def test_those_who_wait_for_a_server_that_never_gets_ready_are_served_by_the_fix
             world.until_replicas(1)
             world.deploy(world.handler(), "--wait")
             assert [answer.result().status_code for answer in answers] == [200] * 2
+
+
+def test_a_server_that_insists_on_its_port_is_replaced_in_turn(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        manifest = tmp_path / "fixed.yaml"
+        command = json.dumps([sys.executable, MODEL, "--listen", f"127.0.0.1:{port}"])
+        manifest.write_text(
+            "apiVersion: tidegate.dev/v1alpha1\nkind: Function\n"
+            "metadata: {name: fixed, annotations: {tidegate.dev/min-scale: '1'}}\n"
+            f"spec: {{port: {port}, server: {{command: {command}}}}}\n"
+        )
+        world.up()
+        world.cli("deploy", str(manifest), "--wait")
+        world.cli("deploy", str(manifest), "--wait")
+        status = world.ask("status", "fixed")
+        assert (status["state"], status["revision"]) == ("ready", "fixed-00002")

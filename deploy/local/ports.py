@@ -1,0 +1,44 @@
+"""Functions with a fixed port, and which of their servers insist on it. Pure.
+
+A server that is given another port than its manifest names (because a replica has that one) mostly takes it, from
+``PORT``. One that does not shows so: it fails and says that its address is in use. From then on one replica of the
+function fits on the machine, and a new revision takes the place of the old one, as where any other room is lacking.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from tidegate.function import Function
+
+_IN_USE: Final = re.compile(r"address (is )?(already )?in use|EADDRINUSE|port \d+ is (already )?in use", re.IGNORECASE)
+
+
+def is_replaceable(function: Function) -> bool:
+    """Whether its command names the port by placeholder, so that any port does."""
+    return function.port is None or any("{port}" in word for word in function.server.argv)
+
+
+class FixedPorts:
+    """What was learnt of the functions of this deployment."""
+
+    __slots__ = ("_insisting",)
+
+    def __init__(self) -> None:
+        self._insisting: set[tuple[str, int]] = set()
+
+    def has_failed_for_it(self, function: Function, given: int | None, output: Iterable[str]) -> bool:
+        """A server that was never ready has ended: whether that was because it wants the port that it was not given."""
+        if function.port is None or given == function.port or is_replaceable(function):
+            return False
+        if not any(_IN_USE.search(line) for line in output):
+            return False
+        self._insisting.add((function.name, function.port))
+        return True
+
+    def insists(self, function: Function) -> bool:
+        """Whether no other port does."""
+        return function.port is not None and (function.name, function.port) in self._insisting
+
+    def __repr__(self) -> str:
+        return f"<FixedPorts {sorted(self._insisting)}>"

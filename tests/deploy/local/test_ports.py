@@ -1,0 +1,44 @@
+"""Fixed ports: who insists on one is learnt from how its server fails."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.local.ports import FixedPorts, is_replaceable
+from tests.support.backends import revision
+from tidegate.function import Function, Server, ServerKind
+
+WORDS = ["OSError: [Errno 98] Address already in use"]
+
+
+def fixed(*words: str) -> Function:
+    return replace(revision(port=9000).function, server=Server(kind=ServerKind.COMMAND, argv=("server", *words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "listen tcp :9000: bind: address already in use",
+        "Error: listen EADDRINUSE :::9000",
+        "Port 9000 is in use",
+        *WORDS,
+    ],
+)
+def test_a_server_that_fails_for_its_port_insists_on_it(words: str) -> None:
+    ports = FixedPorts()
+    assert not ports.insists(fixed())
+    assert ports.has_failed_for_it(fixed(), 41000, ["starting", words])
+    assert ports.insists(fixed())
+    assert not ports.insists(replace(fixed(), name="other"))
+    assert not ports.insists(replace(fixed(), port=9001))
+
+
+def test_other_failures_teach_nothing() -> None:
+    ports = FixedPorts()
+    assert not ports.has_failed_for_it(fixed(), 41000, ["no such weights"])
+    assert not ports.has_failed_for_it(fixed(), 9000, WORDS), "it had its port: somebody else's fault"
+    assert not ports.has_failed_for_it(fixed("--port", "{port}"), 41000, WORDS), "it takes any port"
+    assert not ports.has_failed_for_it(replace(fixed(), port=None), 41000, WORDS)
+    assert not ports.insists(fixed())
+    assert is_replaceable(fixed("{port}"))
+    assert not is_replaceable(fixed())
