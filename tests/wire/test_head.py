@@ -8,7 +8,6 @@ from tidegate.wire.head import (
     HeadRules,
     RequestHead,
     ResponseHead,
-    ResponseHeads,
     check_partial,
     check_partial_response,
     parse_request,
@@ -362,43 +361,6 @@ def test_every_beginning_of_an_answer_is_accepted_as_one() -> None:
     whole = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 2\r\n\r\n"
     for size in range(1, len(whole)):
         assert check_partial_response(whole[:size]) is None, whole[:size]
-
-
-class TestResponseHeads:
-    ANSWER = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\n"
-
-    def test_equal_heads_are_parsed_once(self) -> None:
-        memory = ResponseHeads()
-        first = memory.parse(self.ANSWER + b"ok")
-        assert memory.parse(self.ANSWER + b"no") is first
-
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTidegate-Credit: home\r\n\r\n",
-        ],
-    )
-    def test_only_plain_heads_are_kept(self, answer: bytes) -> None:
-        memory = ResponseHeads()
-        assert memory.parse(answer) is not memory.parse(answer)
-
-    def test_an_upstream_whose_heads_all_differ_is_given_up(self) -> None:
-        memory = ResponseHeads()
-        for number in range(3000):
-            memory.parse(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 2\r\n\r\n" % number)
-        assert memory.parse(self.ANSWER) is not memory.parse(self.ANSWER)
-
-    def test_what_an_app_dropped_comes_back(self) -> None:
-        memory = ResponseHeads()
-        head = memory.parse(self.ANSWER)
-        assert type(head) is ResponseHead
-        head.drop(b"x")
-        assert names(head) == ["Content-Length"]
-        head.restore()
-        assert names(head) == ["X", "Content-Length"]
 
 
 def test_the_self_test_notices_a_broken_engine(monkeypatch: pytest.MonkeyPatch) -> None:

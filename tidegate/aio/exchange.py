@@ -21,6 +21,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidegate.aio.client_side import ClientSide
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, error_body
 from tidegate.headers import REQUEST_ID
 from tidegate.wire.chunked import chunk, last_chunk
@@ -81,59 +82,6 @@ class ProxyApp(Protocol):
 
     def finished(self, ex: "Exchange") -> None:
         """The end, exactly once: ``ex.status`` (499: client gone), ``ex.ended``, ``ex.bytes_in/bytes_out``."""
-
-
-class ClientSide(Protocol):
-    """Where a request comes from and its answer goes: a connection, an HTTP/2 stream, a hedge."""
-
-    peer: bytes
-    trusted: bool
-
-    def forwarding_lines(self, head: RequestHead) -> bytes:
-        """``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came."""
-
-    def answer(
-        self,
-        status: int,
-        reason: bytes,
-        block: bytes,
-        extra: bytes,
-        length: int | None,
-        body: bytes,
-        done: bool,
-        trailers: bytes,
-    ) -> None:
-        """The final head and the body so far; see ``H1Server.respond``."""
-
-    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
-        """A further piece of the body."""
-
-    def last(self) -> None:
-        """The connection ends after this answer."""
-
-    def interim(self, status: int, reason: bytes, block: bytes) -> None:
-        """A 1xx answer (not to HTTP/1.0 clients)."""
-
-    def truncate(self) -> None:
-        """The answer will never be complete: the client must see that."""
-
-    def ended(self) -> None:
-        """The exchange has ended."""
-
-    def pause(self, why: int) -> None:
-        """Stops reading the request's body for one more reason."""
-
-    def resume(self, why: int) -> None:
-        """Takes a reason back; reading goes on when none is left."""
-
-    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
-        """Writes ``head`` (a 101) and gives the transport, and bytes already received, to ``protocol``."""
-
-    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
-        """Writes ``head`` (the upstream's 101) and joins both connections."""
-
-    def date(self) -> bytes:
-        """Value of a ``date`` field."""
 
 
 class Exchange:

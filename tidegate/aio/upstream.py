@@ -8,7 +8,8 @@ from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.wire.events import Data
 from tidegate.wire.h1_client import Event, H1Client
-from tidegate.wire.head import ResponseHead, ResponseHeads
+from tidegate.wire.head import ResponseHead
+from tidegate.wire.head_memory import ResponseHeads
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange

@@ -9,7 +9,8 @@ States::
 
 from tidegate.wire.chunked import ChunkDecoder
 from tidegate.wire.events import Data
-from tidegate.wire.head import Bad, ResponseHead, ResponseHeads, check_partial_response
+from tidegate.wire.head import Bad, ResponseHead, check_partial_response
+from tidegate.wire.head_memory import ResponseHeads
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
 

@@ -1,0 +1,62 @@
+"""The client's end of an exchange as an interface: a source of the request, a sink of the answer, a way to cancel."""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.wire.head import RequestHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.upstream import UpstreamConn
+
+
+class ClientSide(Protocol):
+    """Where a request comes from and its answer goes: a connection, an HTTP/2 stream, a hedge."""
+
+    peer: bytes
+    trusted: bool
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        """``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came."""
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: bytes,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        """The final head and the body so far; see ``H1Server.respond``."""
+
+    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+        """A further piece of the body."""
+
+    def last(self) -> None:
+        """The connection ends after this answer."""
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        """A 1xx answer (not to HTTP/1.0 clients)."""
+
+    def truncate(self) -> None:
+        """The answer will never be complete: the client must see that."""
+
+    def ended(self) -> None:
+        """The exchange has ended."""
+
+    def pause(self, why: int) -> None:
+        """Stops reading the request's body for one more reason."""
+
+    def resume(self, why: int) -> None:
+        """Takes a reason back; reading goes on when none is left."""
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        """Writes ``head`` (a 101) and gives the transport, and bytes already received, to ``protocol``."""
+
+    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
+        """Writes ``head`` (the upstream's 101) and joins both connections."""
+
+    def date(self) -> bytes:
+        """Value of a ``date`` field."""

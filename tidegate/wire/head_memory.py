@@ -1,0 +1,44 @@
+"""A bounded memory of response heads: equal bytes mean an equal head."""
+
+from tidegate.wire.head import Bad, ResponseHead, parse_response
+
+_SHARED_HEADS = 256
+_SHARED_BYTES = 1024
+_MISSES_ALLOWED = 1000
+
+
+class ResponseHeads:
+    """Heads of equal answers are parsed once: a bounded memory of what one upstream sends.
+
+    It hits where heads repeat byte by byte within a second (the Date field), which is when load is high and answers
+    have one size. Only plain heads are kept: 200, framed by length, keep-alive.
+    """
+
+    __slots__ = ("_heads", "_hits", "_misses")
+
+    def __init__(self) -> None:
+        self._heads: dict[bytes, ResponseHead] = {}
+        self._hits = self._misses = 0
+
+    def parse(self, data: bytes) -> ResponseHead | Bad | None:
+        """As :func:`parse_response` at position 0; the head may be shared by later answers."""
+        heads = self._heads
+        end = data.find(b"\r\n\r\n", 0, _SHARED_BYTES) + 4
+        head = heads.get(data[:end])
+        if head is not None:
+            self._hits += 1
+            return head
+        parsed = parse_response(data, 0)
+        if end > 4 and type(parsed) is ResponseHead and parsed.plain and self._pays():
+            if len(heads) >= _SHARED_HEADS:
+                heads.clear()
+            heads[data[:end]] = parsed
+        return parsed
+
+    def _pays(self) -> bool:
+        """An upstream whose heads are all different (ids, timings) is not worth the memory."""
+        self._misses += 1
+        return self._misses < _MISSES_ALLOWED or self._hits > self._misses
+
+    def __repr__(self) -> str:
+        return f"<ResponseHeads {len(self._heads)} kept, {self._hits} hits, {self._misses} misses>"
