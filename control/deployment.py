@@ -113,7 +113,7 @@ class Deployment:
             faults.append(f"store: {self._store.fault}")
         if (lost := self._records_fault()) is not None:
             faults.append(f"process records: {lost}")
-        faults += [f"{name}: {text}" for name, text in self._round.autoscaler.faults().items() if isinstance(text, str)]
+        faults += [f"autoscaler: {name}: {what}" for name, what in self._round.autoscaler.faults().items() if what]
         return DeploymentView(
             version=self._version,
             pid=os.getpid(),

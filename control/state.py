@@ -13,6 +13,7 @@
 The lock is the kernel's: it ends with its process, however that dies, and children do not inherit it.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,7 +21,8 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -104,12 +106,14 @@ class StateDirectory:
     def read_token(self) -> str | None:
         """The API's token if there is one; a reader makes none."""
         path = self.root / "token"
-        return path.read_text(encoding="ascii").strip() if path.exists() else None
+        with usable(path):
+            return path.read_text(encoding="ascii").strip() if path.exists() else None
 
     def next_epoch(self) -> int:
         """One higher than any control process before; on disk before it is used."""
         epoch = self.last_epoch() + 1
-        write_atomically(self.epoch_file, f"{epoch}\n".encode())
+        with usable(self.epoch_file):
+            write_atomically(self.epoch_file, f"{epoch}\n".encode())
         return epoch
 
     def last_epoch(self) -> int:
@@ -123,20 +127,22 @@ class StateDirectory:
 
     def lock(self) -> "DirectoryLock":
         """Takes the directory; raises StateLockedError when a living process holds it."""
-        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with usable(self.lock_file):
+            fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             raise StateLockedError(self.root, self._read_holder()) from error
         os.ftruncate(fd, 0)  # a holder that was killed has left its description
-        return DirectoryLock(fd)
+        return DirectoryLock(fd, self.lock_file)
 
     def holder(self) -> Holder | None:
         """Who holds the directory now; None when nobody does. Without its addresses while it starts or leaves."""
-        if not self.lock_file.exists():
-            return None
-        fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        with usable(self.lock_file):
+            if not self.lock_file.exists():
+                return None
+            fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -161,20 +167,44 @@ class StateDirectory:
 class DirectoryLock:
     """The right to act on the directory, until :meth:`release` or the end of the process."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
+        self._path = path
 
     def describe(self, holder: Holder) -> None:
         """Writes who holds it, for whoever is refused and for the command line."""
         text = json.dumps(asdict(holder)).encode()
-        os.pwrite(self._fd, text, 0)
-        os.ftruncate(self._fd, len(text))
+        with usable(self._path):
+            os.pwrite(self._fd, text, 0)
+            os.ftruncate(self._fd, len(text))
 
     def release(self) -> None:
         if self._fd >= 0:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
+
+
+_ADVICE: Final = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk",
+    errno.EROFS: "choose a directory that can be written with --state",
+    errno.EACCES: "choose a directory of your own with --state",
+    errno.EPERM: "choose a directory of your own with --state",
+    errno.ENOTDIR: "choose a directory, not a file, with --state",
+    errno.EEXIST: "choose a directory, not a file, with --state",
+}
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Turns the system's refusal inside the state directory into a StateError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0)
+        why = f"the state directory cannot be used: {error.filename or path}: {error.strerror or error}"
+        raise StateError(why if advice is None else f"{why}; {advice}") from error
 
 
 def socket_directory(root: Path) -> Path:
@@ -188,14 +218,16 @@ def socket_directory(root: Path) -> Path:
 
 def own_directory(path: Path) -> None:
     """Makes ``path`` with mode 0700; one that exists must be a real directory of this user, and is closed to others."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
+    with usable(path):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise StateError(f"{path} is not a directory")
     if found.st_uid != os.getuid():
         raise StateError(f"{path} belongs to user {found.st_uid}, not to you ({os.getuid()})")
     if stat.S_IMODE(found.st_mode) != 0o700:
-        path.chmod(0o700)
+        with usable(path):
+            path.chmod(0o700)
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -218,6 +250,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def _secret(path: Path) -> str:
-    if not path.exists():
-        write_atomically(path, f"{secrets.token_urlsafe(32)}\n".encode())
-    return path.read_text(encoding="ascii").strip()
+    with usable(path):
+        if not path.exists():
+            write_atomically(path, f"{secrets.token_urlsafe(32)}\n".encode())
+        return path.read_text(encoding="ascii").strip()

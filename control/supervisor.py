@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from control.faults import Faults
 from control.links import GatewayLink, LinkError
-from control.state import StateDirectory, write_atomically
+from control.state import StateDirectory, usable, write_atomically
 from control.views import GatewayView
 from tidegate.aio.sockets import address_of, host_port, listen
 from tidegate.aio.tasks import TaskOwner
@@ -247,25 +247,33 @@ class Supervisor:
             ) from error
 
     def _launch(self, worker: Worker) -> None:
+        """Raises StateError where its files cannot be written, PortTakenError, SpawnError."""
         if worker.socket is None:
-            worker.socket = listen(self.address, reuse_port=True)
+            worker.socket = self._listen()
             worker.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = self._state.root / f"gateway-{worker.name}.json"
         log = self._state.logs / f"gateway-{worker.name}.log"
-        write_atomically(config, self._config(worker, worker.socket.fileno()))
         from deploy.local.records import ProcessKind
 
-        child = self._processes.spawn(
-            ProcessKind.GATEWAY,
-            f"gateway-{worker.name}",
-            (sys.executable, "-P", "-m", "gateway.main", "--config", str(config)),
-            env=self._environment,
-            log=log,
-            cwd=str(self._state.root),
-            fds=(worker.socket.fileno(),),
-            details={"worker": worker.name, "address": self.address, "admin": worker.admin},
-        )
+        with usable(self._state.root):
+            write_atomically(config, self._config(worker, worker.socket.fileno()))
+            child = self._processes.spawn(
+                ProcessKind.GATEWAY,
+                f"gateway-{worker.name}",
+                (sys.executable, "-P", "-m", "gateway.main", "--config", str(config)),
+                env=self._environment,
+                log=log,
+                cwd=str(self._state.root),
+                fds=(worker.socket.fileno(),),
+                details={"worker": worker.name, "address": self.address, "admin": worker.admin},
+            )
         self._watch(worker, child)
+
+    def _listen(self) -> socket.socket:
+        try:
+            return listen(self.address, reuse_port=True)
+        except OSError as error:
+            raise PortTakenError(f"cannot listen on {self.address}: {error.strerror}") from error
 
     def _config(self, worker: Worker, fd: int) -> bytes:
         return json.dumps(
@@ -309,7 +317,7 @@ class Supervisor:
         worker.restarts += 1
         try:
             self._launch(worker)
-        except (TidegateError, OSError) as error:
+        except TidegateError as error:
             self._faults.set(f"gateway worker {worker.name}", f"cannot be started: {error}")
             delay, worker.backoff_s = worker.backoff_s, min(worker.backoff_s * 2.0, BACKOFF_LAST_S)
             asyncio.get_running_loop().call_later(delay, self._restart, worker)

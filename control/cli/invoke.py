@@ -30,7 +30,7 @@ def invoke(
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME: VALUE", help="A request header.")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = 310.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.001)] = 310.0,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:

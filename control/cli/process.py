@@ -111,14 +111,17 @@ def _detach(directory: "StateDirectory", json: bool) -> None:
     import subprocess
     import time
 
-    from control.state import StateLockedError
+    from control.state import StateLockedError, usable
 
     directory.prepare()
     if (holder := directory.holder()) is not None:
         raise StateLockedError(directory.root, holder)
     log = directory.logs / "control.log"
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "--json")]
-    with log.open("ab") as output:
+    with usable(log):
+        began = log.stat().st_size if log.exists() else 0
+        output = log.open("ab")
+    with output:
         process = subprocess.Popen(
             [sys.executable, "-m", "control.cli", *arguments],
             stdin=subprocess.DEVNULL,
@@ -136,7 +139,7 @@ def _detach(directory: "StateDirectory", json: bool) -> None:
                 say(f"gateway {holder.gateway}   api {holder.api}   state {directory.root}   log {log}")
             return
         time.sleep(0.05)
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+    lines = log.read_bytes()[began:].decode(errors="replace").splitlines()[-5:]
     fail("\n".join(["the control process did not start; last lines of its log:", *lines]))
 
 
@@ -154,10 +157,18 @@ def _ask_to_end(directory: "StateDirectory", holder: "Holder") -> None:
         if holder.pid:
             os.kill(holder.pid, signal.SIGTERM)
     end = time.monotonic() + DOWN_S
-    while directory.holder() is not None:
+    while directory.holder() is not None or _is_there(holder.pid):
         if time.monotonic() > end:
             raise TidegateError(f"the control process {holder.pid} has not ended after {DOWN_S:g} s")
         time.sleep(0.05)
+
+
+def _is_there(pid: int) -> bool:
+    """Whether the process still exists; the lock is let go a moment before its end. A zombie has ended."""
+    try:
+        return pid > 0 and Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _end_leftovers(directory: "StateDirectory") -> list[str]:

@@ -181,3 +181,17 @@ def test_doctor_reports_every_check(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert findings["head grammar"] == "ok"
     assert {"python", "event loop", "accelerators", "state directory", "leftovers"} <= findings.keys()
+
+
+def test_a_state_directory_that_cannot_be_used_is_one_line_and_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    for command in (("up",), ("up", "--detach"), ("down",)):
+        done = tidegate(*command, "--state", str(tmp_path / "state"))
+        assert done.exit_code == 1
+        assert done.stderr.startswith("error: the state directory cannot be used: ")
+        assert "not a file" in done.stderr
+
+
+def test_a_time_that_is_no_time_is_wrong_input() -> None:
+    assert tidegate("invoke", "echo", "--timeout", "-1").exit_code == 2
+    assert tidegate("invoke", "echo", "--timeout", "0").exit_code == 2

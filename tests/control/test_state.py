@@ -1,5 +1,6 @@
 """The state directory: private, owned by one control process at a time, with an epoch that only rises."""
 
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from control.state import (
     SOCKET_PATH_LIMIT,
+    DirectoryLock,
     Holder,
     StateDirectory,
     StateError,
@@ -18,6 +20,7 @@ from control.state import (
     default_directory,
     own_directory,
     socket_directory,
+    usable,
     write_atomically,
 )
 
@@ -136,3 +139,31 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_atomically(path, "text")  # type: ignore[arg-type]  # the fault this test is about
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["routes.json"]
+
+
+def test_a_file_in_place_of_the_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    state = StateDirectory(tmp_path / "state")
+    for refused in (state.prepare, state.lock):
+        with pytest.raises(StateError, match="choose a directory, not a file, with --state"):
+            refused()
+    assert state.holder() is None
+    assert state.read_token() is None
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "make room on the disk"), (errno.EROFS, "can be written"), (errno.EACCES, "of your own")],
+)
+def test_what_the_system_refuses_is_told_with_advice(number: int, advice: str) -> None:
+    with pytest.raises(StateError, match=f"{os.strerror(number)}; .*{advice}"), usable(Path("/s/token")):
+        raise OSError(number, os.strerror(number), "/s/token")
+
+
+def test_a_full_disk_is_a_state_error(state: StateDirectory) -> None:
+    fd = os.open("/dev/full", os.O_RDWR)
+    try:
+        with pytest.raises(StateError, match="No space left"):
+            DirectoryLock(fd, state.lock_file).describe(Holder(pid=1, since="now", epoch=1))
+    finally:
+        os.close(fd)
