@@ -4,6 +4,7 @@ Each rule is one sentence; a test that fails prints it with the file and the lin
 """
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,3 +219,13 @@ def test_the_data_plane_processes_reach_nothing_heavy(start: str) -> None:
     found = reachable(start)
     for module in sorted(HEAVY & found.keys()):
         raise AssertionError(f"{start} reaches {module} through {found[module]}: the data plane stays light")
+
+
+def test_every_package_is_in_the_list_that_is_built() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    found = {
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for room in MAY_IMPORT
+        for path in (ROOT / room).rglob("__init__.py")
+    }
+    assert set(listed) == found, "pyproject.toml lists the packages one by one; a new folder is added there"
