@@ -117,7 +117,7 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, dotted module) of every import, those inside functions included; for ``from a import b`` both a and a.b."""
+    """(line, dotted module) of every import, those inside functions included; ``from a import b`` is ``a.b``."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
