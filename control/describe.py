@@ -49,9 +49,10 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
     revisions = tuple(revision(state, tracked) for tracked in state.tracked(deployed.name))
     serving = next((each for each in revisions if each.role is Role.SERVING), None)
     word = _state(revisions)
-    message = next((each.failure.reason for each in revisions if each.failure is not None and not each.ready), None)
-    if message is None and serving is not None and serving.unplaced and not serving.ready:
-        message = serving.unplaced[0]
+    serving_first = sorted(revisions, key=lambda each: each.role is not Role.SERVING)
+    messages = [
+        text for each in serving_first if each.role is not Role.RETIRED and (text := _message(each)) is not None
+    ]
     scheme, _, place = gateway.partition("://")
     port = place.rpartition(":")[2]
     return FunctionView(
@@ -69,7 +70,7 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
         desired=None if serving is None else serving.desired,
         traffic=state.meter.view(deployed.name, spec.sla.percentile, state.clock.now()),
         revisions=revisions,
-        message=message,
+        message="\n".join(messages) or None,
         last_log=log,
     )
 
@@ -135,8 +136,17 @@ def decision_view(decision: Decision) -> DecisionView:
     )
 
 
+def _message(view: RevisionView) -> str | None:
+    """Why nothing of it is ready; whose trouble it is where that is not the serving revision."""
+    if view.ready:
+        return None
+    text = view.failure.reason if view.failure is not None else next(iter(view.unplaced), None)
+    return text if text is None or view.role is Role.SERVING else f"{view.role.value} {view.id}: {text}"
+
+
 def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
-    live = [each for each in revisions if each.role is not Role.RETIRED]
+    """By the serving revision: a candidate that does not start leaves the function as it is."""
+    live = [each for each in revisions if each.role is Role.SERVING]
     if any(each.ready for each in revisions):
         return FunctionState.READY
     if any(each.failure is not None for each in live):

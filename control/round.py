@@ -26,7 +26,7 @@ from control.pulse import Pulse
 from control.registry import Deployed, Registry, RevisionRecord
 from control.shares import Shares
 from control.takeover import STARVED_S, TakeOvers, less_held, without_one
-from control.tracking import Tracked
+from control.tracking import Tracked, farewell
 from control.views import Role
 from tidegate.aio.tasks import TaskOwner
 from tidegate.clock import Clock
@@ -36,7 +36,6 @@ from tidegate.records import (
     ColdStartPhases,
     Decision,
     GatewaySample,
-    Reason,
     ReplicaSample,
     RouteTable,
 )
@@ -153,17 +152,26 @@ class Round:
         return self._published
 
     async def run(self) -> None:
-        """A round every second, sooner when a replica broke; until cancelled."""
+        """A round every second, sooner when a replica broke or may be tried again; until cancelled."""
         due = self.clock.now()
         while True:
-            await self.second()
-            due = max(due + PERIOD_S, self.clock.now())
             self._wake.clear()
+            await self.second()
+            now = self.clock.now()
+            if due <= now:
+                due = max(due + PERIOD_S, now)
             try:
-                async with asyncio.timeout(max(0.0, due - self.clock.now())):
+                async with asyncio.timeout(max(0.0, self.next_wakeup(due) - now)):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def next_wakeup(self, due: float) -> float:
+        """When a round has something to do: ``due``, or before it the end of a back-off."""
+        now = self.clock.now()
+        plans = (tracked.plan for tracked in self._tracked.values() if tracked.plan is not None)
+        ends = (each.until for plan in plans for each in plan.unplaced if each.until is not None)
+        return min((end for end in ends if now < end < due), default=due)
 
     async def close(self) -> None:
         """Ends everything under way here; replicas are not touched."""
@@ -215,7 +223,7 @@ class Round:
     def _settled(self, tracked: Tracked, decision: Decision, now: float) -> Decision | None:
         """The autoscaler's decision as the revision's role allows it; None: nothing is to be done."""
         if tracked.role is Role.RETIRED:
-            return _farewell(tracked, now) if self._may_leave(tracked) else None
+            return farewell(tracked, now) if self._may_leave(tracked) else None
         if tracked.role is Role.SERVING and (starved := self._starved(tracked)) is not None:
             return self._make_room(tracked, starved, decision)
         return decision
@@ -582,17 +590,3 @@ def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, 
 
 def _sample_of(link: Admin) -> Fetch:
     return lambda: link.get("/sample")
-
-
-def _farewell(tracked: Tracked, now: float) -> Decision:
-    """A retired revision is wanted by nobody."""
-    return Decision(
-        function=tracked.function,
-        revision=tracked.id,
-        at=now,
-        policy=tracked.record.function.scaling.policy,
-        ready=0,
-        desired=0,
-        groups=(),
-        reasons=(Reason(code="retired", detail="another revision has taken over, or the function was deleted"),),
-    )

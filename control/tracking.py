@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from control.registry import RevisionRecord
 from control.views import Role
-from tidegate.records import Decision, FailureKind
+from tidegate.records import Decision, FailureKind, Reason
 from tidegate.replica import ReplicaState
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ class Tracked:
 
     def is_broken(self, failure: "RevisionFailure | None") -> bool:
         """Whether its last start failed and none has succeeded since."""
-        return failure is not None and not failure.was_ready and failure.at > self.ready_at
+        if failure is None or failure.was_ready or failure.is_excused:
+            return False
+        return failure.at > self.ready_at
 
     def refusal(self, replicas: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float) -> Refusal | None:
         """What waiting requests are told instead of waiting; None: let them wait.
@@ -79,3 +81,17 @@ class Tracked:
 
     def __repr__(self) -> str:
         return f"<Tracked {self.id} {self.role.value}>"
+
+
+def farewell(tracked: Tracked, now: float) -> Decision:
+    """A retired revision is wanted by nobody."""
+    return Decision(
+        function=tracked.function,
+        revision=tracked.id,
+        at=now,
+        policy=tracked.record.function.scaling.policy,
+        ready=0,
+        desired=0,
+        groups=(),
+        reasons=(Reason(code="retired", detail="another revision has taken over, or the function was deleted"),),
+    )

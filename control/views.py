@@ -20,7 +20,7 @@ class FunctionState(StrEnum):
     DRAINING = "draining"
     """Its replicas are on their way out; a request takes the last one back."""
     FAILED = "failed"
-    """The last start failed and nothing is ready; requests get 503 until a start succeeds."""
+    """The serving revision's last start failed and nothing is ready; requests get 503 until a start succeeds."""
 
 
 class Role(StrEnum):
@@ -130,7 +130,8 @@ class FunctionView:
     traffic: TrafficView
     revisions: tuple[RevisionView, ...]
     message: str | None = None
-    """Why it is in this state, for people: how a start failed, with the server's own last lines."""
+    """What is wrong, for people: how a start failed, with the server's own last lines. What is a candidate's trouble
+    begins with its name (``candidate echo-00002: ...``)."""
     last_log: tuple[str, ...] = ()
 
 

@@ -80,6 +80,13 @@ class RevisionFailure:
     """No replica should be created before this time."""
     was_ready: bool
     """False: it failed before it was ever ready, so the server itself is suspect (503 ``start_failed``)."""
+    was_killed: bool = False
+    """A signal ended one of its processes, which says little about the server."""
+
+    @property
+    def is_excused(self) -> bool:
+        """The first start in a row was killed: it is repeated at once, and nobody is refused for it."""
+        return self.was_killed and not self.was_ready and self.failures == 1
 
 
 class BackendError(TidegateError):

@@ -3,10 +3,12 @@
 The first failure costs 0.2 s, each further one doubles it up to 30 s; every wait is varied by a fifth so that
 revisions that broke together do not come back together. Failures that fall into a running wait are one failure: three
 replicas killed by the same lack of memory do not count eight-fold. A replica that was ready for a minute proves the
-server right and the count starts anew.
+server right and the count starts anew. A first start that a signal killed says little about the server: it is repeated
+at once.
 """
 
 import random
+from dataclasses import replace
 from typing import Final
 
 from deploy.backend import RevisionFailure
@@ -32,19 +34,31 @@ class BackOff:
         self._rng = rng
         self._failures: dict[str, RevisionFailure] = {}
 
-    def failed(self, revision_id: str, reason: str, now: float, ready_since: float | None) -> RevisionFailure:
-        """A replica broke. ``ready_since``: since when it was ready, None if it never was."""
+    def failed(
+        self, revision_id: str, reason: str, now: float, ready_since: float | None, *, was_killed: bool = False
+    ) -> RevisionFailure:
+        """A replica broke. ``ready_since``: since when it was ready, None if it never was; ``was_killed``: by a signal,
+        which costs a first start no wait."""
         before = self._failures.get(revision_id)
         if before is not None and ready_since is not None and now - ready_since >= HEALTHY_AFTER_S:
             before = None
-        if before is not None and now < before.not_before:
+        began = now
+        if before is not None and (now < before.not_before or (before.is_excused and now < before.at + FIRST_S)):
             count, not_before = before.failures, before.not_before
+            began = before.at if before.is_excused else now
         else:
             count = 1 if before is None else before.failures + 1
             not_before = now + wait_s(count, self._rng)
         failure = RevisionFailure(
-            reason=reason, at=now, failures=count, not_before=not_before, was_ready=ready_since is not None
+            reason=reason,
+            at=began,
+            failures=count,
+            not_before=not_before,
+            was_ready=ready_since is not None,
+            was_killed=was_killed,
         )
+        if failure.is_excused:
+            failure = replace(failure, not_before=now)
         self._failures[revision_id] = failure
         return failure
 

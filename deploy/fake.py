@@ -81,7 +81,7 @@ class FakeBackend:
 
     def crash(self, replica_id: str, reason: str = "the model server was killed by SIGKILL") -> None:
         """A process of the replica dies."""
-        self._fail(self._find(replica_id), reason)
+        self._fail(self._find(replica_id), reason, was_killed=True)
 
     def begin_work(self, replica_id: str) -> None:
         """A request runs on the replica: it cannot be drained until the work has ended."""
@@ -241,10 +241,11 @@ class FakeBackend:
         phases = replace(fake.status.phases, load_s=now - fake.status.created_at, warm_s=0.0)
         self._set(fake, state=ReplicaState.READY, ready_at=now, limit=limit, phases=phases)
 
-    def _fail(self, fake: _Fake, reason: str) -> None:
+    def _fail(self, fake: _Fake, reason: str, *, was_killed: bool = False) -> None:
         leaving = fake.status.is_leaving
         if not leaving:
-            self._back_off.failed(fake.status.revision, reason, self._clock.now(), fake.status.ready_at)
+            status, now = fake.status, self._clock.now()
+            self._back_off.failed(status.revision, reason, now, status.ready_at, was_killed=was_killed)
         fake.ready_due = fake.drain_until = None
         self._ledger.release(fake.status.id)
         self._set(fake, state=ReplicaState.FAILED, reason=reason)

@@ -428,10 +428,11 @@ class LocalBackend:
         now = self._clock.now()
         age = f"{now - replica.status.created_at:.1f} s after its start"
         if child is replica.server:
-            self._fail(replica, story(f"the model server {how} {age}", self._output(replica), self._held_port(replica)))
+            reason = story(f"the model server {how} {age}", self._output(replica), self._held_port(replica))
         else:
             words = "\n".join(f"  {line}" for line in child.last_output())
-            self._fail(replica, f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else ""))
+            reason = f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else "")
+        self._fail(replica, reason, was_killed=how.signal is not None)
 
     def _overdue(self, replica: LocalReplica) -> None:
         if replica.status.state is not ReplicaState.STARTING or replica.stop_recorded:
@@ -440,7 +441,7 @@ class LocalBackend:
         what = f"not ready within its start timeout of {limit_s:g} s, and its queue_proxy said nothing"
         self._fail(replica, story(what, self._output(replica), self._port_hint(replica)))
 
-    def _fail(self, replica: LocalReplica, reason: str) -> None:
+    def _fail(self, replica: LocalReplica, reason: str, *, was_killed: bool = False) -> None:
         """The replica is broken: seen at once, ended behind the scenes, tried again when the plan says so."""
         if replica.stop_recorded:
             return
@@ -451,7 +452,8 @@ class LocalBackend:
             and self._ports.has_failed_for_it(function, _port(replica.details), output)
         )
         if not replica.leaving and not is_for_port:  # For the port it waits as for other room, without a back-off.
-            self._back_off.failed(replica.status.revision, reason, self._clock.now(), replica.status.ready_at)
+            status, now = replica.status, self._clock.now()
+            self._back_off.failed(status.revision, reason, now, status.ready_at, was_killed=was_killed)
         replica.stop_recorded = True
         self._set(replica, state=ReplicaState.FAILED, reason=reason)
         if replica.leaving:

@@ -139,6 +139,25 @@ def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Pat
     in_world(tmp_path, tell)
 
 
+def test_a_sleeping_function_stays_healthy_while_its_candidate_fails(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(16.0)
+        assert state_of(world) is FunctionState.ASLEEP
+        world.backend.break_starts("echo-00002", "no such weights", times=100)
+        await world.deploy(function(timeout_s=10.0))
+        await world.advance(3.0)
+        assert state_of(world) is FunctionState.ASLEEP
+        assert world.view().message == "candidate echo-00002: no such weights"
+        world.backend.break_starts("echo-00001", "no memory", times=100)
+        world.activate("echo-00001")
+        await world.advance(2.0)
+        assert state_of(world) is FunctionState.FAILED
+        assert world.view().message == "no memory\ncandidate echo-00002: no such weights"
+
+    in_world(tmp_path, tell)
+
+
 def test_a_candidate_without_room_gets_one_place_of_several(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=3)))
@@ -225,6 +244,42 @@ def test_after_the_retries_a_request_may_cause_another_attempt(tmp_path: Path) -
         assert state_of(world) is FunctionState.FAILED, "people still see what happened"
         world.activate("echo-00001")
         await world.settle()
+        assert len(world.replicas(STARTING)) == 1
+
+    in_world(tmp_path, tell)
+
+
+def test_a_start_that_was_killed_is_tried_again_before_anybody_is_refused(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        for attempt in (1, 2):
+            (replica,) = world.replicas(STARTING)
+            world.clock.advance(0.3)
+            world.backend.crash(replica.id)
+            await world.settle()
+            if attempt == 1:
+                assert world.refusal("echo-00001") is None
+                assert state_of(world) is FunctionState.STARTING
+                assert world.round.next_wakeup(2_000.0) == 2_000.0, "nothing to wait for"
+                await world.second()
+        assert "SIGKILL" in (world.refusal("echo-00001") or "")
+        assert state_of(world) is FunctionState.FAILED
+
+    in_world(tmp_path, tell)
+
+
+def test_a_repair_comes_when_its_back_off_ends_and_not_at_the_next_second(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.break_starts("echo-00001", "no such weights", times=1)
+        await world.deploy(function())
+        world.clock.advance(1.0)
+        world.backend.on_wakeup(world.clock.now())
+        await world.second()
+        failure = world.backend.failure("echo-00001")
+        assert failure is not None
+        assert world.round.next_wakeup(world.clock.now() + 1.0) == failure.not_before
+        world.clock.advance(failure.not_before - world.clock.now())
+        await world.second()
         assert len(world.replicas(STARTING)) == 1
 
     in_world(tmp_path, tell)

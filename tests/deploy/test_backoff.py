@@ -72,3 +72,18 @@ def test_revisions_do_not_share_their_fate() -> None:
     back_off = BackOff(Midway())
     back_off.failed(R, "x", 0.0, None)
     assert back_off.failure("resnet-00002") is None
+
+
+def test_a_first_start_that_was_killed_costs_no_wait_the_second_does() -> None:
+    back_off = BackOff(Midway())
+    first = back_off.failed(R, "killed", 100.0, None, was_killed=True)
+    assert (first.not_before, first.is_excused) == (100.0, True)
+    beside = back_off.failed(R, "killed, too", 100.1, None, was_killed=True)
+    assert (beside.failures, beside.is_excused) == (1, True), "both were started together"
+    second = back_off.failed(R, "killed", 100.25, None, was_killed=True)
+    assert (second.failures, second.is_excused, second.not_before) == (2, False, pytest.approx(100.65))
+
+
+def test_only_a_start_is_excused_and_only_for_a_signal() -> None:
+    assert not BackOff(Midway()).failed(R, "exited with status 1", 100.0, None).is_excused
+    assert not BackOff(Midway()).failed(R, "killed while it served", 100.0, 90.0, was_killed=True).is_excused
