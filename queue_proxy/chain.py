@@ -53,13 +53,14 @@ class Run:
 
     __slots__ = ("credit", "is_exposed", "sent_at", "trusted", "units", "visit")
 
-    def __init__(self, trusted: bool) -> None:
+    def __init__(self, trusted: bool, units: int = 0, sent_at: float = 0.0) -> None:
         self.trusted = trusted
-        self.units = 0
+        """It comes from a gateway of this deployment."""
+        self.units = units
         """What the ledger charges it, where it had a slot at once and without a credit."""
         self.credit: Credit | None = None
         self.visit: Visit | None = None
-        self.sent_at = 0.0
+        self.sent_at = sent_at
         """When it had its slot; 0: not yet."""
         self.is_exposed = False
         """The model server may have seen it."""
@@ -109,74 +110,89 @@ class Sidecar:
 
     def start(self, ex: "Exchange") -> None:
         head = ex.head
-        if head.plain:
-            trusted = False
-        else:
-            given = head.get(headers.TOKEN) if self._token is not None else None
-            trusted = given is not None and self._is_token(given)
-        if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
+        if not head.plain or not ex.body_complete or self._life.message or head.mentions(b"-probe"):
+            self._start_unusual(ex)
             return
-        ex.context = run = Run(trusted)
-        if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
-            self._channel(ex, run)
+        # Most strangers' requests, written out flat: the whole of it, with a free slot.
+        now = ex.received
+        ex.deadline = now + self._timeout_s
+        ex.inferences = units = self._sizer.of(head, ex.body)
+        charged = self._ledger.enter_at_once(units)
+        if not charged:
+            ex.context = run = Run(False)
+            self._enter(ex, run, now)
             return
-        if self._life.message:
-            self._refuse(ex, START_FAILED, self._life.message)
-            return
-        if head.plain:
-            ex.deadline = ex.received + self._timeout_s
-        elif not self._set_deadline(ex):
-            return
-        if not ex.body_complete and not trusted and self._tells_size_in_body(ex):
-            ex.on_body = self._admit_late
-        else:
-            self._admit(ex, ex.received)
-
-    def _admit_late(self, ex: "Exchange") -> None:
-        """The first bytes of the body have come."""
-        self._admit(ex, self._clock())
-
-    def _admit(self, ex: "Exchange", now: float) -> None:
-        """Head and first bytes are there: to the model server, or to wait for a slot.
-
-        Written out flat: the usual request passes here with few calls of ours.
-        """
-        head, run, ledger = ex.head, ex.context, self._ledger
-        trusted = run.trusted
-        told = head.get(headers.BATCH_SIZE) if trusted else None
-        ex.inferences = units = (
-            self._sizer.of(head, ex.body) if told is None or not _is_number(told) else int(told) or 1
-        )
-        if now >= ex.deadline:
-            self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
-            return
-        number = head.get(headers.CREDIT) if trusted else None
-        if number is not None:
-            want = head.get(headers.WANT) or b""
-            run.credit = ledger.start(int(number), units, want, now) if _is_number(number) else None
-            if run.credit is None:
-                self._pump()
-                self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
-                return
-        elif not (charged := ledger.enter_at_once(units)):
-            visit = ledger.enter(ex, units, now)
-            if visit is None or visit.credit is None:
-                self._wait(ex, run, visit, now)
-                return
-            run.credit = visit.credit
-        else:
-            run.units = charged
-        if trusted:
-            ex.proceed()
-        run.sent_at = now
+        ex.context = run = Run(False, charged, now)
         self._measure.began(now, units)
         if self._held is None:
             run.is_exposed = True
             ex.forward(self._pool)
         else:
             self._held.append(ex)
-        if ledger.out or ledger.next_wakeup() is not None:
-            self._carry_out()
+
+    def _start_unusual(self, ex: "Exchange") -> None:
+        """The same step by step, for every request that there may be."""
+        head = ex.head
+        given = head.get(headers.TOKEN) if self._token is not None else None
+        trusted = given is not None and self._is_token(given)
+        if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
+            return
+        ex.context = run = Run(trusted)
+        if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
+            self._channel(ex, run)
+        elif self._life.message:
+            self._refuse(ex, START_FAILED, self._life.message)
+        elif self._set_deadline(ex):
+            if trusted:
+                self._admit_trusted(ex, run, ex.received)
+            elif not ex.body_complete and self._tells_size_in_body(ex):
+                ex.on_body = self._admit_late
+            else:
+                self._admit_stranger(ex, run, ex.received)
+
+    def _admit_late(self, ex: "Exchange") -> None:
+        """The first bytes of a stranger's body have come."""
+        self._admit_stranger(ex, ex.context, self._clock())
+
+    def _admit_stranger(self, ex: "Exchange", run: Run, now: float) -> None:
+        ex.inferences = self._sizer.of(ex.head, ex.body)
+        self._enter(ex, run, now)
+
+    def _admit_trusted(self, ex: "Exchange", run: Run, now: float) -> None:
+        """A gateway's request: with a credit, or without one to a replica that has no limit."""
+        head = ex.head
+        told = head.get(headers.BATCH_SIZE)
+        ex.inferences = self._sizer.of(head, ex.body) if told is None or not _is_number(told) else int(told) or 1
+        number = head.get(headers.CREDIT)
+        if number is None:
+            self._enter(ex, run, now)
+        elif now >= ex.deadline:
+            self._late(ex)
+        else:
+            want = head.get(headers.WANT) or b""
+            run.credit = self._ledger.start(int(number), ex.inferences, want, now) if _is_number(number) else None
+            if run.credit is None:
+                self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
+            else:
+                self._send(ex, run, now)
+            self._pump()
+
+    def _enter(self, ex: "Exchange", run: Run, now: float) -> None:
+        """A request without a credit: to the model server, or to wait in the replica's own queue."""
+        if now >= ex.deadline:
+            self._late(ex)
+            return
+        run.units = self._ledger.enter_at_once(ex.inferences)
+        if run.units:
+            self._send(ex, run, now)
+            return
+        visit = self._ledger.enter(ex, ex.inferences, now)
+        if visit is None or visit.credit is None:
+            self._wait(ex, run, visit, now)
+        else:
+            run.credit = visit.credit
+            self._send(ex, run, now)
+            self._pump()
 
     def admitted(self, visit: Visit) -> None:
         """A request that waited in the replica's own queue has a slot."""
@@ -276,7 +292,7 @@ class Sidecar:
         run: Run | None = ex.context
         if run is None:
             return  # a probe
-        now, sent_at, ledger = ex.ended, run.sent_at, self._ledger
+        now, sent_at = ex.ended, run.sent_at
         if sent_at:
             length = ex.head.content_length
             self._measure.ended(now, sent_at, ex.inferences, sent_at - ex.received, length, ex.status, ex.truncated)
@@ -284,12 +300,13 @@ class Sidecar:
             # A gateway's request goes elsewhere: it is counted where it runs.
             self._measure.refused(ex.status)
         if run.units:
-            ledger.left(run.units, now)
-        elif run.credit is not None:
-            ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
+            if self._ledger.left(run.units, now):
+                self._pump()
+            return
+        if run.credit is not None:
+            self._ledger.ended(run.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             run.credit = None
-        if ledger.out or ledger.next_wakeup() is not None:
-            self._carry_out()
+            self._pump()
         # Exchange -> run -> visit -> exchange: a circle would wait for the collector, and cold memory costs more time
         # than all the counting here.
         run.visit = None
@@ -388,6 +405,9 @@ class Sidecar:
     def _give_back(self, credit: Credit, now: float) -> None:
         self._ledger.ended(credit, now, aborted=True)
         self._pump()
+
+    def _late(self, ex: "Exchange") -> None:
+        self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
 
     def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """The model has not seen it."""

@@ -8,7 +8,7 @@ two integrals, advanced at every change and read by samples and scrapes.
 from dataclasses import dataclass
 
 from tidegate import metrics
-from tidegate.histogram import SUB_BUCKETS, Histogram
+from tidegate.histogram import Histogram
 from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.replica import ReplicaState
 from tidegate.sample import ReplicaSample
@@ -66,7 +66,6 @@ class Measure:
         "failures",
         "in_flight",
         "in_flight_inferences",
-        "inferences",
         "queue",
         "request_bytes",
     )
@@ -80,7 +79,7 @@ class Measure:
         self.average_in_flight = 0.0
         """Requests in flight over the last finished second."""
         self.in_flight = self.in_flight_inferences = 0
-        self.inferences = self.failures = self.cancelled = 0
+        self.failures = self.cancelled = 0
         self.by_class = [0, 0, 0, 0, 0, 0]
         """Ended requests by first digit of their status."""
         self.execution = Histogram()
@@ -92,6 +91,11 @@ class Measure:
     def requests(self) -> int:
         """Ended requests."""
         return sum(self.by_class)
+
+    @property
+    def inferences(self) -> int:
+        """Ended inferences."""
+        return self.batch.sum_micros
 
     def began(self, now: float, inferences: int) -> None:
         """A request goes to the model server."""
@@ -114,25 +118,19 @@ class Measure:
         broke: bool,
     ) -> None:
         """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
-        self.in_flight -= 1
-        if not self.in_flight:
+        self.in_flight = in_flight = self.in_flight - 1
+        if not in_flight:
             self._idle_busy_s += now - self._busy_since
         moment = now - self._started
         self._request_moments += moment
         self._inference_moments += moment * inferences
         self.in_flight_inferences -= inferences
-        self.inferences += inferences
         self.execution.record(now - sent_at)
         if queue_s > 0.0:
             self.queue.record(queue_s)
         else:  # Most requests find a free slot.
             self.queue.counts[0] += 1
-        batch = self.batch
-        if inferences < SUB_BUCKETS:  # record_whole, written out: most requests carry few.
-            batch.counts[inferences] += 1
-            batch.sum_micros += inferences
-        else:
-            batch.record_whole(inferences)
+        self.batch.record_whole(inferences)
         if content_length is not None:
             self.request_bytes.record_whole(content_length)
         if status == 200 and not broke:

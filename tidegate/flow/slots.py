@@ -240,12 +240,14 @@ class SlotLedger:
         self.running += units
         return units
 
-    def left(self, units: int, now: float) -> None:
-        """A request that entered at once, and its connections, are over."""
+    def left(self, units: int, now: float) -> bool:
+        """A request that entered at once, and its connections, are over. False: nobody is there to get the slot."""
         self.running -= units
         self._charged -= units
         if self._channels or self._fifo or self.state is not ReplicaState.READY:
             self._settle(now)
+            return True
+        return False
 
     def leave(self, visit: Visit, now: float) -> None:
         """A request that still waits in the FIFO went away (cancelled or past its deadline)."""
