@@ -68,6 +68,8 @@ def test_get_finds_the_first_field_in_any_case_and_without_white_space() -> None
     assert head.get(b"x-thing") == b"One Two"
     assert head.get(b"x-b") is None
     assert head.get(b"tidegate-timeout-ms") is None
+    twice = request("GET / HTTP/1.1\nHost: a\nTidegate-Timeout-Ms: 5\ntidegate-timeout-ms: 7\n\n")
+    assert twice.get(b"tidegate-timeout-ms") == b"5"
 
 
 def test_drop_removes_every_field_of_a_name() -> None:

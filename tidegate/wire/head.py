@@ -117,8 +117,12 @@ class _Fields:
 
         Sees the head as received, also fields that are not passed on.
         """
-        if name not in self._values and (name in self._looked_for or name.startswith(INTERNAL_PREFIX)):
-            return None  # the answer for most requests, in a third of the time
+        value = self._values.get(name)
+        if value is None:
+            if name in self._looked_for or name.startswith(INTERNAL_PREFIX):
+                return None  # the answer for most requests, in a third of the time
+        elif value.isdigit():
+            return value  # as received: digits have no case
         at = self._lower.find(b"\n%b:" % name)
         if at < 0:
             return None
@@ -374,6 +378,7 @@ def _examine_rest(
         for name in _ONCE:
             if names.count(name) > 1:
                 return Bad(400, f"more than one {name.decode()} field")
+        head._values = values = dict(reversed(found))  # the first of each counts
     strip = values.keys() - rules.passing
     if not head.traced and b"traceparent" in values:
         strip.add(b"traceparent")
