@@ -117,11 +117,18 @@ class H1Client:
             return self._dead(head)
         end = head._end
         status = head.status
+        length = head.content_length
         if status < 200:
             self._buffer = data[end:]
             return head
         if not head.keep_alive:
             self.reusable = False
+        if status == 200 and length is not None and end + length == len(data) and self._method != b"HEAD":
+            # Most answers, whole in one piece.
+            self.body = data[end:]
+            self.complete = True
+            self.state = IDLE
+            return head
         if status == 204 or status == 304 or self._method == b"HEAD":
             self.body = b""
             self._end(surplus=end != len(data))
@@ -132,7 +139,7 @@ class H1Client:
             if type(event) is Bad:
                 return event
             self.body = event.data
-        elif (length := head.content_length) is not None:
+        elif length is not None:
             left = end + length - len(data)
             if left > 0:
                 self.body = data[end:]
