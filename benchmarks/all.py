@@ -15,6 +15,7 @@ import time
 BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.start_up", (), ("--runs", "2")),
     ("benchmarks.cold_start", ("--starts", "100"), ("--starts", "3")),
+    ("benchmarks.zero_cycles", (), ("--cycles", "1")),
     ("benchmarks.macro.proxy_bench", (), ("--seconds", "1", "--rounds", "1")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),
