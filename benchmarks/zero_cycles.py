@@ -1,8 +1,8 @@
 """0 -> 1 -> 0 cycles under arrivals, some of them exactly while the last replica leaves.
 
 A function on a short window sleeps as soon as it may; a client sends a burst, falls silent until the replica is gone,
-and asks again; in every second cycle also at the very moment at which the replica drains. Every answer must be 200: nobody is to lose a request because
-the function was going to sleep.
+and asks again; in every second cycle also at the very moment at which the replica drains. Every answer must be 200:
+nobody is to lose a request because the function was going to sleep.
 
     python -m benchmarks.zero_cycles [--cycles 10] [--workers 4]
 
