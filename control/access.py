@@ -17,6 +17,10 @@ LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS: Final = ("/healthz", "/openapi.json")
 """Answered without a token."""
 
+BODY_BYTES: Final = 4 * 1024 * 1024
+"""Of a request. The largest is a manifest, and the parser of those is not for more."""
+_WITH_BODY: Final = ("POST", "PUT", "PATCH")
+
 Scope = Any
 """ASGI's own shapes are dictionaries and callables."""
 
@@ -30,10 +34,15 @@ class AccessGuard:
         self._names = frozenset((*LOCAL_NAMES, *(name.lower() for name in names)))
 
     async def __call__(self, scope: Scope, receive: Scope, send: Scope) -> None:
-        if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif (refusal := self._refusal(scope)) is not None:
             await _answer(send, *refusal)
-            return
-        await self._app(scope, receive, send)
+        elif (whole := await _read(receive) if scope["method"] in _WITH_BODY else receive) is None:
+            text = f"a request to the API has at most {BODY_BYTES} bytes"
+            await _answer(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", text)
+        else:
+            await self._app(scope, whole, send)
 
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -60,6 +69,24 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host[: host.find("]") + 1]
     return host.partition(":")[0]
+
+
+async def _read(receive: Scope) -> Scope | None:
+    """What gives the whole body again, then what follows it; None: it is too large."""
+    messages = []
+    size, is_more = 0, True
+    while is_more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_BYTES:
+            return None
+        messages.append(message)
+        is_more = message.get("more_body", False)
+
+    async def again() -> Any:
+        return messages.pop(0) if messages else await receive()
+
+    return again
 
 
 async def _answer(send: Scope, status: HTTPStatus, code: str, message: str) -> None:

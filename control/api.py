@@ -4,19 +4,21 @@ Every answer that is not a success is ``{"error": {"code", "message", "faults"}}
 our own is ``internal`` with a text, its trace goes to the server's log. ``/openapi.json`` is the document.
 """
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from control.access import AccessGuard
 from control.metrics import CONTENT_TYPE
-from control.service import LeavingError, Service, UnknownFunctionError
+from control.service import CannotRunError, LeavingError, Service, UnknownFunctionError
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -39,6 +41,7 @@ NDJSON = "application/x-ndjson"
 _STATUS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (InvalidInputError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"),
     (UnknownFunctionError, HTTPStatus.NOT_FOUND, "function_not_found"),
+    (CannotRunError, HTTPStatus.UNPROCESSABLE_ENTITY, "cannot_run"),
     (LeavingError, HTTPStatus.SERVICE_UNAVAILABLE, "shutting_down"),
     (StoreError, HTTPStatus.INSUFFICIENT_STORAGE, "store_failed"),
     (TidegateError, HTTPStatus.CONFLICT, "refused"),
@@ -54,7 +57,8 @@ def build_app(service: Service, *, token: str, version: str, names: Iterable[str
         description="Deploy functions, see what they do and why. Send the token as `Authorization: Bearer TOKEN`.",
         docs_url=None,
         redoc_url=None,
-        responses={code: {"model": ErrorView} for code in (401, 403, 404, 409, 422, 503)},
+        responses={code: {"model": ErrorView} for code in (401, 403, 404, 409, 413, 422, 503)},
+        dependencies=[Security(HTTPBearer(auto_error=False, description="The token of the state directory."))],
     )
     _add_errors(app)
     _add_functions(app, service)
@@ -161,7 +165,7 @@ def _add_errors(app: FastAPI) -> None:
         faults = tuple(
             FaultView(
                 where=".".join(str(part) for part in fault["loc"]),
-                value=repr(fault.get("input"))[:200],
+                value=json.dumps(fault.get("input"), default=str)[:200],
                 allowed=fault["msg"],
             )
             for fault in error.errors()

@@ -13,7 +13,7 @@ from control.faults import Faults
 from control.pulse import Pulse
 from control.registry import Deployed, Registry
 from control.round import Round
-from control.service import LeavingError, UnknownFunctionError
+from control.service import CannotRunError, LeavingError, UnknownFunctionError
 from control.state import StateDirectory
 from control.views import (
     ColdStartView,
@@ -168,6 +168,10 @@ class Deployment:
         self, name: str, *, tail: int, follow: bool, replica: str | None, source: str
     ) -> AsyncGenerator[bytes, None]:
         folder = self._state.logs / name
+        if replica is not None and not tailing.files(folder, replica, source):
+            known = sorted({tailing.Tail(path).replica for path in tailing.files(folder, None, source)})
+            allowed = f"a replica of {name} with a log: {', '.join(known) or 'there is none'}"
+            raise InvalidInputError("logs", [Fault("replica", replica, allowed)])
         return tailing.lines(folder, tail=tail, follow=follow, replica=replica, source=source, until=self._pulse)
 
     async def metrics(self) -> bytes:
@@ -181,14 +185,14 @@ class Deployment:
         from tidegate.manifest import read
 
         if not Path(request.base).is_absolute():
-            raise InvalidInputError("request", [Fault("base", repr(request.base), "an absolute path of a folder")])
+            raise InvalidInputError("request", [Fault("base", request.base, "an absolute path of a folder")])
         async with self._changing:
             parsed = await asyncio.to_thread(
                 read, request.manifest, source=request.source, terms=self._terms(request.base, request.flags)
             )
             self._check_models(parsed.functions)
             for function in parsed.functions:
-                await self._round.backend.apply(Revision(function, self.registry.next_number(function.name)))
+                await self._check(function)
             warnings = tuple(str(note) for note in parsed.warnings)
             views = [await self._deploy(function, request, warnings) for function in parsed.functions]
         self._round.sync()
@@ -210,6 +214,14 @@ class Deployment:
 
     def shut_down(self) -> None:
         self._stop()
+
+    async def _check(self, function: Function) -> None:
+        from deploy.backend import BackendError
+
+        try:
+            await self._round.backend.apply(Revision(function, self.registry.next_number(function.name)))
+        except BackendError as error:
+            raise CannotRunError(str(error)) from error
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
         record = await self.registry.deploy(
@@ -246,7 +258,7 @@ class Deployment:
             for model in deployed.latest.function.models
         }
         faults = [
-            Fault("spec.models", repr(model), f"a name of its own; {owners[model]} answers to it")
+            Fault("spec.models", model, f"a name of its own; {owners[model]} answers to it")
             for function in functions
             for model in function.models
             if model in owners

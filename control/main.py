@@ -27,7 +27,7 @@ from tidegate.aio.loop import loop_factory
 from tidegate.aio.sockets import address_of, listen
 from tidegate.aio.tasks import TaskOwner
 from tidegate.clock import LiveClock
-from tidegate.errors import TidegateError
+from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.records import GatewaySample
 from tidegate.settings import LogFormat, Settings
 
@@ -77,6 +77,7 @@ def run(settings: Settings, state: StateDirectory, environ: Mapping[str, str], r
         control = ControlProcess(settings, state, lock, environ)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(control.live(ready))
+        state.clear()
     finally:
         lock.release()
 
@@ -243,7 +244,8 @@ class ControlProcess:
         try:
             found = take_inventory(None if file is None else Path(file), _log.info)
         except OSError as error:
-            raise TidegateError(f"accelerators file {file}: {error.strerror}") from error
+            fault = Fault("--accelerators-file", f"{file} ({error.strerror})", "a file of accelerators")
+            raise InvalidInputError("settings", [fault]) from error
         processes = ProcessTable(RecordStore(self._state.processes), self._epoch, _log.warning)
         living = await processes.recover()
         backend = LocalBackend(

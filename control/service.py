@@ -23,6 +23,10 @@ class UnknownFunctionError(TidegateError):
         super().__init__(f"no function {name!r} is deployed (deployed: {listed})")
 
 
+class CannotRunError(TidegateError):
+    """What is to be deployed cannot run on this machine: a command or a model that is not here."""
+
+
 class LeavingError(TidegateError):
     """The control process is shutting down and takes nothing new."""
 
@@ -43,7 +47,7 @@ class Service(Protocol):
         ...
 
     async def deploy(self, request: DeployRequest) -> DeployView:
-        """Raises InvalidInputError with all faults, BackendError when it cannot run here, StoreError."""
+        """Raises InvalidInputError with all faults, CannotRunError, StoreError."""
         ...
 
     async def delete(self, name: str) -> None: ...

@@ -22,7 +22,7 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -88,6 +88,12 @@ class StateDirectory:
         """Makes the directory and its folders (mode 0700); raises StateError when it is somebody else's."""
         for folder in (self.root, self.processes, self.logs, self.decisions, self.run):
             own_directory(folder)
+
+    def clear(self) -> None:
+        """Everything has ended: the folder of sockets goes where it lies outside the directory."""
+        if self.run.parent != self.root:
+            with suppress(OSError):  # something is left in it: the next start uses it again
+                self.run.rmdir()
 
     @property
     def token(self) -> str:

@@ -96,7 +96,7 @@ def exit_codes() -> Iterator[None]:
         detail: Any = getattr(error, "detail", None)
         if detail is not None and detail.faults and detail.code == "invalid_request":
             fail("\n".join([str(error), *(f"  {each.where}: {each.allowed}" for each in detail.faults)]))
-        wrong = detail is not None and detail.code in ("invalid_input", "function_not_found")
+        wrong = detail is not None and detail.code in ("invalid_input", "function_not_found", "cannot_run")
         fail(str(error), EXIT_WRONG_INPUT if wrong else EXIT_FAILED)
     except BrokenPipeError:
         # The reader of our output has gone (`tidegate logs -f | head`): nothing more to say to anybody.

@@ -82,9 +82,13 @@ def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) ->
         file = handler_in(file, _text(path))
     made = from_file(file, name=name, flags=flags, size_bytes=path.stat().st_size if path.is_file() else None)
     if made is not None:
+        target = Path(file.rpartition(":")[0]) if ".py:" in file else path
+        if not target.is_file():
+            allowed = "a model file or file.py:Class that exists"
+            raise InvalidInputError(file, [Fault("file", f"{target} (no such file)", allowed)])
         return made, Path.cwd(), file
     if name is not None:
-        raise InvalidInputError(file, [Fault("--name", repr(name), "only with model files; a manifest has its name")])
+        raise InvalidInputError(file, [Fault("--name", name, "only with model files; a manifest has its name")])
     if file == "-":
         return sys.stdin.read(), Path.cwd(), "standard input"
     return _text(path), path.absolute().parent, file
@@ -110,7 +114,7 @@ def _short(given: dict[str, str], slo: str | None, gpu: str | None) -> dict[str,
     meant = slo_flags(slo) if slo is not None else {}
     if gpu is not None and gpu != "any":
         meant["gpu-model"] = gpu
-    twice = [Fault(f"--{key}", repr(given[key]), "once: --slo or --gpu says it too") for key in meant if key in given]
+    twice = [Fault(f"--{key}", given[key], "once: --slo or --gpu says it too") for key in meant if key in given]
     if twice:
         raise InvalidInputError("command line", twice)
     return meant
@@ -120,9 +124,7 @@ def _parameters(texts: list[str]) -> dict[str, str]:
     from tidegate.annotations import PARAMETER_PREFIX
     from tidegate.errors import Fault, InvalidInputError
 
-    faults = [
-        Fault("--policy-parameter", repr(text), "KEY=VALUE") for text in texts if "=" not in text or text[0] == "="
-    ]
+    faults = [Fault("--policy-parameter", text, "KEY=VALUE") for text in texts if "=" not in text or text[0] == "="]
     if faults:
         raise InvalidInputError("command line", faults)
     pairs = (text.split("=", 1) for text in texts)

@@ -179,6 +179,8 @@ def _end_leftovers(directory: "StateDirectory") -> list[str]:
 
     lock = directory.lock()
     try:
-        return [f"{each.id} ({each.pid})" for each in end_all(directory.processes)]
+        ended = [f"{each.id} ({each.pid})" for each in end_all(directory.processes)]
+        directory.clear()
+        return ended
     finally:
         lock.release()

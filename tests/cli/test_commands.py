@@ -122,6 +122,8 @@ def test_the_state_directory_of_the_settings_is_found_by_every_command(
 
 def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for file in ("model.onnx", "handler.py"):
+        (tmp_path / file).touch()
     text, base, _ = read("model.onnx", "net")
     assert "model: model.onnx" in text
     assert "name: net" in text
@@ -195,3 +197,19 @@ def test_a_state_directory_that_cannot_be_used_is_one_line_and_no_trace(tmp_path
 def test_a_time_that_is_no_time_is_wrong_input() -> None:
     assert tidegate("invoke", "echo", "--timeout", "-1").exit_code == 2
     assert tidegate("invoke", "echo", "--timeout", "0").exit_code == 2
+
+
+def test_a_model_that_is_not_there_is_the_arguments_fault() -> None:
+    for file in ("nowhere.onnx", "nofile.py:M"):
+        with pytest.raises(InvalidInputError) as refused:
+            read(file, None)
+        (fault,) = refused.value.faults
+        assert (fault.where, fault.line) == ("file", None)
+
+
+def test_a_missing_accelerators_file_is_wrong_input(tmp_path: Path) -> None:
+    place = ("--state", str(tmp_path / "state"), "--accelerators-file", str(tmp_path / "none.yaml"))
+    done = tidegate("up", *place, "--control-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0")
+    assert done.exit_code == 2
+    assert "--accelerators-file" in done.stderr
+    assert "No such file" in done.stderr

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from control.access import BODY_BYTES
 from control.api import build_app
-from control.service import LeavingError, UnknownFunctionError
+from control.service import CannotRunError, LeavingError, UnknownFunctionError
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -252,3 +253,18 @@ def test_the_document_names_every_route() -> None:
     assert document["info"]["version"] == "1.2.3"
     assert {"/api/v1/functions", "/api/v1/functions/{name}", "/api/v1/status", "/metrics"} <= document["paths"].keys()
     assert "FunctionView" in document["components"]["schemas"]
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert document["paths"]["/api/v1/status"]["get"]["security"] == [{"HTTPBearer": []}]
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read_to_its_end() -> None:
+    service = Answering()
+    response = ask("POST", "/api/v1/functions", service=service, body="x" * BODY_BYTES)
+    assert (response.status_code, code_of(response)) == (413, "too_large")
+    assert service.asked == []
+
+
+def test_what_cannot_run_here_is_wrong_input() -> None:
+    service = Answering(fault=CannotRunError("echo-00001 cannot be started: command 'nope' is not a program"))
+    response = ask("POST", "/api/v1/functions", service=service, body={"manifest": "text", "base": "/"})
+    assert (response.status_code, code_of(response)) == (422, "cannot_run")

@@ -246,6 +246,9 @@ def test_logs_come_from_the_files_of_replicas(tmp_path: Path) -> None:
             {"replica": "echo-00001-aaaaa", "source": "server", "line": "two"}
         ]
         assert (await desk.get("/functions/echo/logs?source=all")).text.count("\n") == 3
+        unknown = await desk.get("/functions/echo/logs?replica=zz")
+        assert unknown.status_code == 422
+        assert "a replica of echo with a log: echo-00001-" in unknown.json()["error"]["message"]
         assert (await desk.get("/functions/echo")).json()["last_log"] == ["one", "two"]
 
     at_desk(tmp_path, tell)

@@ -167,3 +167,15 @@ def test_a_full_disk_is_a_state_error(state: StateDirectory) -> None:
             DirectoryLock(fd, state.lock_file).describe(Holder(pid=1, since="now", epoch=1))
     finally:
         os.close(fd)
+
+
+def test_sockets_outside_the_directory_leave_nothing_behind(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / ("long" * 30))
+    state.prepare()
+    assert state.run.parent != state.root
+    (state.run / "g0.sock").touch()
+    state.clear()
+    assert state.run.exists(), "somebody still listens there"
+    (state.run / "g0.sock").unlink()
+    state.clear()
+    assert not state.run.exists()
