@@ -167,12 +167,15 @@ class Bench:
 
     def round(self) -> float:
         """Sends every variant once; CPU seconds."""
+        flush = self._subject.server.outbox.flush
         begun = time.process_time()
         for turn in self._turns:
             for client, data in zip(self._clients, turn, strict=True):
                 client.data_received(data)
+            flush()
             for upstream in self._upstreams:
                 upstream.data_received(_ANSWER)
+            flush()
         return time.process_time() - begun
 
 

@@ -337,9 +337,10 @@ class Exchange:
         else:
             framing = b""
         parts = (head.method, self._target, head._block, self._extra, self._client.forwarding_lines(head), framing)
-        if len(body) < JOIN_BYTES:
-            upstream.transport.write(b"%b %b HTTP/1.1%b%b%b%b\r\n%b" % (*parts, body))
+        if complete and len(body) < JOIN_BYTES:
+            upstream.pool.outbox.write(upstream.transport, b"%b %b HTTP/1.1%b%b%b%b\r\n%b" % (*parts, body))
         else:
+            # Nothing of this connection is in the outbox: it was idle.
             upstream.transport.write(b"%b %b HTTP/1.1%b%b%b%b\r\n" % parts)
             upstream.transport.write(body)
         if not complete:

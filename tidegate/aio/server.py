@@ -147,6 +147,7 @@ class ServerConn(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> None:
+        self._server.outbox.flush()
         self._gone()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -216,6 +217,7 @@ class ServerConn(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        self._server.outbox.flush()
         if not self.transport.is_closing():
             self.transport.write(data)
 
@@ -263,6 +265,12 @@ class ServerConn(asyncio.Protocol):
                 body += engine.end(trailers)
         if transport.is_closing():
             return
+        outbox = self._server.outbox
+        if done and not self._turning and len(body) < _JOIN_BYTES:
+            outbox.write(transport, head + body)
+            return
+        # More follows, or the client's next request is waiting to be looked at: `_full` must be true at once.
+        outbox.flush()
         if len(body) < _JOIN_BYTES:
             transport.write(head + body)
         else:
@@ -357,6 +365,7 @@ class ServerConn(asyncio.Protocol):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _linger(self) -> None:
+        self._server.outbox.flush()
         self.phase = _LINGER
         self._lingered = 0
         self.deadline = monotonic() + LINGER_S
@@ -375,11 +384,13 @@ class ServerConn(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes after what was written has gone out."""
+        self._server.outbox.flush()
         self.phase = _CLOSED
         self.transport.close()
 
     def abort(self) -> None:
         """Ends the connection now."""
+        self._server.outbox.flush()
         self._gone()
         self.phase = _CLOSED
         self.transport.abort()
@@ -434,6 +445,7 @@ class ProxyServer:
         "draining",
         "idle_timeout_s",
         "limits",
+        "outbox",
         "random",
         "response_timeout_s",
         "rules",
@@ -448,6 +460,7 @@ class ProxyServer:
         self.response_timeout_s = limits.response_timeout_s
         self.idle_timeout_s = limits.idle_timeout_s
         self.sweeper = sweeper
+        self.outbox = sweeper.outbox
         self.rules = {trusted: limits.rules(trusted=trusted) for trusted in (False, True)}
         self.random = random.Random()
         """For trace ids."""

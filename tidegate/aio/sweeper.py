@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from tidegate.aio.outbox import Outbox
 from tidegate.aio.tasks import Report, report_to_stderr
 
 INTERVAL_S = 0.25
@@ -19,7 +20,7 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 class Sweeper:
     """The ticker of one event loop. ``now`` is the coarse clock: ``time.monotonic`` at the last tick, in seconds."""
 
-    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "report")
+    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report")
 
     def __init__(
         self,
@@ -31,6 +32,8 @@ class Sweeper:
         self._loop = loop
         self._interval_s = interval_s
         self.report = report
+        self.outbox = Outbox(loop)
+        """Writes at the end of a turn; here because all connections of a loop share it."""
         self._sweeps: dict[int, Callable[[float], None]] = {}
         self.now = time.monotonic()
         self.date = _date()

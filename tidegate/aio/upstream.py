@@ -186,6 +186,7 @@ class UpstreamPool:
         "_unregister",
         "address",
         "heads",
+        "outbox",
         "sweeper",
     )
 
@@ -205,6 +206,7 @@ class UpstreamPool:
             host_port(address)
         self.address = address
         self.sweeper = sweeper
+        self.outbox = sweeper.outbox
         self._idle_timeout_s = idle_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._idle: list[UpstreamConn] = []
