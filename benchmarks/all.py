@@ -17,6 +17,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.cold_start", ("--starts", "100"), ("--starts", "3")),
     ("benchmarks.zero_cycles", (), ("--cycles", "1")),
     ("benchmarks.macro.proxy_bench", (), ("--seconds", "1", "--rounds", "1")),
+    ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),
     ("benchmarks.micro.decider_bench", (), ()),

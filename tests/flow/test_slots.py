@@ -470,6 +470,28 @@ def test_strangers_take_slots_from_the_same_ledger() -> None:
     assert two.credit is not None
 
 
+def test_a_stranger_enters_at_once_only_while_nobody_waits_and_it_fits() -> None:
+    desk = Desk(2)
+    ledger = desk.ledger
+    assert ledger.enter_at_once(5) == 1, "the slots count requests"
+    assert ledger.enter_at_once(1) == 1
+    assert (ledger.enter_at_once(1), ledger.running) == (0, 2)
+    assert desk.enter("waits", 1.0).credit is None
+    assert ledger.left(1, 2.0), "somebody got the slot"
+    assert desk.said() == ["admit waits"]
+    ledger.drain(2.5)
+    assert (ledger.left(1, 3.0), ledger.running) == (True, 1)
+    assert ledger.enter_at_once(1) == 0, "what drains takes nothing in by the short way"
+
+
+def test_units_of_a_request_that_entered_at_once_are_capped_by_the_limit_and_not_without_one() -> None:
+    ledger = SlotLedger(incarnation="i1", limit=8, unit=ConcurrencyUnit.INFERENCES, state=ReplicaState.READY)
+    assert ledger.enter_at_once(20) == 8
+    assert not ledger.left(8, 1.0), "nobody is there to get the slots"
+    ledger.resize(0, 1.0)
+    assert (ledger.enter_at_once(20), ledger.running) == (20, 20)
+
+
 def test_a_stranger_recalls_an_idle_credit() -> None:
     desk = Desk(1, "g0")
     desk.enter("one", 1.0)
