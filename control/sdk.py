@@ -11,6 +11,7 @@
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,9 @@ from tidegate.errors import TidegateError
 T = TypeVar("T")
 
 CALL_S = 30.0
+PATIENCE_S = 5.0
+"""For a control process that is there and does not answer yet."""
+LOOK_AGAIN_S = 0.05
 
 
 class ApiError(TidegateError):
@@ -77,15 +81,25 @@ class Tidegate:
         )
 
     @classmethod
-    def local(cls, directory: Path | str | None = None, *, environ: Mapping[str, str] | None = None) -> "Tidegate":
-        """The deployment whose state is in ``directory`` (default: the user's). Raises NotRunningError."""
+    def local(
+        cls,
+        directory: Path | str | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> "Tidegate":
+        """The deployment whose state is in ``directory`` (default: the user's). Raises NotRunningError: at once where
+        no control process runs, after ``patience_s`` where one is still starting."""
         root = Path(directory) if directory is not None else default_directory(environ or {})
         state = StateDirectory(root)
-        holder, token = state.holder(), state.read_token()
-        if holder is None or token is None:
+        end = time.monotonic() + patience_s
+        while (holder := state.holder()) is not None and (holder.api is None or state.read_token() is None):
+            if time.monotonic() >= end:
+                raise NotRunningError(f"the control process {holder.pid} on {state.root} is starting or leaving")
+            time.sleep(LOOK_AGAIN_S)
+        token = state.read_token()
+        if holder is None or holder.api is None or token is None:
             raise NotRunningError(f"no control process runs on {state.root}; start one with `tidegate up`")
-        if holder.api is None:
-            raise NotRunningError(f"the control process {holder.pid} on {state.root} is starting or leaving")
         return cls(holder.api, token, gateway=holder.gateway)
 
     @property

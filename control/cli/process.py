@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,9 +70,10 @@ def down(state: StateOption = None, json: JsonOption = False) -> None:
     holder = directory.holder()
     if holder is not None:
         _ask_to_end(directory, holder)
-        ended: list[str] = [f"control process {holder.pid}"]
-    else:
-        ended = _end_leftovers(directory)
+    # One that died instead of ending in order has left its workers and replicas behind.
+    ended = [f"control process {holder.pid}"] if holder is not None else []
+    if directory.holder() is None:
+        ended += _end_leftovers(directory)
     if json:
         print_json({"ended": ended})
     elif ended:
@@ -151,11 +153,12 @@ def _ask_to_end(directory: "StateDirectory", holder: "Holder") -> None:
     from tidegate.errors import TidegateError
 
     try:
-        with Tidegate.local(directory.root) as tidegate:
+        with Tidegate.local(directory.root, patience_s=0.0) as tidegate:
             tidegate.shut_down()
     except NotRunningError:
-        if holder.pid:
-            os.kill(holder.pid, signal.SIGTERM)
+        if holder.pid and directory.holder() is not None:
+            with suppress(ProcessLookupError):
+                os.kill(holder.pid, signal.SIGTERM)
     end = time.monotonic() + DOWN_S
     while directory.holder() is not None or _is_there(holder.pid):
         if time.monotonic() > end:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,25 @@ def test_up_on_a_held_directory_says_who_holds_it(tmp_path: Path) -> None:
     lock.release()
     assert result.exit_code == 1
     assert f"process {os.getpid()}, since 2026-01-01" in result.stderr
+
+
+def test_down_ends_what_a_control_process_leaves_that_dies_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, pid = StateDirectory(tmp_path), 2**22 + 5
+    state.prepare()
+    lock = state.lock()
+
+    def kill(_: int, number: int) -> None:
+        if number == signal.SIGTERM:
+            lock.release()
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr("control.cli.process._end_leftovers", lambda _: ["g0 (17)"])
+    lock.describe(Holder(pid=pid, since="2026-01-01 10:00:00+01:00", epoch=1))
+    done = tidegate("down", "--state", str(tmp_path), "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"ended": [f"control process {pid}", "g0 (17)"]})
 
 
 def test_a_wrong_setting_is_exit_code_two(tmp_path: Path) -> None:
