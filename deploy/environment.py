@@ -202,6 +202,7 @@ def proxy_launch(
         "TIDEGATE_START_TIMEOUT_SECONDS": plain(function.readiness.start_timeout_s),
         "TIDEGATE_BATCH_HEADER": function.batch_rule.header,
         "TIDEGATE_BATCH_OVERHEAD_BYTES": plain(function.batch_rule.overhead_bytes),
+        "TIDEGATE_CANCEL": function.cancel.value,
         "TIDEGATE_MAX_BATCH": str(function.batch_rule.max_batch),
         "TIDEGATE_PHASES": phases_text(phases),
     }

@@ -14,6 +14,7 @@ and no others.
 
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from queue_proxy.drain import Life
@@ -299,6 +300,10 @@ class Sidecar:
         elif not run.trusted:
             # A gateway's request goes elsewhere: it is counted where it runs.
             self._measure.refused(ex.status)
+        if ex.held is not None and (run.units or run.credit is not None):
+            # Nobody waits for it, but the model server works on: its slot is not free before that has ended.
+            ex.held.on_end = partial(self._held_ended, run.units, run.credit)
+            run.units, run.credit = 0, None
         if run.units:
             if self._ledger.left(run.units, now):
                 self._pump()
@@ -310,6 +315,15 @@ class Sidecar:
         # Exchange -> run -> visit -> exchange: a circle would wait for the collector, and cold memory costs more time
         # than all the counting here.
         run.visit = None
+
+    def _held_ended(self, units: int, credit: Credit | None) -> None:
+        """The model server has ended a request that nobody waited for."""
+        now = self._clock()
+        if units:
+            self._ledger.left(units, now)
+        elif credit is not None:
+            self._ledger.ended(credit, now, aborted=True)
+        self._pump()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,9 @@ class QueueProxy:
             ledger=self.ledger,
             life=self.life,
             measure=self.measure,
-            pool=UpstreamPool(settings.upstream, self._sweeper),
+            pool=UpstreamPool(
+                settings.upstream, self._sweeper, hold_s=settings.timeout_s if settings.holds_cancelled else 0.0
+            ),
             clock=monotonic,
             pump=self._pump,
             open_channel=self._open_channel,

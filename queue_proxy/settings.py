@@ -48,6 +48,8 @@ class ProxySettings:
     bytes_per_item: float | None = None
     batch_overhead_bytes: float = 0.0
     max_batch: int = 1024
+    holds_cancelled: bool = False
+    """The model server computes on after a disconnect: its slot is held until it has answered."""
     epoch: int = 0
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
 
@@ -79,6 +81,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         bytes_per_item=reader.optional("TIDEGATE_BYTES_PER_ITEM", _positive, "a number above 0"),
         batch_overhead_bytes=reader.real("TIDEGATE_BATCH_OVERHEAD_BYTES", 0.0),
         max_batch=reader.whole("TIDEGATE_MAX_BATCH", 1024, 1, 1 << 30),
+        holds_cancelled=reader.choice("TIDEGATE_CANCEL", ("close", "hold")) == "hold",
         epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
         phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")
         or ColdStartPhases(),

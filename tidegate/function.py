@@ -21,6 +21,15 @@ class Protocol(StrEnum):
     GRPC = "grpc"
 
 
+class Cancel(StrEnum):
+    """What becomes of the slot of a running request whose client has gone or whose deadline has passed."""
+
+    CLOSE = "close"
+    """The connection to the model server is closed and the slot is free: the server stops when it is told so."""
+    HOLD = "hold"
+    """The server computes on regardless: the slot is held until it has answered, and the answer is dropped."""
+
+
 class Quantization(StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
@@ -193,6 +202,7 @@ class Function:
     """Absolute once parsed: the folder in which the model server runs."""
     python: str | None = None
     """Absolute path of the interpreter for ``handler`` and ``model`` servers; None: Tidegate's own."""
+    cancel: Cancel = Cancel.CLOSE
     idempotent: bool = False
     """Whether a request may be sent twice (retry after it was started)."""
 

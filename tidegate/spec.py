@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.annotations import CONCURRENCY, TIMEOUT
-from tidegate.function import ConcurrencyUnit, Protocol
+from tidegate.function import Cancel, ConcurrencyUnit, Protocol
 from tidegate.table import Choice, Duration, Row, Size, Text, Whole, WordOr
 
 API_VERSION: Final = "tidegate.dev/v1alpha1"
@@ -57,6 +57,13 @@ SPEC: Final[tuple[Row, ...]] = (
         lands="concurrency_unit",
         default="requests",
         sentence="What a slot counts.",
+    ),
+    Row(
+        key="cancel",
+        kind=Choice(Cancel),
+        lands="cancel",
+        default="close",
+        sentence="A running request that nobody waits for: close its connection, or hold its slot until it has ended.",
     ),
     Row(
         key="timeout",

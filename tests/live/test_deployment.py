@@ -140,6 +140,16 @@ def test_only_its_own_deadline_ends_a_wait_and_it_never_runs(deployment: Deploym
         assert stats(deployment, "late")["total"] == 1
 
 
+def test_a_server_that_computes_on_keeps_its_slot_until_it_has_ended(deployment: Deployment) -> None:
+    with deployed(deployment, "stubborn", scale="1, 1", spec="concurrency: 1\n  cancel: hold", wait=True):
+        late = [ask(deployment, "stubborn", x_work_ms="900", tidegate_timeout_ms="200")[0] for _ in range(2)]
+        assert late == [504, 504]
+        assert ask(deployment, "stubborn")[0] == 200
+        seen = stats(deployment, "stubborn")
+        assert seen["most"] == 1, "the next request waits for the work that nobody wants any more"
+        assert seen["total"] == 2, "and the second late one never began"
+
+
 def test_a_probe_never_wakes_a_function(deployment: Deployment) -> None:
     with deployed(deployment, "asleep"):
         assert ask(deployment, "asleep", method="GET", path="/v2/health/ready")[0] == 200

@@ -37,6 +37,7 @@ class FakeExchange:
         self.attempts = 0
         self.replayable = True
         self.truncated = False
+        self.held: Any = None
         self.on_body: Callable[[Any], None] | None = None
         self.log: list[str] = []
         self.sent = b""

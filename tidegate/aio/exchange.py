@@ -110,6 +110,7 @@ class Exchange:
         "first_byte",
         "head",
         "heard",
+        "held",
         "holding",
         "inferences",
         "on_body",
@@ -152,6 +153,8 @@ class Exchange:
         self.status = 0
         """Final status; 0 before, 499 when the client went away, 502 when the answer broke off."""
         self.truncated = False
+        self.held: UpstreamConn | None = None
+        """The upstream connection that works on although nobody waits for its answer (``UpstreamPool.hold_s``)."""
         """The answer's head was sent, its end never came."""
         self.body_complete = engine.body_complete
         self.bytes_in = self._kept = len(body)
@@ -382,11 +385,15 @@ class Exchange:
             self.app.upstream_failed(self, False, why)
 
     def _leave_upstream(self) -> None:
-        """Parts from the upstream; what runs there is aborted."""
+        """Parts from the upstream; what runs there is aborted, or held until it has ended (``UpstreamPool.hold_s``)."""
         upstream = self._upstream
         if upstream is not None:
             self._upstream = None
-            upstream.discard()
+            if upstream.pool.hold_s and upstream.request_complete and not upstream.dead:
+                upstream.hold(monotonic())
+                self.held = upstream
+            else:
+                upstream.discard()
         if self._state < STREAMING:
             self._state = WAITING
         self.holding = False

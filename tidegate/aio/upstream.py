@@ -1,6 +1,7 @@
 """Connections to one upstream address: a LIFO list of idle ones, and connecting as the only coroutine of the path."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from tidegate.aio.sockets import UNIX, host_port, is_unix
@@ -26,7 +27,9 @@ class UpstreamConn(asyncio.Protocol):
         "engine",
         "exchange",
         "full",
+        "held_until",
         "idle_since",
+        "on_end",
         "pool",
         "request_complete",
         "transport",
@@ -44,6 +47,9 @@ class UpstreamConn(asyncio.Protocol):
         self.dead = False
         self.full = False
         """Much of what was written has not gone out yet."""
+        self.on_end: Callable[[], None] | None = None
+        """Set while the connection is held without an exchange: called when the upstream has ended its work."""
+        self.held_until = 0.0
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
@@ -73,7 +79,15 @@ class UpstreamConn(asyncio.Protocol):
         while event is not None:
             exchange = self.exchange
             if exchange is None:
-                self.close()
+                if self.on_end is None:
+                    self.close()
+                elif type(event) is ResponseHead and event.status < 200 and event.status != 101:
+                    event = engine.next()
+                    continue
+                elif type(event) is not ResponseHead and type(event) is not Data:
+                    self._lost(event.why)
+                elif engine.complete:
+                    self._let_go()
                 return
             if type(event) is ResponseHead:
                 if event.status >= 200:
@@ -137,6 +151,26 @@ class UpstreamConn(asyncio.Protocol):
         else:
             self.discard()
 
+    def hold(self, now: float) -> None:
+        """Nobody wants the answer, but the upstream works on: its connection stays until it has ended.
+
+        The answer is read and dropped. Whoever wants to know of the end sets ``on_end``; it comes at the latest
+        when the pool's ``hold_s`` is over and the connection is aborted.
+        """
+        self.exchange = None
+        self.on_end = _nobody
+        self.held_until = now + self.pool.hold_s
+        self.pool.held.add(self)
+        self.resume_reading()
+
+    def _let_go(self) -> None:
+        """A held answer has ended."""
+        on_end, self.on_end = self.on_end, None
+        self.pool.held.discard(self)
+        self.release()
+        if on_end is not None:
+            on_end()
+
     def discard(self) -> None:
         """Aborts the connection: whatever runs behind it is not wanted any more."""
         self.exchange = None
@@ -168,6 +202,11 @@ class UpstreamConn(asyncio.Protocol):
         if exchange is not None:
             self.transport.abort()
             exchange.upstream_lost(why)
+        elif self.on_end is not None:
+            on_end, self.on_end = self.on_end, None
+            self.pool.held.discard(self)
+            self.transport.abort()
+            on_end()
 
     def __repr__(self) -> str:
         return f"<UpstreamConn {self.pool.address} {self.engine!r}{' dead' if self.dead else ''}>"
@@ -186,6 +225,8 @@ class UpstreamPool:
         "_unregister",
         "address",
         "heads",
+        "held",
+        "hold_s",
         "outbox",
         "sweeper",
     )
@@ -197,8 +238,12 @@ class UpstreamPool:
         *,
         idle_timeout_s: float = 4.0,
         connect_timeout_s: float = 5.0,
+        hold_s: float = 0.0,
     ) -> None:
         """``idle_timeout_s`` must be below the upstream's keep-alive time (uvicorn: 5 s; a queue_proxy: 75 s).
+
+        ``hold_s``: how long the connection of a request that nobody waits for any more is held for an upstream that
+        works on regardless; 0: it is aborted at once.
 
         Raises ValueError for an address of another shape.
         """
@@ -214,6 +259,8 @@ class UpstreamPool:
         self._owner = TaskOwner(f"connect to {address}", sweeper.report)
         self._closed = False
         self.heads = ResponseHeads()
+        self.hold_s = hold_s
+        self.held: set[UpstreamConn] = set()
         self._unregister = sweeper.add(self._sweep)
 
     def take(self) -> UpstreamConn | None:
@@ -279,6 +326,8 @@ class UpstreamPool:
             if not upstream.dead:
                 upstream.close()
         del idle[:count]
+        for upstream in [each for each in self.held if each.held_until < now]:
+            upstream.discard()
 
     @property
     def connections(self) -> int:
@@ -300,3 +349,7 @@ class UpstreamPool:
 
     def __repr__(self) -> str:
         return f"<UpstreamPool {self.address}: {len(self._idle)} idle of {len(self._open)}>"
+
+
+def _nobody() -> None:
+    """Nobody asked to be told."""
