@@ -61,7 +61,12 @@ def register(app: typer.Typer) -> None:
 
 def examine(directory: "StateDirectory", addresses: tuple[str, str]) -> Iterator[Finding]:
     """Every check; one that fails unexpectedly is a finding too."""
-    running = directory.holder() is not None
+    from control.state import StateError
+
+    try:
+        running = directory.holder() is not None
+    except StateError:  # a finding of the check of the state directory
+        running = False
     checks: list[tuple[str, Callable[[], tuple[Verdict, str]]]] = [
         ("python", _python),
         ("head grammar", _grammar),
@@ -159,12 +164,28 @@ def _state(directory: "StateDirectory") -> tuple[Verdict, str]:
     holder = directory.holder()
     if holder is not None:
         return Verdict.OK, f"{directory.root}, in use by process {holder.pid} since {holder.since}"
-    if not directory.root.exists():
-        parent = next(path for path in directory.root.parents if path.exists())
-        can = os.access(parent, os.W_OK)
-        return (Verdict.OK if can else Verdict.BAD), f"{directory.root} will be made" + ("" if can else ", but cannot")
-    can = os.access(directory.root, os.W_OK) and directory.root.stat().st_uid == os.getuid()
-    return (Verdict.OK if can else Verdict.BAD), str(directory.root) + ("" if can else " belongs to somebody else")
+    root = directory.root
+    if not root.exists():
+        parent = next(path for path in root.parents if path.exists())
+        refused = _why_not_writable(parent)
+        return (Verdict.OK, f"{root} will be made") if refused is None else (Verdict.BAD, f"{root}: {refused}")
+    refused = _why_not_writable(root)
+    if refused is None and root.stat().st_uid != os.getuid():
+        refused = "belongs to somebody else"
+    return (Verdict.OK, str(root)) if refused is None else (Verdict.BAD, f"{root}: {refused}")
+
+
+def _why_not_writable(folder: Path) -> str | None:
+    """Tries it: permission bits alone do not tell what root may do on a read-only or virtual file system."""
+    import tempfile
+
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    try:
+        tempfile.TemporaryDirectory(dir=folder, prefix=".tidegate-doctor-").cleanup()
+    except OSError as error:
+        return f"nothing can be made in {folder}: {error.strerror or error}"
+    return None
 
 
 def _leftovers(directory: "StateDirectory") -> tuple[Verdict, str]:

@@ -1,5 +1,6 @@
 """``list``, ``status``, ``explain``: what there is, how it is, and why."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -100,9 +101,15 @@ def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
         for view in views:
             print(encode(view).decode(), flush=True)
         return
+    out = console()
+    if not out.is_terminal:
+        for view in views:
+            out.print(_render(view), "")
+            sys.stdout.flush()
+        return
     from rich.live import Live
 
-    with closing(views), Live(console=console(), auto_refresh=False, screen=False) as live:  # type: ignore[type-var]  # a generator
+    with closing(views), Live(console=out, auto_refresh=False, screen=False) as live:  # type: ignore[type-var]  # a generator
         for view in views:
             live.update(_render(view), refresh=True)
 

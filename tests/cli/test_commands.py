@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,6 +16,8 @@ from control.cli.common import seconds
 from control.cli.deploy import read
 from control.cli.main import app
 from control.cli.process import read_settings
+from control.cli.show import _follow as follow
+from control.sdk import Tidegate
 from control.state import Holder, StateDirectory
 from tidegate.annotations import ANNOTATIONS
 from tidegate.errors import InvalidInputError
@@ -212,6 +216,41 @@ def test_a_state_directory_that_cannot_be_used_is_one_line_and_no_trace(tmp_path
         assert done.exit_code == 1
         assert done.stderr.startswith("error: the state directory cannot be used: ")
         assert "not a file" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["file", "file/state", "/proc/tidegate/state"])
+def test_doctor_fails_where_no_state_directory_can_be(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    result = tidegate(
+        "doctor",
+        "--json",
+        "--state",
+        str(tmp_path / place),
+        "--listen",
+        "127.0.0.1:0",
+        "--control-listen",
+        "127.0.0.1:0",
+    )
+    found = {each["check"]: each for each in json.loads(result.stdout)}["state directory"]
+    assert (result.exit_code, found["verdict"]) == (1, "bad")
+    assert "not a folder" in found["text"] or "nothing can be made in /proc" in found["text"]
+
+
+def test_status_watch_prints_each_view_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    class Watched:
+        def watch(self, name: str) -> Iterator[str]:
+            yield f"{name} starts"
+            seen.append(capsys.readouterr().out)
+            yield f"{name} is ready"
+
+    monkeypatch.setattr("control.cli.show._render", lambda view: view)
+    follow(cast("Tidegate", Watched()), "echo", json=False)
+    assert "echo starts" in seen[0], "at once"
+    assert "echo is ready" in capsys.readouterr().out
 
 
 def test_a_time_that_is_no_time_is_wrong_input() -> None:
