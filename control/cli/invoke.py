@@ -25,7 +25,7 @@ def invoke(
     v2: Annotated[bool, typer.Option("--v2", help="Use tritonclient; give tensors with --input.")] = False,
     tensor: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=JSON", help="A V2 input tensor: a JSON array, or @FILE for raw bytes."),
+        typer.Option("--input", metavar="NAME[:TYPE]=JSON", help="A V2 tensor: a JSON array, or @FILE for raw bytes."),
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME: VALUE", help="A request header.")
@@ -89,12 +89,14 @@ def _invoke_v2(
     with triton.InferenceServerClient(
         f"{address}/functions/{name}", connection_timeout=timeout, network_timeout=timeout
     ) as client:
+        declared: list[dict[str, Any]] = []
         try:
-            metadata = client.get_model_metadata(model, headers=headers)
-            inputs = [_tensor(triton, np, text, metadata["inputs"]) for text in tensors]
+            declared = client.get_model_metadata(model, headers=headers).get("inputs") or []
+            inputs = [_tensor(triton, np, text, declared) for text in tensors]
             result = client.infer(model, inputs, headers=headers)
         except triton.InferenceServerException as error:
-            fail(str(error))
+            why = "" if declared or tensors else "; the model declares no inputs: give them with --input NAME=JSON"
+            fail(f"{error}{why}")
     outputs = {each["name"]: result.as_numpy(each["name"]) for each in result.get_response()["outputs"]}
     if json:
         print_json({key: value.tolist() for key, value in outputs.items()})
@@ -104,29 +106,66 @@ def _invoke_v2(
 
 
 def _tensor(triton: Any, np: Any, text: str, declared: list[dict[str, Any]]) -> Any:
-    """One input tensor from ``NAME=JSON`` or ``NAME=@FILE``, of the type and shape that the model declares."""
-    name, _, value = text.partition("=")
+    """One input tensor from ``NAME=JSON`` or ``NAME=@FILE``, of the type and shape that the model declares.
+
+    ``NAME:TYPE`` says the type; without it and without a declared one the JSON's own values do.
+    """
+    label, _, value = text.partition("=")
+    name, datatype = _name_and_type(triton, label, declared)
     found = next((each for each in declared if each["name"] == name), None)
-    if found is None or not value:
+    if not value:
+        raise typer.BadParameter(f"--input {text[:60]}: wanted NAME=JSON or NAME=@FILE")
+    if found is None and declared:
         known = ", ".join(f"{each['name']} {each['datatype']}{each['shape']}" for each in declared)
         raise typer.BadParameter(f"--input {text[:60]}: the model has {known}")
-    dtype = triton.triton_to_np_dtype(found["datatype"])
-    if value.startswith("@"):
-        array = _from_bytes(np, _read(value[1:]), dtype, found["shape"])
-    else:
-        import json
+    datatype = datatype or (found["datatype"] if found is not None else None)
+    try:
+        if value.startswith("@"):
+            if datatype is None:
+                raise ValueError(f"the model declares no inputs: say the type of raw bytes, as in {name}:UINT8={value}")
+            shape = found["shape"] if found is not None else [-1, -1]
+            array = _from_bytes(np, _read(value[1:]), triton.triton_to_np_dtype(datatype), shape)
+        else:
+            import json
 
-        try:
-            array = np.array(json.loads(value), dtype=dtype)
-        except ValueError as error:
-            raise typer.BadParameter(f"--input {name}: {error}") from error
-    tensor = triton.InferInput(name, list(array.shape), found["datatype"])
+            values = json.loads(value)
+            datatype = datatype or _inferred(np, values, name)
+            array = np.array(values, dtype=triton.triton_to_np_dtype(datatype))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise typer.BadParameter(f"--input {name}: {error}") from error
+    tensor = triton.InferInput(name, list(array.shape), datatype)
     tensor.set_data_from_numpy(array)
     return tensor
 
 
+def _name_and_type(triton: Any, label: str, declared: list[dict[str, Any]]) -> tuple[str, str | None]:
+    """``x:FP32`` is the name ``x`` with a type; a colon that is followed by no type belongs to the name."""
+    name, colon, datatype = label.rpartition(":")
+    is_type = colon and name and triton.triton_to_np_dtype(datatype) is not None
+    if is_type and all(each["name"] != label for each in declared):
+        return name, datatype
+    return label, None
+
+
+_TYPES = {"b": "BOOL", "i": "INT64", "f": "FP64", "U": "BYTES"}
+
+
+def _inferred(np: Any, values: Any, name: str) -> str:
+    """The V2 type of JSON values of one kind."""
+    leaves = np.array(values, dtype=object).ravel().tolist()
+    datatype = _TYPES.get(np.array(values).dtype.kind)
+    is_mixed = any(isinstance(leaf, str) for leaf in leaves) and not all(isinstance(leaf, str) for leaf in leaves)
+    if datatype is None or is_mixed:
+        raise ValueError(
+            f"the model declares no inputs, and these values tell no type; say one, as in {name}:FP32=[...]"
+        )
+    return datatype
+
+
 def _from_bytes(np: Any, raw: bytes, dtype: Any, shape: list[int]) -> Any:
     """Raw bytes as one item of the declared shape, cut or filled up with zeros where the item has a fixed size."""
+    if dtype == np.object_:
+        return np.array([raw], dtype=object).reshape([1] * max(1, len(shape)))
     item = list(shape[1:])
     if any(size < 0 for size in item):
         return np.frombuffer(raw, dtype=dtype).reshape(1, -1)
