@@ -151,6 +151,8 @@ def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
         return FunctionState.READY
     if any(each.failure is not None for each in live):
         return FunctionState.FAILED
+    if any(each.stuck is not None for each in live):
+        return FunctionState.UNPLACED
     if any(each.starting for each in live) or any(each.desired for each in live):
         return FunctionState.STARTING
     if any(each.leaving for each in revisions):

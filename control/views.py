@@ -19,6 +19,8 @@ class FunctionState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     """Its replicas are on their way out; a request takes the last one back."""
+    UNPLACED = "no-room"
+    """No accelerator has a place for the serving revision and none is being made; requests are refused meanwhile."""
     FAILED = "failed"
     """The serving revision's last start failed and nothing is ready; requests get 503 until a start succeeds."""
 

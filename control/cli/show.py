@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
 
-_COLOURS = {"ready": "green", "asleep": "blue", "starting": "yellow", "draining": "yellow", "failed": "red"}
+_COLOURS = {
+    "ready": "green",
+    "asleep": "blue",
+    "starting": "yellow",
+    "draining": "yellow",
+    "no-room": "red",
+    "failed": "red",
+}
 
 
 def list_functions(state: StateOption = None, json: JsonOption = False) -> None:

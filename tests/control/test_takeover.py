@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from control.takeover import DRAIN_S, HOLD_S, PLACE_S, TakeOvers, less_held
+from control.views import FunctionState
 from deploy.placement.ledger import Room
 from tests.support.control_world import World, function, in_world
 from tidegate.function import Scaling
@@ -132,9 +133,11 @@ def test_a_function_that_finds_no_room_says_so_after_two_seconds(tmp_path: Path)
         assert world.view().revisions[0].stuck is None
         await world.advance(3.0)
         assert world.view().revisions[0].stuck == "no accelerator has room for it: cpu has 0 of 3 places free"
+        assert world.view().state is FunctionState.UNPLACED
         await world.delete("other")
         await world.advance(3.0)
         assert world.view().revisions[0].stuck is None
+        assert world.view().state is FunctionState.READY
         assert of(world, "echo") == ["echo-00001"]
 
     in_world(tmp_path, tell)
