@@ -2,12 +2,14 @@
 
     python examples/magika/classify.py [--url http://127.0.0.1:8080] [--model magika] FILE...
 
-Without files it looks at the ones of this repository. Exit code 1 when an answer differs from the package's.
+Without files it looks at the ones of this repository. Exit code 1 when an answer differs from the package's,
+or when there is none.
 """
 
 import argparse
 import json
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,14 +17,30 @@ import prepare
 
 
 def ask(url: str, model: str, rows: list[list[int]], layout: prepare.Layout) -> list[tuple[str, float]]:
-    """One V2 request with all rows."""
+    """One V2 request with all rows. Ends the program with one line when it is not answered."""
     request = urllib.request.Request(
         f"{url}/v2/models/{model}/infer",
         data=json.dumps(prepare.request_of(rows)).encode(),
         headers={"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=300) as reply:
-        return prepare.labels_of(json.load(reply), layout)
+    try:
+        with urllib.request.urlopen(request, timeout=300) as reply:
+            return prepare.labels_of(json.load(reply), layout)
+    except urllib.error.HTTPError as error:
+        sys.exit(f"status {error.code}: {message_of(error.read())}")
+    except OSError as error:
+        sys.exit(f"{url}: {getattr(error, 'reason', error)}")
+
+
+def message_of(body: bytes) -> str:
+    """What an error answer says, in one line."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = body.decode(errors="replace")
+    while isinstance(said, dict):
+        said = said.get("message") or said.get("error") or json.dumps(said)
+    return " ".join(str(said).split())
 
 
 def own_answers(paths: list[Path]) -> list[tuple[str, float]]:
