@@ -107,6 +107,7 @@ class TrafficView:
     waiting_inferences: int = 0
     oldest_waiting_s: float = 0.0
     requests_per_s: float = 0.0
+    """Mean of the last 5 s."""
     inferences_per_s: float = 0.0
     p50_s: float | None = None
     tail_s: float | None = None
