@@ -10,7 +10,7 @@ from tidegate.files import Found, NamedFiles
 from tidegate.function import Function, Server, ServerKind
 from tidegate.manifest import parse
 
-FILES = NamedFiles({"/work/models/ResNet 50.onnx": Found.FILE, "/work/handler.py": Found.FILE})
+FILES = NamedFiles({"/home/models/ResNet 50.onnx": Found.FILE, "/home/handler.py": Found.FILE})
 ACCELERATORS = {"h100": "nvidia", "cpu": "cpu"}
 
 
@@ -18,7 +18,7 @@ def deployed(text: str, flags: Mapping[str, str] | None = None) -> Function:
     (function,) = parse(
         text,
         source="built",
-        base="/work",
+        base="/home",
         policies=("kpa", "smif"),
         accelerators=ACCELERATORS,
         files=FILES,
@@ -30,14 +30,14 @@ def deployed(text: str, flags: Mapping[str, str] | None = None) -> Function:
 def test_a_model_file_and_a_latency_are_enough() -> None:
     function = deployed(from_model("models/ResNet 50.onnx", flags={"latency": "200ms"}))
     assert function.name == "resnet-50"
-    assert function.server == Server(kind=ServerKind.MODEL, target="/work/models/ResNet 50.onnx")
+    assert function.server == Server(kind=ServerKind.MODEL, target="/home/models/ResNet 50.onnx")
     assert (function.sla.latency_s, function.scaling.policy) == (0.2, "smif")
 
 
 def test_a_python_class_is_enough() -> None:
     function = deployed(from_handler("handler.py:Model", name="mine"))
     assert function.name == "mine"
-    assert function.server == Server(kind=ServerKind.HANDLER, target="/work/handler.py:Model")
+    assert function.server == Server(kind=ServerKind.HANDLER, target="/home/handler.py:Model")
 
 
 def test_flags_may_also_be_handed_over_beside_the_text() -> None:

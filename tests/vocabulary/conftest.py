@@ -1,4 +1,4 @@
-"""A folder `/work` that exists only as a mapping, and what a reader of manifests knows besides the text."""
+"""A folder `/home` that exists only as a mapping, and what a reader of manifests knows besides the text."""
 
 import pytest
 
@@ -6,17 +6,17 @@ from tidegate.draft import Terms
 from tidegate.files import Found, NamedFiles
 
 FILES = ("resnet50.onnx", "handler.py", "server.py", "warmup.json", "token.txt", "bin/python")
-THERE = {f"/work/{name}": Found.FILE for name in FILES} | {
-    "/work": Found.FOLDER,
-    "/work/weights": Found.FOLDER,
-    "/work/locked.txt": Found.UNREADABLE,
+THERE = {f"/home/{name}": Found.FILE for name in FILES} | {
+    "/home": Found.FOLDER,
+    "/home/weights": Found.FOLDER,
+    "/home/locked.txt": Found.UNREADABLE,
 }
 
 
 @pytest.fixture
 def terms() -> Terms:
     return Terms(
-        base="/work",
+        base="/home",
         policies=("kpa", "smif"),
         accelerators={"t4": "emulated", "v100": "emulated", "h100": "nvidia", "cpu-1core": "cpu"},
         files=NamedFiles(THERE),

@@ -23,11 +23,11 @@ def test_the_disk_tells_files_from_folders_and_from_nothing(tmp_path: Path) -> N
 
 
 def test_named_files_stand_in_for_the_disk() -> None:
-    files = NamedFiles({"/work/a": Found.UNREADABLE})
-    assert files.look("/work/a") is Found.UNREADABLE
-    assert files.look("/work/b") is Found.MISSING
+    files = NamedFiles({"/home/a": Found.UNREADABLE})
+    assert files.look("/home/a") is Found.UNREADABLE
+    assert files.look("/home/b") is Found.MISSING
 
 
 def test_paths_start_from_the_folder_of_the_manifest() -> None:
-    assert absolute("/work", "a/../b.onnx") == "/work/b.onnx"
-    assert absolute("/work", "/models/b.onnx") == "/models/b.onnx"
+    assert absolute("/home", "a/../b.onnx") == "/home/b.onnx"
+    assert absolute("/home", "/models/b.onnx") == "/models/b.onnx"

@@ -65,7 +65,7 @@ def test_a_service_with_a_command_runs_on_this_machine(terms: Terms) -> None:
         accelerators=("h100", "t4", "v100"),
         resources=Resources(memory_bytes=2**30, threads=2),
         env={"TARGET": "Go", "GREETING": "Hello Go", "NOTHING": ""},
-        workdir="/work",
+        workdir="/home",
     )
 
 
@@ -100,7 +100,7 @@ def test_the_plain_service_has_knatives_defaults(terms: Terms) -> None:
         concurrency=0,
         scaling=Scaling(policy="kpa"),
         readiness=Readiness(path=None, start_timeout_s=600.0),
-        workdir="/work",
+        workdir="/home",
     )
 
 

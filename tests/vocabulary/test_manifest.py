@@ -64,9 +64,9 @@ def test_the_smallest_manifest_gets_every_default(terms: Terms) -> None:
     (function,) = read(good("smallest"), source="smallest", terms=terms).functions
     assert function == Function(
         name="resnet",
-        server=Server(kind=ServerKind.MODEL, target="/work/resnet50.onnx"),
+        server=Server(kind=ServerKind.MODEL, target="/home/resnet50.onnx"),
         models=("resnet",),
-        workdir="/work",
+        workdir="/home",
     )
 
 
@@ -74,7 +74,7 @@ def test_every_key_lands_in_the_function(terms: Terms) -> None:
     assert read(good("everything"), source="everything", terms=terms).functions == (
         Function(
             name="resnet",
-            server=Server(kind=ServerKind.HANDLER, target="/work/handler.py:Model"),
+            server=Server(kind=ServerKind.HANDLER, target="/home/handler.py:Model"),
             protocol=Protocol.OPENAI,
             port=9000,
             models=("resnet", "org/resnet-50.v2"),
@@ -85,7 +85,7 @@ def test_every_key_lands_in_the_function(terms: Terms) -> None:
             batch_rule=BatchRule(header="x-batch", bytes_per_item=602112.0, overhead_bytes=120.5, max_batch=64),
             batching=Batching(max_size=32, delay_s=0.005),
             readiness=Readiness(path="/ready", start_timeout_s=600.0),
-            warmup="/work/warmup.json",
+            warmup="/home/warmup.json",
             timeout_s=30.0,
             queue=QueueBounds(requests=100, bytes=64 * 2**20, max_wait_s=20.0),
             metrics=MetricsEndpoint(path="/stats", port=9002),
@@ -97,9 +97,9 @@ def test_every_key_lands_in_the_function(terms: Terms) -> None:
             user_metrics=True,
             volume_mounts="models:/models",
             env={"MODE": "on", "MASK": "0644", "EMPTY": ""},
-            secrets={"TOKEN": "/work/token.txt"},
-            workdir="/work/weights",
-            python="/work/bin/python",
+            secrets={"TOKEN": "/home/token.txt"},
+            workdir="/home/weights",
+            python="/home/bin/python",
             idempotent=True,
         ),
     )
