@@ -49,6 +49,7 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
     revisions = tuple(revision(state, tracked) for tracked in state.tracked(deployed.name))
     serving = next((each for each in revisions if each.role is Role.SERVING), None)
     word = _state(revisions)
+    prices = {each.name: each.price_per_hour for each in state.backend.devices()}
     serving_first = sorted(revisions, key=lambda each: each.role is not Role.SERVING)
     messages = [
         text for each in serving_first if each.role is not Role.RETIRED and (text := _message(each)) is not None
@@ -68,6 +69,7 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
         target_ips=spec.sla.target_ips,
         ready=sum(each.ready for each in revisions),
         desired=None if serving is None else serving.desired,
+        price_per_hour=sum(prices.get(each.accelerator, 0.0) for kept in revisions for each in kept.replicas),
         traffic=state.meter.view(deployed.name, spec.sla.percentile, state.clock.now()),
         revisions=revisions,
         message="\n".join(messages) or None,

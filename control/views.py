@@ -130,6 +130,8 @@ class FunctionView:
     target_ips: float | None
     ready: int
     desired: int | None
+    price_per_hour: float
+    """Of the accelerators that its replicas hold now, in the currency of the accelerators file."""
     traffic: TrafficView
     revisions: tuple[RevisionView, ...]
     message: str | None = None

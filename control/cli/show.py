@@ -189,6 +189,7 @@ def function_table(functions: "Iterable[FunctionView]") -> "Table":
         "P50",
         "TAIL",
         "SLA",
+        "PRICE/H",
     ):
         table.add_column(column)
     for each in functions:
@@ -205,6 +206,7 @@ def function_table(functions: "Iterable[FunctionView]") -> "Table":
             seconds(traffic.p50_s),
             f"p{each.percentile:g} {seconds(traffic.tail_s)}",
             seconds(each.latency_s),
+            f"{each.price_per_hour:g}",
         )
     return table
 

@@ -44,6 +44,7 @@ def function_view(name: str) -> FunctionView:
         target_ips=None,
         ready=0,
         desired=0,
+        price_per_hour=0.04,
         traffic=TrafficView(window_s=60.0),
         revisions=(),
     )

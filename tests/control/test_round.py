@@ -27,12 +27,14 @@ def test_a_deploy_starts_the_initial_scale_and_sleeps_when_nobody_comes(tmp_path
         assert state_of(world) is FunctionState.STARTING
         await world.advance(1.0)
         assert state_of(world) is FunctionState.READY
+        assert world.view().price_per_hour == 0.04
         deployed = world.registry.get("echo")
         assert deployed is not None
         assert deployed.proven
         await world.advance(14.0)
         assert world.replicas() == []
         assert state_of(world) is FunctionState.ASLEEP
+        assert world.view().price_per_hour == 0, "sleep costs nothing"
         assert world.shares() == {"echo-00001": 100.0}
 
     in_world(tmp_path, tell)

@@ -33,7 +33,7 @@ from tidegate.store.embedded import EmbeddedStore
 from traffic.table import TableBuilder
 
 START = 1_000.0
-CPU = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=3, memory_bytes=1 << 30, cores=1)
+CPU = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=3, memory_bytes=1 << 30, cores=1, price_per_hour=0.04)
 
 
 def function(name: str = "echo", *, scaling: Scaling | None = None, **changes: Any) -> Function:
