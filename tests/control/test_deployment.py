@@ -209,7 +209,7 @@ def test_the_whole_status_and_its_faults(tmp_path: Path) -> None:
             "in_use": 1,
             "memory_bytes": 1 << 30,
             "cores": 1,
-            "price_per_hour": 0.0,
+            "price_per_hour": 0.04,
             "emulated": False,
         }
 
