@@ -69,7 +69,12 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
         target_ips=spec.sla.target_ips,
         ready=sum(each.ready for each in revisions),
         desired=None if serving is None else serving.desired,
-        price_per_hour=sum(prices.get(each.accelerator, 0.0) for kept in revisions for each in kept.replicas),
+        price_per_hour=sum(
+            prices.get(each.accelerator, 0.0)
+            for kept in revisions
+            for each in kept.replicas
+            if each.state != ReplicaState.FAILED
+        ),
         traffic=state.meter.view(deployed.name, spec.sla.percentile, state.clock.now()),
         revisions=revisions,
         message="\n".join(messages) or None,
