@@ -4,7 +4,6 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from tidegate.function import Protocol
-from tidegate.headers import BATCH_SIZE
 from tidegate.records import FunctionRoute
 from tidegate.wire.head import RequestHead
 from tidegate.wire.v2 import SEARCHED_BYTES, batch_size, stated_batch
@@ -70,10 +69,6 @@ class Front:
         serving = [revision for revision in self.route.revisions if revision.percent > 0.0]
         failures = [revision.failure for revision in serving if revision.failure is not None]
         return failures[0] if serving and len(failures) == len(serving) else None
-
-    @property
-    def reads_default_batch_header(self) -> bool:
-        return self._batch_header == BATCH_SIZE
 
     def __repr__(self) -> str:
         return f"<Front {self.name}, revisions {', '.join(self._revisions) or 'none'}>"

@@ -41,7 +41,6 @@ DEADLINE = ErrorKind("deadline_exceeded", 504, False, "allow more time with tide
 REPLICA_BROKE = ErrorKind("replica_failed", 502, False, "retry if running it twice does no harm")
 SHUTTING_DOWN = ErrorKind("shutting_down", 503, True, "retry; another process takes over")
 STALE_CREDIT = ErrorKind("stale_credit", 409, True, "internal: the gateway sends it again")
-INTERNAL = ErrorKind("internal", 500, False, "report it with the request id")
 
 
 def error_body(

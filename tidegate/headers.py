@@ -10,7 +10,6 @@ from typing import Final
 TIMEOUT_MS: Final = b"tidegate-timeout-ms"
 BATCH_SIZE: Final = b"tidegate-batch-size"
 PRIORITY: Final = b"tidegate-priority"
-SERVER_TIMING: Final = b"server-timing"
 REQUEST_ID: Final = b"x-request-id"
 
 # Internal, gateway -> queue_proxy.

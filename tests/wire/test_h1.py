@@ -1,5 +1,7 @@
 """Both halves of a connection: conversations of one with the other, cut at every byte."""
 
+import json
+
 import pytest
 
 from tidegate.wire.chunked import chunk, last_chunk
@@ -259,3 +261,12 @@ def test_data_and_end_in_chunks() -> None:
     assert isinstance(event, Data)
     assert (event.data, event.done) == (b"ab", True)
     assert engine.reusable
+
+
+@pytest.mark.parametrize(("status", "code"), [(413, "body_too_large"), (400, "bad_request"), (431, "bad_request")])
+def test_a_refusal_has_the_shape_of_all_failures(status: int, code: str) -> None:
+    head, _, body = H1Server(HeadRules(), 1024).refuse(Bad(status, "so it is")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert f"content-length: {len(body)}".encode() in head
+    error = json.loads(body)["error"]
+    assert (error["code"], error["message"], error["executed"]) == (code, "so it is", "false")

@@ -10,6 +10,7 @@ One request at a time: bytes that follow it are held (64 KB at most) until :meth
 with all of its body is one event.
 """
 
+from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.events import REASONS, Data
 from tidegate.wire.head import Bad, HeadRules, RequestHead, check_partial, parse_request
@@ -266,16 +267,19 @@ class H1Server:
         return last_chunk(trailers) if self.coding == CHUNKED else b""
 
     def refuse(self, bad: Bad, extra: bytes = b"") -> bytes:
-        """A whole answer to what :meth:`receive` refused; the connection ends after it."""
+        """A whole answer to what :meth:`receive` refused, shaped as all failures; the connection ends after it."""
         self.state = CLOSED
         self.keep_alive = False
-        body = bad.why.encode() + b"\n"
-        return b"HTTP/1.1 %d %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b" % (
-            bad.status,
-            REASONS.get(bad.status, b"Error"),
-            len(body),
-            extra,
-            body,
+        body = error_body(TOO_LARGE if bad.status == TOO_LARGE.status else BAD_REQUEST, bad.why)
+        return (
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b"
+            % (
+                bad.status,
+                REASONS.get(bad.status, b"Error"),
+                len(body),
+                extra,
+                body,
+            )
         )
 
     def __repr__(self) -> str:
