@@ -100,6 +100,65 @@ class Spread(StrEnum):
     ROUND_ROBIN = "round-robin"
     RANDOM = "random"
     POWER_OF_TWO = "power-of-two"
+    HASH = "hash"
+    """Equal keys (``FunctionRoute.hash_on``) go to one replica while it is not much fuller than the others."""
+
+
+class QueueOrder(StrEnum):
+    """Who goes first among waiting requests of one priority."""
+
+    ARRIVAL = "arrival"
+    DEADLINE = "deadline"
+
+
+class Binding(StrEnum):
+    """When a request's group is chosen."""
+
+    LATE = "late"
+    """When a slot frees."""
+    EARLY = "early"
+    """At arrival, by weight: it waits for that group alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderMatch:
+    """A field that a request must carry."""
+
+    name: str
+    """In lower case."""
+    value: str | None = None
+    """Exactly this value; None: any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteMatch:
+    """One way in which a request may name a function beside its host, prefix and models; all that is given must fit."""
+
+    host: str | None = None
+    path_prefix: str | None = None
+    """Of whole path segments; not stripped."""
+    headers: tuple[HeaderMatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierRules:
+    """When a replica that fails where others do not gets no work for a while (outlier ejection)."""
+
+    failures: int = 5
+    """Failures in a row; 0: never ejected."""
+    ejection_s: float = 10.0
+    """First ejection; doubled with each further one, at most ten times as long."""
+    max_percent: int = 50
+    """Of a revision's ready replicas may be out at once; one always may not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hedging:
+    """A second copy of an idempotent request, sent elsewhere when the first is late; the first answer counts."""
+
+    percentile: float | None = 95.0
+    """After this percentile of the function's recent latencies; None: after ``after_s``."""
+    after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +179,10 @@ class GroupRoute:
     """Fraction of the revision's inferences, 0..1; 0: no new work."""
     mu_ips: float | None = None
     """Service rate of the whole group; None: not yet learnt."""
+    smallest: int = 1
+    """Fewest inferences of a request that it may serve."""
+    largest: int | None = None
+    """Most inferences of a request that it may serve; None: any number."""
     replicas: tuple[ReplicaRoute, ...] = ()
 
 
@@ -165,6 +228,19 @@ class FunctionRoute:
     max_batch: int
     idempotent: bool = False
     spread: Spread = Spread.MOST_FREE
+    hash_on: str = "client"
+    """What ``Spread.HASH`` looks at: ``client`` (its address), ``header:NAME`` or ``cookie:NAME``."""
+    queue_order: QueueOrder = QueueOrder.ARRIVAL
+    binding: Binding = Binding.LATE
+    priority: int = 5
+    """Of requests that state none, 0 (first) to 9."""
+    retry_percent: float = 20.0
+    """Retry budget: retries and hedges together, in percent of the recent requests."""
+    hedging: Hedging | None = None
+    outlier: OutlierRules = OutlierRules()
+    probe_path: str | None = None
+    """Asked of an ejected replica before it gets work again; None: a connection must be accepted."""
+    matches: tuple[RouteMatch, ...] = ()
     revisions: tuple[RevisionRoute, ...] = ()
 
 
