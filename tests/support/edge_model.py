@@ -4,6 +4,10 @@
 answers with ``x-size`` bytes or the number of the request; ``GET /stats`` tells the most that ran at once and how many
 did; ``GET /v2/models/NAME`` is metadata. ``x-die`` in a request ends the process in the middle of the work. Standard
 library only.
+
+``most`` counts requests whose connection the other side still holds, which is what a slot bounds (slots, rule 7): the
+kernel is asked, since this loop may see the next request before it sees the end of an aborted connection.
+``most_worked`` counts what was computed at once, for whomever.
 """
 
 import argparse
@@ -11,13 +15,28 @@ import asyncio
 import contextlib
 import json
 import os
+import select
+
+
+def closed_by_peer(fd: int) -> bool:
+    """Whether the kernel knows that the other side has closed or reset this connection."""
+    poll = select.poll()
+    poll.register(fd, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 class Model:
     def __init__(self, declared: int) -> None:
         self.declared = declared
-        self.running = self.most = self.total = self.cancelled = 0
+        self.running = self.most = self.most_worked = self.total = 0
+        self.working: list[asyncio.StreamWriter] = []
+        """The connections whose requests run."""
         self.seen: list[dict[str, str]] = []
+
+    def waited_for(self) -> int:
+        """Running requests whose connection the other side still holds."""
+        fds = [one.get_extra_info("socket").fileno() for one in self.working]
+        return sum(fd >= 0 and not closed_by_peer(fd) for fd in fds)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -26,7 +45,7 @@ class Model:
                 method, path, _ = head[0].split(" ")
                 fields = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in head[1:] if x)}
                 body = await self._body(reader, fields)
-                status, answer, kind = await self._answer(method, path, fields, body, reader)
+                status, answer, kind = await self._answer(method, path, fields, body, writer)
                 writer.write(
                     f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(answer)}\r\n\r\n".encode()
                     + answer
@@ -45,7 +64,7 @@ class Model:
         return b"".join(parts)
 
     async def _answer(
-        self, method: str, path: str, fields: dict[str, str], body: bytes, reader: asyncio.StreamReader
+        self, method: str, path: str, fields: dict[str, str], body: bytes, writer: asyncio.StreamWriter
     ) -> tuple[int, bytes, str]:
         kind = "application/json"
         if path == "/v2/health/ready":
@@ -55,13 +74,15 @@ class Model:
                 (200, json.dumps({"concurrency": self.declared}).encode(), kind) if self.declared else (404, b"", kind)
             )
         if path == "/stats":
-            stats = {"most": self.most, "total": self.total, "running": self.running, "cancelled": self.cancelled}
+            stats = {"most": self.most, "most_worked": self.most_worked, "total": self.total, "running": self.running}
             return 200, json.dumps(stats | {"seen": self.seen[-20:]}).encode(), kind
         if method == "GET":
             return 200, json.dumps({"name": path.rsplit("/", 1)[-1], "platform": "edge"}).encode(), kind
         self.running += 1
         self.total += 1
-        self.most = max(self.most, self.running)
+        self.working.append(writer)
+        self.most = max(self.most, self.waited_for())
+        self.most_worked = max(self.most_worked, self.running)
         self.seen.append(fields | {"path": path})
         try:
             if "x-die" in fields:
@@ -70,6 +91,7 @@ class Model:
             await asyncio.sleep(float(fields.get("x-work-ms", "0")) / 1000)
         finally:
             self.running -= 1
+            self.working.remove(writer)
         size = int(fields.get("x-size", "0"))
         answer = b"x" * size if size else json.dumps({"n": self.total, "bytes": len(body)}).encode()
         return int(fields.get("x-status", "200")), answer, kind
