@@ -90,7 +90,7 @@ def test_forwarding_fields_and_trace_reach_the_backend(loop: str) -> None:
     assert b"x-forwarded-for: 127.0.0.1\r\n" in head
     assert b"6.6.6.6" not in head
     assert b"x-forwarded-host: a:1\r\n" in head
-    assert b"forwarded: for=127.0.0.1;proto=http\r\n" in head
+    assert b'forwarded: for=127.0.0.1;host="a:1";proto=http\r\n' in head
     assert b"via: 1.1 tidegate\r\n" in head
     assert b"\ntraceparent: 00-" in head
 

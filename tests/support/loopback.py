@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -70,18 +71,27 @@ class RelayApp:
 class Relay:
     """A proxy on a free loopback port in front of one upstream address."""
 
-    def __init__(self, server: ProxyServer, app: RelayApp, sweeper: Sweeper, address: str) -> None:
+    def __init__(
+        self, server: ProxyServer, app: RelayApp, sweeper: Sweeper, address: str, trust: ssl.SSLContext | None
+    ) -> None:
         self.server = server
         self.app = app
         self.sweeper = sweeper
         self.address = address
         self.pool = app.pool
+        self._trust = trust
         self._writers: list[asyncio.StreamWriter] = []
         self.host, self.port = sockets.host_port(address)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A client's connection."""
-        reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
+        reader, writer = await asyncio.open_connection(
+            self.host,
+            self.port,
+            limit=1 << 20,
+            ssl=self._trust,
+            server_hostname=None if self._trust is None else "localhost",
+        )
         self._writers.append(writer)
         return reader, writer
 
@@ -106,16 +116,21 @@ async def start_relay(
     *,
     app: RelayApp | None = None,
     sweep_s: float = 0.02,
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
     **pool: Any,
 ) -> Relay:
-    """A relay in front of ``upstream``; None: requests wait until the test answers them."""
+    """A relay in front of ``upstream``; None: requests wait until the test answers them.
+
+    ``tls``: contexts of the server and of its clients.
+    """
     sweeper = Sweeper(asyncio.get_running_loop(), interval_s=sweep_s)
     app = app if app is not None else RelayApp()
     if upstream is not None:
         app.pool = UpstreamPool(upstream, sweeper, **pool)
     sock: socket.socket = sockets.listen("127.0.0.1:0")
-    server = await serve_proxy(app, sock, limits if limits is not None else Limits(), sweeper)
-    return Relay(server, app, sweeper, sockets.address_of(sock))
+    keys, trust = tls if tls is not None else (None, None)
+    server = await serve_proxy(app, sock, limits if limits is not None else Limits(), sweeper, tls=keys)
+    return Relay(server, app, sweeper, sockets.address_of(sock), trust)
 
 
 Scene = Callable[[Relay], Coroutine[Any, Any, None]]

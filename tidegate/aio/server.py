@@ -15,10 +15,11 @@ import random
 import socket
 from dataclasses import dataclass
 from time import monotonic
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.aio import sockets
 from tidegate.aio.exchange import Exchange, ProxyApp
+from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tunnel import Tunnel, join
 from tidegate.aio.upstream import WRITE_BUFFER_BYTES, UpstreamConn
@@ -26,6 +27,11 @@ from tidegate.wire.events import Data
 from tidegate.wire.h1_server import LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.head import Bad, HeadRules, RequestHead
 
+if TYPE_CHECKING:
+    import ssl
+
+SHUTDOWN_TIMEOUT_S = 5.0
+"""TLS; how long a closing connection waits for the client's own close_notify."""
 LINGER_BYTES = 1 << 20
 LINGER_S = 2.0
 """After an answer that overtook its request we read and discard this much, this long: closing with unread bytes
@@ -60,6 +66,8 @@ class Limits:
     stream_total_s: float = 3600.0
     """From the answer's head to its last byte; aborts."""
     tunnel_idle_timeout_s: float = 3600.0
+    handshake_timeout_s: float = 10.0
+    """TLS; a slower client is cut off, and counted nowhere."""
     trusted_proxies: tuple[str, ...] = ()
     """Networks (``10.0.0.0/8``) whose forwarding fields are kept and appended to; ``unix`` for unix sockets."""
     front_door: bool = True
@@ -86,13 +94,12 @@ class ServerConn(asyncio.Protocol):
     """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
 
     __slots__ = (
+        "_forwarding",
         "_full",
         "_lingered",
         "_paused",
         "_server",
         "_stalled",
-        "_suffix",
-        "_suffix_http",
         "_turning",
         "deadline",
         "engine",
@@ -113,7 +120,6 @@ class ServerConn(asyncio.Protocol):
         self.deadline = 0.0
         self.peer = b"unix"
         self.trusted = False
-        self._suffix = self._suffix_http = b""
         self._paused = 0
         self._full = self._stalled = self._turning = False
         self._lingered = 0
@@ -128,8 +134,7 @@ class ServerConn(asyncio.Protocol):
         if isinstance(name, tuple):
             self.peer = name[0].encode()
         self.trusted = server.trusts(self.peer)
-        self._suffix = _forwarding_suffix(self.peer, server.limits.via)
-        self._suffix_http = self._suffix + b"x-forwarded-proto: http\r\n"
+        self._forwarding = Forwarding(self.peer, server.scheme, server.limits.via, server.random)
         self.engine = H1Server(server.rules[self.trusted], server.limits.body_bytes)
         self.deadline = monotonic() + server.limits.idle_timeout_s
         server.opened(self)
@@ -232,13 +237,7 @@ class ServerConn(asyncio.Protocol):
     # --- ClientSide -------------------------------------------------------------------------------------------------
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
-        lines = self._suffix if head.names_proto else self._suffix_http
-        if not head.names_host and head.authority:
-            lines = b"%bx-forwarded-host: %b\r\n" % (lines, head.authority)
-        if not head.traced:
-            bits = self._server.random.getrandbits
-            lines = b"%btraceparent: 00-%032x-%016x-01\r\n" % (lines, bits(128) | 1, bits(64) | 1)
-        return lines
+        return self._forwarding.lines(head)
 
     def date(self) -> bytes:
         return self._server.sweeper.date
@@ -438,6 +437,7 @@ class ProxyServer:
     __slots__ = (
         "_connections",
         "_empty",
+        "_ended",
         "_listener",
         "_networks",
         "_unregister",
@@ -449,13 +449,15 @@ class ProxyServer:
         "random",
         "response_timeout_s",
         "rules",
+        "scheme",
         "sweeper",
         "tunnels",
     )
 
-    def __init__(self, app: ProxyApp, limits: Limits, sweeper: Sweeper) -> None:
-        """Raises ValueError for a trusted network that is none."""
+    def __init__(self, app: ProxyApp, limits: Limits, sweeper: Sweeper, *, scheme: bytes = b"http") -> None:
+        """``scheme``: by which clients reach it. Raises ValueError for a trusted network that is none."""
         self.app = app
+        self.scheme = scheme
         self.limits = limits
         self.response_timeout_s = limits.response_timeout_s
         self.idle_timeout_s = limits.idle_timeout_s
@@ -468,18 +470,29 @@ class ProxyServer:
         self.tunnels: set[Tunnel] = set()
         self._networks = [ipaddress.ip_network(network) for network in limits.trusted_proxies if network != "unix"]
         self._connections: set[ServerConn] = set()
+        self._ended = False
         self._empty = asyncio.Event()
         self._empty.set()
         self._listener: asyncio.AbstractServer | None = None
         self._unregister = sweeper.add(self._sweep)
 
-    async def listen(self, sock: socket.socket) -> None:
+    async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
         """Accepts connections on a listening socket."""
         loop = asyncio.get_running_loop()
-        if sock.family == socket.AF_UNIX:
-            self._listener = await loop.create_unix_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
-        else:
-            self._listener = await loop.create_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
+        is_unix = sock.family == socket.AF_UNIX
+        self._listener = await (loop.create_unix_server if is_unix else loop.create_server)(
+            self._connect, sock=sock, backlog=sockets.BACKLOG, **self._tls_arguments(tls)
+        )
+
+    def _tls_arguments(self, tls: "ssl.SSLContext | None") -> dict[str, Any]:
+        """Both loops refuse the timeouts without a context."""
+        if tls is None:
+            return {}
+        return {
+            "ssl": tls,
+            "ssl_handshake_timeout": self.limits.handshake_timeout_s,
+            "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+        }
 
     def _connect(self) -> ServerConn:
         return ServerConn(self)
@@ -503,6 +516,10 @@ class ProxyServer:
         return any(address in network for network in self._networks)
 
     def opened(self, connection: ServerConn) -> None:
+        """A connection is there; one whose handshake outlived the server ends at once."""
+        if self._ended:
+            connection.transport.abort()
+            return
         self._connections.add(connection)
         self._empty.clear()
 
@@ -552,6 +569,7 @@ class ProxyServer:
 
     def abort(self) -> None:
         """Ends every connection now."""
+        self._ended = True
         self.stop_accepting()
         for connection in tuple(self._connections):
             connection.abort()
@@ -563,23 +581,22 @@ class ProxyServer:
         return f"<ProxyServer {self.connections} connections{', draining' if self.draining else ''}>"
 
 
-async def serve_proxy(app: ProxyApp, sock: socket.socket, limits: Limits, sweeper: Sweeper) -> ProxyServer:
-    """Serves HTTP/1.1 on a listening socket (TCP or unix)."""
-    server = ProxyServer(app, limits, sweeper)
-    await server.listen(sock)
-    return server
+async def serve_proxy(
+    app: ProxyApp,
+    sock: socket.socket,
+    limits: Limits,
+    sweeper: Sweeper,
+    *,
+    tls: "ssl.SSLContext | None" = None,
+) -> ProxyServer:
+    """Serves HTTP/1.1 on a listening socket (TCP or unix); with ``tls`` HTTPS alone.
 
-
-def _forwarding_suffix(peer: bytes, via: bytes) -> bytes:
-    """The forwarding fields that are the same for every request of a connection.
-
-    Added behind what a trusted peer sent: several lines of one field are one list (RFC 9110 section 5.3).
+    ``tls``: a server-side context with its certificate loaded; the caller chooses versions and ciphers. Loading another
+    certificate into the same context serves new connections with it from then on (test it in a context of its own
+    before: a key that does not match leaves the context without one). A connection exists for the application, and is
+    counted, when its handshake is done; a handshake that fails, or is slower than ``limits.handshake_timeout_s``, ends
+    silently. Requests carry ``x-forwarded-proto: https`` and ``proto=https`` in ``forwarded``.
     """
-    if peer == b"unix":
-        return b"via: 1.1 %b\r\n" % via
-    node = b'"[%b]"' % peer if b":" in peer else peer
-    return b"x-forwarded-for: %b\r\nforwarded: for=%b;proto=http\r\nvia: 1.1 %b\r\n" % (
-        peer,
-        node,
-        via,
-    )
+    server = ProxyServer(app, limits, sweeper, scheme=b"http" if tls is None else b"https")
+    await server.listen(sock, tls)
+    return server

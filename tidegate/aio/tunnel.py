@@ -30,13 +30,15 @@ class _Side(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Passes the half-close on. True keeps this side open for what still flows towards it; when the second
-        EOF arrives nobody else would close, so both are closed here."""
+        EOF arrives nobody else would close, so both are closed here. TLS knows no half-close: either end ends both.
+        """
         self.closed = True
-        if self.other.closed:
+        other = self.other
+        if other.closed or not (other.transport.can_write_eof() and self.transport.can_write_eof()):
             self._tunnel.close()
             return False
-        if self.other.transport.can_write_eof() and not self.other.transport.is_closing():
-            self.other.transport.write_eof()
+        if not other.transport.is_closing():
+            other.transport.write_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,0 +1,59 @@
+"""The forwarding fields of one client connection: who asked, for which host, by which scheme, under which trace."""
+
+import random
+
+from tidegate.wire.head import RequestHead
+
+
+class Forwarding:
+    """Makes ``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came.
+
+    A stranger's own fields are gone by then (``HeadRules``); these lines stand behind what a trusted peer sent: several
+    lines of one field are one list (RFC 9110 section 5.3). A trusted peer's ``x-forwarded-host`` and ``-proto`` are
+    kept instead of ours: they name what the first client asked for.
+    """
+
+    __slots__ = ("_authority", "_common", "_is_unix", "_node", "_random", "_scheme", "_via", "peer")
+
+    def __init__(self, peer: bytes, scheme: bytes, via: bytes, rng: random.Random) -> None:
+        """``peer``: address without port, or ``unix``; ``rng`` makes trace ids."""
+        self.peer = peer
+        self._is_unix = peer == b"unix"
+        self._node = b'"[%b]"' % peer if b":" in peer else peer
+        self._scheme = scheme
+        self._via = via
+        self._random = rng
+        self._authority: bytes | None = None
+        self._common = b""
+        """Lines of a request for ``_authority`` that names neither host nor proto: most of a connection are equal."""
+
+    def lines(self, head: RequestHead) -> bytes:
+        """The lines to add to a request, each with its CRLF."""
+        if head.names_host or head.names_proto:
+            lines = self._lines_for(head.authority, names_host=head.names_host, names_proto=head.names_proto)
+        else:
+            if head.authority != self._authority:
+                self._authority = head.authority
+                self._common = self._lines_for(head.authority, names_host=False, names_proto=False)
+            lines = self._common
+        if head.traced:
+            return lines
+        bits = self._random.getrandbits
+        return b"%btraceparent: 00-%032x-%016x-01\r\n" % (lines, bits(128) | 1, bits(64) | 1)
+
+    def _lines_for(self, authority: bytes, *, names_host: bool, names_proto: bool) -> bytes:
+        lines = []
+        if not self._is_unix:
+            # An authority holds neither quote nor backslash (grammar.HOST): it needs no escapes.
+            host = b'host="%b";' % authority if authority else b""
+            lines.append(b"x-forwarded-for: %b\r\n" % self.peer)
+            lines.append(b"forwarded: for=%b;%bproto=%b\r\n" % (self._node, host, self._scheme))
+        lines.append(b"via: 1.1 %b\r\n" % self._via)
+        if not names_proto:
+            lines.append(b"x-forwarded-proto: %b\r\n" % self._scheme)
+        if authority and not names_host:
+            lines.append(b"x-forwarded-host: %b\r\n" % authority)
+        return b"".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Forwarding for {self.peer.decode()} by {self._scheme.decode()}>"
