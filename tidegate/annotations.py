@@ -11,6 +11,7 @@ from typing import Final
 
 from tidegate import units
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
+from tidegate.routing import ROUTING
 from tidegate.table import (
     NAME,
     Checked,
@@ -194,6 +195,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         lands="user_metrics",
         sentence="Whether the model server's own metrics are read.",
     ),
+    *ROUTING,
     Row(
         key="volume-mounts",
         topic=_GPU,

@@ -13,6 +13,7 @@ from tidegate.document import Faults, MapNode, Node, Pair, Scalar, nearest, show
 from tidegate.files import Files, Found, absolute
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.live import Disk
+from tidegate.records import Spread
 from tidegate.table import NAME, Row, Text, assemble, by_spelling, reach
 from tidegate.units import UnreadableError, go_int
 
@@ -215,6 +216,7 @@ class Draft:
         self._check_scale()
         self._check_gpu()
         self._check_sla()
+        self._check_routing()
         self._choose_policy()
         self._check_parameters()
         self._tell_unserved()
@@ -279,6 +281,14 @@ class Draft:
         overhead = self._first_of("batch_rule.overhead_bytes")
         if overhead is not None and not self._has("batch_rule.bytes_per_item"):
             self.fault(overhead, f"nothing, unless {PREFIX}bytes-per-item is given")
+
+    def _check_routing(self) -> None:
+        hashed, spread = self._first_of("routing.hash_on"), self.values.get("routing.spread")
+        if hashed is not None and spread is not Spread.HASH and "routing.spread" not in self._unread:
+            self.fault(hashed, "no hash-on, unless spread is hash")
+        hedged = self._first_of("routing.hedging")
+        if hedged is not None and not self.values.get("idempotent") and "idempotent" not in self._unread:
+            self.fault(hedged, f"off, unless {PREFIX}idempotent is true")
 
     def _choose_policy(self) -> None:
         policies = self.terms.policies

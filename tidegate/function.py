@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tidegate.records import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 from tidegate.replica import ConcurrencyUnit as ConcurrencyUnit
 
 
@@ -128,6 +129,24 @@ class QueueBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """Which replica takes a request, who goes first, what is sent again (``tidegate.records.FunctionRoute``)."""
+
+    spread: Spread = Spread.MOST_FREE
+    hash_on: str = "client"
+    """``client``, ``header:NAME`` or ``cookie:NAME``; means something with ``Spread.HASH``."""
+    queue_order: QueueOrder = QueueOrder.ARRIVAL
+    binding: Binding = Binding.LATE
+    priority: int = 5
+    """Of requests that state none, 0 (first) to 9."""
+    retry_percent: float = 20.0
+    hedging: Hedging | None = None
+    outlier: OutlierRules = field(default_factory=OutlierRules)
+    matches: tuple[RouteMatch, ...] = ()
+    """Ways to name the function beside its host, prefix and models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsEndpoint:
     """The model server's own Prometheus endpoint; ``port`` None: its serving port."""
 
@@ -205,6 +224,7 @@ class Function:
     cancel: Cancel = Cancel.CLOSE
     idempotent: bool = False
     """Whether a request may be sent twice (retry after it was started)."""
+    routing: Routing = field(default_factory=Routing)
 
 
 @dataclass(frozen=True, slots=True)

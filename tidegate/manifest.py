@@ -15,6 +15,7 @@ from tidegate.files import Files, Found, absolute
 from tidegate.function import Function, MetricsEndpoint, Protocol, Server, ServerKind
 from tidegate.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
 from tidegate.live import Disk
+from tidegate.routing import read_matches
 from tidegate.spec import ACCELERATOR, API_VERSION, DEFAULT_READINESS, HANDLER, IMAGE, KIND, MODEL_NAME, SPEC, VARIABLE
 from tidegate.table import Kind
 
@@ -274,6 +275,7 @@ def _lists(spec: Section, draft: Draft) -> None:
     models = _names(spec, "models", MODEL_NAME)
     if models:
         draft.values["models"] = tuple(node.text for node in models)
+    draft.values["routing.matches"] = read_matches(spec)
     kinds = _names(spec, "accelerators", ACCELERATOR)
     if not kinds:
         return

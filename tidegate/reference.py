@@ -7,6 +7,7 @@ from typing import Final
 
 from tidegate import knative_annotations
 from tidegate.annotations import ANNOTATIONS, KPA_PARAMETERS, PARAMETER_PREFIX, PREFIX
+from tidegate.routing import FIELDS, MATCHES
 from tidegate.settings import SETTINGS
 from tidegate.spec import SPEC
 from tidegate.table import Row
@@ -26,6 +27,15 @@ metadata:
 spec:
   server:
     model: resnet50.onnx
+```
+"""
+MATCH_EXAMPLE: Final = """\
+```yaml
+spec:
+  match:
+    - host: models.example.com
+      path-prefix: /vision
+    - headers: {x-model: resnet, x-debug: null}
 ```
 """
 SETTINGS_EXAMPLE: Final = """\
@@ -54,7 +64,7 @@ def pages() -> dict[str, str]:
 def annotations_page() -> str:
     """Annotations, parameters, plain values of ``spec``, and what is read of Knative."""
     parts = [
-        _MADE.format(source="tidegate/annotations.py, tidegate/spec.py and tidegate/knative_annotations.py"),
+        _MADE.format(source="tidegate/annotations.py, spec.py, routing.py and knative_annotations.py"),
         "# Annotations\n",
         f"What a function promises and how it is scaled, written under `{PREFIX}` in `metadata.annotations`. Each is"
         " also a flag of `tidegate deploy` (`--latency 200ms`), which wins over the manifest. A key may be written in"
@@ -72,9 +82,14 @@ def annotations_page() -> str:
         f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME`, with Knative's names, bounds and durations (`1m30s`).\n",
         table(KPA_PARAMETERS),
         "## Plain values of `spec`\n",
-        "Besides `server` (exactly one of `model`, `handler`, `command`, `image`), `models`, `accelerators`, `env`,"
-        " `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative paths start from the manifest's folder.\n",
+        "Besides `server` (exactly one of `model`, `handler`, `command`, `image`), `models`, `accelerators`, `match`,"
+        " `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative paths start from the manifest's"
+        " folder. What is an annotation as well is given in one of the two places.\n",
         table(SPEC),
+        f"`match` lists up to {MATCHES} further ways to name the function. Within an entry all that is given must fit:"
+        f" `host` (a name without port), `path-prefix` (whole segments; it is not stripped) and up to {FIELDS}"
+        " `headers`, each with its exact value, or null for any.\n",
+        MATCH_EXAMPLE,
         "## Knative manifests\n",
         "A `Service` of `serving.knative.dev/v1` is deployed as it is, with these annotations of its template"
         f" (`{knative_annotations.AUTOSCALING}NAME`); `{PREFIX}` annotations may stand beside them. A container with a"

@@ -5,6 +5,7 @@ from typing import Final
 
 from tidegate.annotations import CONCURRENCY, TIMEOUT
 from tidegate.function import Cancel, ConcurrencyUnit, Protocol
+from tidegate.routing import spec_rows
 from tidegate.table import Choice, Duration, Row, Size, Text, Whole, WordOr
 
 API_VERSION: Final = "tidegate.dev/v1alpha1"
@@ -149,4 +150,5 @@ SPEC: Final[tuple[Row, ...]] = (
         default_words="the accelerator's cores",
         sentence="Threads of one replica.",
     ),
+    *spec_rows(),
 )

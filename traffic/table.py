@@ -9,13 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tidegate.function import ConcurrencyUnit, Function, Revision
-from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
+from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 from tidegate.replica import ReplicaState
 
 GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
 """States in which a replica is no place to send anything; all others are listed."""
 MU_STEP = 0.1
 """A group's service rate is published again when it moved by more than this part of it."""
+
+SizeClass = tuple[int, int | None]
+"""Fewest and most inferences of a request; None: any number."""
+ANY_SIZE: SizeClass = (1, None)
 
 
 class ReplicaFacts(Protocol):
@@ -43,6 +47,8 @@ class RevisionShare:
     """Fraction by accelerator (``traffic.weights``); empty: equal shares by number of replicas."""
     mu_ips: Mapping[str, float] = field(default_factory=dict)
     """Learnt service rate of one replica by accelerator."""
+    sizes: Mapping[str, SizeClass] = field(default_factory=dict)
+    """Which requests a group may serve, by accelerator; those not named serve all."""
     failure: str | None = None
     """Why it cannot be served now; requests that wait for it are told so."""
     failure_kind: FailureKind = FailureKind.START_FAILED
@@ -54,7 +60,6 @@ class ServedFunction:
 
     function: Function
     revisions: tuple[RevisionShare, ...] = ()
-    spread: Spread = Spread.MOST_FREE
 
 
 class TableBuilder:
@@ -130,7 +135,7 @@ def settled(fresh: Sequence[FunctionRoute], published: Sequence[FunctionRoute]) 
 
 
 def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[ReplicaFacts]]]) -> FunctionRoute:
-    function = served.function
+    function, routing = served.function, served.function.routing
     return FunctionRoute(
         name=function.name,
         models=function.models or (function.name,),
@@ -145,7 +150,16 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         overhead_bytes=function.batch_rule.overhead_bytes,
         max_batch=function.batch_rule.max_batch,
         idempotent=function.idempotent,
-        spread=served.spread,
+        spread=routing.spread,
+        hash_on=routing.hash_on,
+        queue_order=routing.queue_order,
+        binding=routing.binding,
+        priority=routing.priority,
+        retry_percent=routing.retry_percent,
+        hedging=routing.hedging,
+        outlier=routing.outlier,
+        probe_path=function.readiness.path,
+        matches=routing.matches,
         revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),
     )
 
@@ -171,10 +185,13 @@ def _ready(replicas: Iterable[ReplicaFacts]) -> int:
 def _group(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionShare, ready: int) -> GroupRoute:
     replicas = groups[name]
     mu = share.mu_ips.get(name)
+    smallest, largest = share.sizes.get(name, ANY_SIZE)
     return GroupRoute(
         accelerator=name,
         weight=_weight(name, groups, share, ready),
         mu_ips=None if mu is None else mu * _ready(replicas),
+        smallest=smallest,
+        largest=largest,
         replicas=tuple(
             ReplicaRoute(id=status.id, address=status.address or "") for status in sorted(replicas, key=lambda r: r.id)
         ),

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from tests.support.autoscaling import function, revision
-from tidegate.function import ConcurrencyUnit, Function, Revision
-from tidegate.records import FailureKind
+from tidegate.function import ConcurrencyUnit, Function, Readiness, Revision, Routing
+from tidegate.records import Binding, FailureKind, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 from tidegate.replica import ReplicaState
 from traffic.table import RevisionShare, ServedFunction, TableBuilder
 
@@ -95,6 +95,44 @@ def test_what_the_function_says_reaches_the_gateway() -> None:
     (only,) = route.revisions
     assert (only.id, only.percent, only.limited, only.unit_inferences) == ("resnet-00007", 25.0, False, True)
     assert (only.failure, only.failure_kind, only.groups) == ("no room", FailureKind.NOT_SERVABLE, ())
+
+
+def test_what_the_function_says_about_routing_reaches_the_gateway() -> None:
+    routing = Routing(
+        spread=Spread.HASH,
+        hash_on="header:x-user",
+        queue_order=QueueOrder.DEADLINE,
+        binding=Binding.EARLY,
+        priority=2,
+        retry_percent=5.0,
+        hedging=Hedging(percentile=99.0),
+        outlier=OutlierRules(failures=2),
+        matches=(RouteMatch(host="a.example"),),
+    )
+    told = replace(function(), routing=routing, readiness=Readiness(path="/up"))
+    (route,) = builder().build([served(RevisionShare(revision=Revision(told, 1)))], []).functions
+    assert (
+        Routing(
+            spread=route.spread,
+            hash_on=route.hash_on,
+            queue_order=route.queue_order,
+            binding=route.binding,
+            priority=route.priority,
+            retry_percent=route.retry_percent,
+            hedging=route.hedging,
+            outlier=route.outlier,
+            matches=route.matches,
+        )
+        == routing
+    )
+    assert route.probe_path == "/up"
+
+
+def test_a_group_serves_the_sizes_that_are_given_for_it() -> None:
+    share = RevisionShare(revision=revision(), sizes={"t4": (1, 8)})
+    replicas = [Status("a"), Status("b", accelerator="v100")]
+    groups = builder().build([served(share)], replicas).functions[0].revisions[0].groups
+    assert [(group.accelerator, group.smallest, group.largest) for group in groups] == [("t4", 1, 8), ("v100", 1, None)]
 
 
 def test_functions_are_in_name_order_and_replicas_without_address_are_left_out() -> None:

@@ -6,6 +6,7 @@ from tidegate.annotations import ANNOTATION, ANNOTATIONS, KPA_PARAMETERS, PREFIX
 from tidegate.draft import Terms
 from tidegate.function import Function, Server, ServerKind
 from tidegate.manifest import read
+from tidegate.records import Hedging
 from tidegate.spec import SPEC
 from tidegate.table import Row, reach
 
@@ -47,6 +48,16 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "timeout": ("1h", 3600.0, {}),
     "idempotent": ("true", True, {}),
     "user-metrics": ("true", True, {}),
+    "spread": ("power-of-two", "power-of-two", {}),
+    "hash-on": ("header:X-User", "header:x-user", {"spread": "hash"}),
+    "queue-order": ("deadline", "deadline", {}),
+    "binding": ("early", "early", {}),
+    "priority": ("9", 9, {}),
+    "retry-budget": ("0", 0.0, {}),
+    "hedge-after": ("p99.9", Hedging(percentile=99.9), {"idempotent": "true"}),
+    "outlier-failures": ("0", 0, {}),
+    "outlier-ejection": ("500ms", 0.5, {}),
+    "outlier-max-percent": ("100%", 100, {}),
     "volume-mounts": ("a:/b", "a:/b", {}),
     "gpu-model": ("v100", "v100", {"dnn-model": "m", "gpu-mem-limit": "1"}),
     "dnn-model": ("m", "m", {}),

@@ -22,6 +22,7 @@ from tidegate.function import (
     QueueBounds,
     Readiness,
     Resources,
+    Routing,
     Scaling,
     Server,
     ServerKind,
@@ -29,6 +30,7 @@ from tidegate.function import (
     TaskClass,
 )
 from tidegate.manifest import parse, read
+from tidegate.records import Binding, HeaderMatch, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 
 FOLDER = Path(__file__).parent / "manifests"
 MARK = "# fault: "
@@ -101,6 +103,24 @@ def test_every_key_lands_in_the_function(terms: Terms) -> None:
             workdir="/home/weights",
             python="/home/bin/python",
             idempotent=True,
+            routing=Routing(
+                spread=Spread.HASH,
+                hash_on="cookie:Session",
+                queue_order=QueueOrder.DEADLINE,
+                binding=Binding.EARLY,
+                priority=3,
+                retry_percent=12.5,
+                hedging=Hedging(percentile=None, after_s=0.05),
+                outlier=OutlierRules(failures=3, ejection_s=2.0, max_percent=30),
+                matches=(
+                    RouteMatch(
+                        host="models.example.com",
+                        path_prefix="/vision",
+                        headers=(HeaderMatch(name="x-model", value="resnet"), HeaderMatch(name="x-debug")),
+                    ),
+                    RouteMatch(path_prefix="/"),
+                ),
+            ),
         ),
     )
 

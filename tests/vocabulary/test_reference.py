@@ -27,3 +27,12 @@ def test_the_example_manifest_is_read(terms: Terms) -> None:
     example = pages()["annotations.md"].split("```yaml\n")[1].split("```")[0]
     (function,) = read(example, source="example", terms=terms).functions
     assert (function.sla.latency_s, function.scaling.parameters) == (0.2, {"target": "2"})
+
+
+def test_the_example_of_match_is_read(terms: Terms) -> None:
+    page = pages()["annotations.md"]
+    example = next(part for part in page.split("```yaml\n")[1:] if "match:" in part).split("```")[0]
+    head = "apiVersion: tidegate.dev/v1alpha1\nkind: Function\nmetadata: {name: resnet}\n"
+    text = head + example + "  server: {model: resnet50.onnx}\n"
+    (function,) = read(text, source="example", terms=terms).functions
+    assert [match.host for match in function.routing.matches] == ["models.example.com", None]
