@@ -67,6 +67,10 @@ class Edge:
         self.replicas: list[Replica] = []
         self._listeners: list[socket.socket] = []
         self._number = 0
+        self.limits: dict[str, Any] = {}
+        """Of the gateway workers that are started from now on."""
+        self.environment: dict[str, str] = {}
+        """Added to that of every process that is started from now on."""
         (directory / "token").write_text(TOKEN + "\n")
 
     # --- gateway ----------------------------------------------------------------------------------------------------
@@ -92,7 +96,7 @@ class Edge:
                         "token": TOKEN,
                         "domain": "localhost",
                         "workers": workers,
-                        "limits": {},
+                        "limits": self.limits,
                         "log": None,
                     }
                 )
@@ -250,7 +254,7 @@ class Edge:
         return subprocess.Popen(
             [sys.executable, "-P", *arguments] if module else [sys.executable, *arguments],
             cwd=self.directory,
-            env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **(environment or {})},
+            env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **self.environment, **(environment or {})},
             pass_fds=fds,
         )
 
