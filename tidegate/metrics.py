@@ -120,6 +120,31 @@ GATEWAY_GROUP_INFERENCES = Metric(
 GATEWAY_GROUP_FAILURES = Metric(
     "tidegate_gateway_group_failures_total", _C, "Requests that one group answered with 5xx or broke.", _GROUP
 )
+GATEWAY_RETRIES = Metric(
+    "tidegate_gateway_retries_total", _C, "Requests sent once more although a replica may have run them.", _REVISION
+)
+GATEWAY_RETRIES_DENIED = Metric(
+    "tidegate_gateway_denied_retries_total", _C, "Requests not sent once more: the retry budget was empty.", _REVISION
+)
+GATEWAY_HEDGES = Metric("tidegate_gateway_hedges_total", _C, "Second copies of late requests.", _REVISION)
+GATEWAY_HEDGES_WON = Metric(
+    "tidegate_gateway_won_hedges_total", _C, "Second copies that were answered before the first.", _REVISION
+)
+GATEWAY_EJECTIONS = Metric(
+    "tidegate_gateway_ejections_total", _C, "Times that a replica got no more work because it failed.", _REVISION
+)
+GATEWAY_EJECTED = Metric(
+    "tidegate_gateway_ejected_replicas", _G, "Replicas that get no work because they failed.", _REVISION
+)
+GATEWAY_CIRCUIT_OPEN = Metric(
+    "tidegate_gateway_circuit_open", _G, "1 while requests are refused because every replica fails.", _REVISION
+)
+GATEWAY_CIRCUIT_REFUSED = Metric(
+    "tidegate_gateway_circuit_refused_requests_total", _C, "Requests refused because every replica failed.", _REVISION
+)
+GATEWAY_LOG_DROPPED = Metric(
+    "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that nobody wrote.", ("worker",)
+)
 
 # --- queue_proxy --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,192 @@
+"""Outliers: replicas that fail where others do not, and revisions of which every replica fails.
+
+A replica that fails ``failures`` times in a row is *ejected*: it gets no work for ``ejection_s``, twice as long each
+time that this happens again soon, at most ten times as long. When the time is over it is probed (the host's work) until
+a probe succeeds; then it serves again, and the first request decides: one more failure ejects it again. At most
+``max_percent`` of a revision's replicas are out at once, and never the last one that serves::
+
+    SERVING ──failures in a row──> EJECTED ──time over──> PROBED ──ok──> ON TRIAL ──answered──> SERVING
+                                      ^                     │ failed        │
+                                      └─────────────────────┴───────────────┘ failed
+
+When every replica that still serves fails, none can be ejected: the revision's *circuit* opens. One request a second
+is let through to see; all others are refused at once, untouched, until one is answered.
+
+Failures of requests that were under way together are one failure: a replica that dies with forty requests did not
+fail forty times in a row.
+
+Pure: ``now`` in seconds of one clock.
+"""
+
+from enum import Enum
+from typing import Final
+
+from tidegate.records import OutlierRules
+
+LONGEST: Final = 10.0
+"""An ejection lasts at most so many times the first one; after so long without another the next is a first one."""
+PROBE_AGAIN_S: Final = 1.0
+"""Between two probes of one replica."""
+TRIAL_S: Final = 1.0
+"""While the circuit is open one request is let through in so long. Our choice."""
+
+
+class _Stage(Enum):
+    SERVING = "serving"
+    EJECTED = "ejected"
+    PROBED = "probed"
+
+
+class _Suspect:
+    """A replica that failed lately."""
+
+    __slots__ = ("failed_at", "replica", "returned_at", "revision", "rules", "stage", "streak", "times", "until")
+
+    def __init__(self, replica: str, revision: str, rules: OutlierRules) -> None:
+        self.replica = replica
+        self.revision = revision
+        self.rules = rules
+        self.stage = _Stage.SERVING
+        self.streak = 0
+        self.failed_at = float("-inf")
+        self.until = 0.0
+        """When it is probed next, while it is ejected."""
+        self.times = 0
+        """Ejections, one soon after the other."""
+        self.returned_at = float("-inf")
+
+    @property
+    def is_failing(self) -> bool:
+        return self.streak >= self.rules.failures
+
+    def __repr__(self) -> str:
+        return f"<{self.replica} {self.stage.value}, {self.streak} failures in a row>"
+
+
+class Outliers:
+    """What one gateway worker thinks of the replicas it uses."""
+
+    __slots__ = ("_suspects", "ejections", "open_circuits")
+
+    def __init__(self) -> None:
+        self._suspects: dict[str, _Suspect] = {}
+        self.open_circuits: dict[str, float] = {}
+        """Revisions whose circuit is open, and when the next request is let through."""
+        self.ejections: dict[str, int] = {}
+        """How often replicas of a revision were ejected."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """No replica is under suspicion: nothing has to be told."""
+        return not self._suspects
+
+    def failed(
+        self, replica: str, revision: str, rules: OutlierRules, begun: float, now: float, ready: int
+    ) -> float | None:
+        """A request that was sent to the replica at ``begun`` failed there. ``ready``: replicas that serve now.
+
+        Returns until when the replica is ejected, if it is.
+        """
+        if not rules.failures:
+            return None
+        suspect = self._suspects.get(replica)
+        if suspect is None:
+            suspect = self._suspects[replica] = _Suspect(replica, revision, rules)
+        suspect.rules = rules
+        if suspect.stage is not _Stage.SERVING or begun < suspect.failed_at:
+            return None
+        suspect.failed_at = now
+        suspect.streak += 1
+        if not suspect.is_failing:
+            return None
+        if self._may_eject(suspect, ready):
+            return self._eject(suspect, now)
+        self._judge(revision, ready, now)
+        return None
+
+    def succeeded(self, replica: str, now: float) -> None:
+        """A request was answered completely by it."""
+        suspect = self._suspects.get(replica)
+        if suspect is None or suspect.stage is not _Stage.SERVING:
+            return
+        suspect.streak = 0
+        self.open_circuits.pop(suspect.revision, None)
+        if now >= suspect.returned_at + LONGEST * suspect.rules.ejection_s:
+            del self._suspects[replica]
+
+    def due(self, now: float) -> list[str]:
+        """Ejected replicas that have to be probed now; ``probed`` follows for each."""
+        found = [
+            suspect for suspect in self._suspects.values() if suspect.stage is _Stage.EJECTED and suspect.until <= now
+        ]
+        for suspect in found:
+            suspect.stage = _Stage.PROBED
+        return [suspect.replica for suspect in found]
+
+    def probed(self, replica: str, ok: bool, now: float) -> float | None:
+        """What a probe told; returns until when the replica stays ejected, None: it serves again (or is gone)."""
+        suspect = self._suspects.get(replica)
+        if suspect is None or suspect.stage is not _Stage.PROBED:
+            return None
+        if ok:
+            suspect.stage = _Stage.SERVING
+            suspect.streak = max(0, suspect.rules.failures - 1)
+            suspect.returned_at = suspect.failed_at = now
+            return None
+        suspect.stage = _Stage.EJECTED
+        suspect.until = now + PROBE_AGAIN_S
+        return suspect.until
+
+    def refuses(self, revision: str, now: float) -> bool:
+        """Whether a new request is refused because everything fails; one in ``TRIAL_S`` is not."""
+        trial_at = self.open_circuits.get(revision)
+        if trial_at is None:
+            return False
+        if now < trial_at:
+            return True
+        self.open_circuits[revision] = now + TRIAL_S
+        return False
+
+    def changed(self, replica: str, revision: str) -> None:
+        """The replica became ready, or stopped to be: what was known of it says nothing any more."""
+        self._suspects.pop(replica, None)
+        self.open_circuits.pop(revision, None)
+
+    def keep(self, replicas: frozenset[str], revisions: frozenset[str]) -> None:
+        """Forgets all others."""
+        for name in self._suspects.keys() - replicas:
+            self.open_circuits.pop(self._suspects.pop(name).revision, None)
+        for known in (self.open_circuits, self.ejections):
+            for name in known.keys() - revisions:
+                del known[name]
+
+    def ejected(self, revision: str) -> int:
+        """Replicas of it that are out now."""
+        return sum(
+            suspect.revision == revision and suspect.stage is not _Stage.SERVING for suspect in self._suspects.values()
+        )
+
+    def _may_eject(self, suspect: _Suspect, ready: int) -> bool:
+        out = self.ejected(suspect.revision)
+        return ready > 1 and (out + 1) * 100 <= suspect.rules.max_percent * (ready + out)
+
+    def _eject(self, suspect: _Suspect, now: float) -> float:
+        rules = suspect.rules
+        again = now < suspect.returned_at + LONGEST * rules.ejection_s
+        suspect.times = suspect.times + 1 if again else 1
+        suspect.stage = _Stage.EJECTED
+        suspect.until = now + rules.ejection_s * min(2.0 ** (suspect.times - 1), LONGEST)
+        self.ejections[suspect.revision] = self.ejections.get(suspect.revision, 0) + 1
+        return suspect.until
+
+    def _judge(self, revision: str, ready: int, now: float) -> None:
+        """Opens the circuit if every replica that serves fails."""
+        failing = sum(
+            suspect.revision == revision and suspect.stage is _Stage.SERVING and suspect.is_failing
+            for suspect in self._suspects.values()
+        )
+        if failing >= ready:
+            self.open_circuits[revision] = now + TRIAL_S
+
+    def __repr__(self) -> str:
+        return f"<Outliers {list(self._suspects.values())}, {len(self.open_circuits)} circuits open>"
