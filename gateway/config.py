@@ -26,6 +26,9 @@ class WorkerConfig:
     workers: int = 1
     limits: dict[str, LimitValue] = field(default_factory=dict)
     """By the names of ``tidegate.aio.server.Limits``; absent ones keep their defaults."""
+    tls_cert: str | None = None
+    """File with the certificate chain (PEM); with ``tls_key`` the worker speaks HTTPS alone. None: plain HTTP."""
+    tls_key: str | None = None
     log: str | None = None
     """File that standard output and error are appended to; None: as they are."""
 
@@ -35,8 +38,10 @@ class WorkerConfig:
 
     @property
     def index(self) -> int:
-        """The worker's number: the digits at the end of its name; 0 without."""
-        digits = self.worker[len(self.worker.rstrip("0123456789")) :]
+        """The number of the worker's seat: the digits at the end of its name, before the dot of a later life (``g2``,
+        ``g2.7``); 0 without."""
+        name = self.worker.partition(".")[0]
+        digits = name[len(name.rstrip("0123456789")) :]
         return int(digits) if digits else 0
 
 

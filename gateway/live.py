@@ -5,8 +5,10 @@ import random
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from activator.commands import Activate, Command, Link, Send, Unlink
 from activator.room import WaitingRoom
@@ -18,6 +20,7 @@ from tidegate.aio.broadcast import Broadcast
 from tidegate.aio.channel import ChannelClient
 from tidegate.aio.client import FetchError, fetch
 from tidegate.aio.endpoint import Request, Response, StreamResponse, serve_endpoint
+from tidegate.aio.handover import give_listener
 from tidegate.aio.server import ProxyServer, serve_proxy
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
@@ -25,17 +28,34 @@ from tidegate.aio.upstream import UpstreamPool
 from tidegate.codec import CodecError, decode, encode
 from tidegate.records import RouteTable
 
+if TYPE_CHECKING:
+    from tidegate.aio.certificate import Certificate
+
 POOL_IDLE_S = 60.0
 """Below the 75 s for which a queue_proxy keeps an idle connection."""
 COPY_TIMEOUT_S = 5.0
 GRACE_S = 300.0
 """A drain lasts at most as long as the longest default timeout; whoever gave the order may end it sooner."""
+SETTLE_S = 1.0
+"""Between the last accept of a worker that retires and the first look whether it is empty: connections whose handshake
+or first request is on its way. Our choice."""
+LAST_SAMPLE_S = 3.0
+"""For the control process to fetch what a retired worker counted last; it asks once a second."""
+LOOK_S = 2.0
+"""Between looks at the certificate's files."""
 
 
 class GatewayWorker:
     """One worker of the front door."""
 
-    def __init__(self, config: WorkerConfig, *, incarnation: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        *,
+        incarnation: str,
+        rng: random.Random,
+        certificate: "Certificate | None" = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._config = config
         self._loop = loop
@@ -49,9 +69,12 @@ class GatewayWorker:
         self._settling = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
+        self._certificate = certificate
+        self._sock: socket.socket | None = None
         self._server: ProxyServer | None = None
         self._draining: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
+        self._sampled = asyncio.Event()
         self.chain = Chain(
             room=WaitingRoom(rng=rng, worker_index=config.index),
             report=Report(config.worker, incarnation, self._started),
@@ -65,13 +88,19 @@ class GatewayWorker:
         )
 
     async def serve(self, sock: socket.socket) -> None:
-        """Runs until a drain (SIGTERM, SIGINT or ``POST /drain``) has ended; a second signal ends it at once."""
+        """Runs until a drain (SIGTERM, SIGINT, ``POST /drain`` or ``/retire``) has ended; a second signal ends it at
+        once."""
         self._read_table()
         limits = read_limits(self._config.limits, "limits")
-        self._server = server = await serve_proxy(self.chain, sock, limits, self._sweeper)
+        self._sock = sock
+        tls = None if self._certificate is None else self._certificate.context
+        self._server = server = await serve_proxy(self.chain, sock, limits, self._sweeper, tls=tls)
         admin = await serve_endpoint(self._admin, self._config.admin_address)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if self._certificate is not None:
+            self._tasks.spawn(self._look_at(self._certificate), name="certificate")
         try:
             await self._stopped.wait()
         finally:
@@ -208,6 +237,54 @@ class GatewayWorker:
         finally:
             self._stopped.set()
 
+    def _retire(self) -> None:
+        """A successor accepts on the same socket now: this worker finishes what it has, streams and tunnels too, for
+        as long as a stream may last, and gives a last sample. The deployment is not ending: health stays good."""
+        if self._draining is None and self._server is not None:
+            self._draining = self._tasks.spawn(self._hand_over(self._server), name="retire")
+
+    async def _hand_over(self, server: ProxyServer) -> None:
+        try:
+            server.stop_accepting()
+            server.draining = True
+            await asyncio.sleep(SETTLE_S)
+            await server.drain(server.limits.stream_total_s)
+            self._sampled.clear()
+            async with asyncio.timeout(LAST_SAMPLE_S):
+                await self._sampled.wait()
+        except TimeoutError:
+            pass  # nobody asks: there is no control process just now
+        finally:
+            self._stopped.set()
+
+    # --- certificate ------------------------------------------------------------------------------------------------
+
+    async def _look_at(self, certificate: "Certificate") -> None:
+        """New handshakes get a new certificate within seconds; nothing else tells of changed files everywhere."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            certificate.look()
+
+    def _reload(self) -> str:
+        """Why the pair in the files is not used, empty where it is or there is none."""
+        if self._certificate is not None:
+            self._certificate.reload()
+        return self._certificate_fault or ""
+
+    @property
+    def _certificate_fault(self) -> str | None:
+        return None if self._certificate is None else self._certificate.fault
+
+    def _give_listener(self, path: str) -> Response:
+        """Sends the listening socket to the control process that adopted this worker."""
+        try:
+            if self._sock is None:
+                raise OSError("there is none yet")
+            give_listener(self._sock, path)
+        except (OSError, ValueError) as error:
+            return Response(status=409, body=encode({"error": f"the listening socket cannot be given: {error}"}))
+        return Response(body=b'{"given":true}')
+
     # --- admin ------------------------------------------------------------------------------------------------------
 
     async def _admin(self, request: Request) -> Response | StreamResponse:
@@ -225,6 +302,13 @@ class GatewayWorker:
             case "POST", "/drain":
                 self._drain()
                 return Response(body=b'{"draining":true}')
+            case "POST", "/retire":
+                self._retire()
+                return Response(body=b'{"retiring":true}')
+            case "POST", "/listener":
+                return self._give_listener(request.body.decode())
+            case "POST", "/reload":
+                return Response(body=self._reload().encode(), content_type="text/plain")
         return Response(status=404, body=encode({"error": f"no {request.method} {request.path} here"}))
 
     def _put_table(self, body: bytes) -> Response:
@@ -238,14 +322,14 @@ class GatewayWorker:
 
     def _sample(self) -> bytes:
         now = monotonic()
-        return encode(
-            self.chain.report.sample(
-                now,
-                table=self.chain.table.version,
-                connections=self._connections,
-                waiting=lambda revision: self.chain.room.counts(revision, now),
-            )
+        self._sampled.set()
+        sample = self.chain.report.sample(
+            now,
+            table=self.chain.table.version,
+            connections=self._connections,
+            waiting=lambda revision: self.chain.room.counts(revision, now),
         )
+        return encode(replace(sample, certificate_fault=self._certificate_fault))
 
     def _scrape(self) -> bytes:
         now = monotonic()

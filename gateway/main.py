@@ -4,12 +4,16 @@ import os
 import random
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.config import WorkerConfig, read_config
 from gateway.live import GatewayWorker
 from tidegate.aio.loop import run
 from tidegate.aio.sockets import inherited
 from tidegate.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from tidegate.aio.certificate import Certificate
 
 EXIT_INVALID = 2
 
@@ -24,16 +28,26 @@ def main(arguments: list[str]) -> int:
         if config.log is not None:
             _append_output(config.log)
         sock = inherited(config.listen_fd)
+        certificate = _certificate(config)
     except (InvalidInputError, OSError) as error:
         sys.stderr.write(f"gateway worker cannot start: {error}\n")
         return EXIT_INVALID
 
     async def serve(config: WorkerConfig) -> None:
         rng = random.Random(os.urandom(16))
-        await GatewayWorker(config, incarnation=os.urandom(8).hex(), rng=rng).serve(sock)
+        await GatewayWorker(config, incarnation=os.urandom(8).hex(), rng=rng, certificate=certificate).serve(sock)
 
     run(serve(config))
     return 0
+
+
+def _certificate(config: WorkerConfig) -> "Certificate | None":
+    """Raises OSError where the pair cannot be used."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    from tidegate.aio.certificate import Certificate  # imports ssl: 4 ms and 2 MB that plain HTTP need not pay
+
+    return Certificate(config.tls_cert, config.tls_key)
 
 
 def _append_output(path: str) -> None:

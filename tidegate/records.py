@@ -76,6 +76,8 @@ class GatewaySample:
     demands: tuple[RevisionDemand, ...] = ()
     cold_starts: tuple[ColdStartSeen, ...] = ()
     """The last cold starts seen, newest last, at most 64; a reader drops the ones it knows by replica."""
+    certificate_fault: str | None = None
+    """Why the worker keeps an older certificate than the one in its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
