@@ -129,6 +129,13 @@ class _Fields:
         at += len(name) + 2
         return self._original[at : self._original.index(b"\r", at)].strip(b" \t")
 
+    def control(self, name: bytes) -> bytes | None:
+        """Value of a ``tidegate-`` field in lower case, None where it is not there: :meth:`get` in a fifth of the time.
+
+        Numbers and words of the protocol between our own processes mean the same in lower case.
+        """
+        return self._values.get(name)
+
     def mentions(self, text: bytes) -> bool:
         """Whether ``text`` (in lower case) stands anywhere in the fields: one quick no instead of several look-ups."""
         return self._lower.find(text) >= 0  # `in` first tries the bytes as a number: 0.2 us for an exception
