@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate.wire.head import RequestHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
     from tidegate.aio.upstream import UpstreamConn
 
 
@@ -14,6 +15,8 @@ class ClientSide(Protocol):
 
     peer: bytes
     trusted: bool
+    exchange: "Exchange | None"
+    """The one that it carries; a hedge that wins takes the place of the first."""
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         """``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came."""

@@ -1,0 +1,107 @@
+"""A second copy of a request that runs without a client, until it takes the first one's place.
+
+The copy is an exchange like any other; its client side is :class:`Nobody`, who hears nothing. When its answer comes
+first, :func:`hand_over` gives it the client, and the first copy ends as if its client had gone: its upstream
+connection is aborted, its application is told, it is counted nowhere.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from tidegate.aio.client_side import ClientSide
+from tidegate.aio.exchange import Exchange
+from tidegate.wire.h1_server import H1Server
+from tidegate.wire.head import RequestHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.upstream import UpstreamConn
+
+
+class Nobody:
+    """The client side of an exchange that nobody waits for. A ``ClientSide``."""
+
+    __slots__ = ("_client", "exchange", "peer", "trusted")
+
+    def __init__(self, client: ClientSide) -> None:
+        """``client``: on whose behalf."""
+        self._client = client
+        self.peer = client.peer
+        self.trusted = client.trusted
+        self.exchange: Exchange | None = None
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self._client.forwarding_lines(head)
+
+    def date(self) -> bytes:
+        return self._client.date()
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: bytes,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        """Nobody reads it."""
+
+    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+        """Nobody reads it."""
+
+    def last(self) -> None:
+        """There is no connection to end."""
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        """The first copy passes its own on."""
+
+    def truncate(self) -> None:
+        """Nobody sees it."""
+
+    def ended(self) -> None:
+        self.exchange = None
+
+    def pause(self, why: int) -> None:
+        """The request is complete: nothing is read."""
+
+    def resume(self, why: int) -> None:
+        """Nothing was paused."""
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        raise RuntimeError("a request that asks for an upgrade has no second copy")
+
+    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
+        raise RuntimeError("a request that asks for an upgrade has no second copy")
+
+
+class _Whole:
+    """What an exchange asks of the engine that read its request: all of the body is there."""
+
+    __slots__ = ("body", "body_complete", "trailers")
+
+    def __init__(self, body: bytes, trailers: bytes) -> None:
+        self.body = body
+        self.body_complete = True
+        self.trailers = trailers
+
+
+def second_copy(first: Exchange) -> Exchange | None:
+    """Another exchange of the same request; None: it is not whole, not kept, or asks for an upgrade."""
+    if not (first.body_complete and first.replayable) or first.head.upgrade is not None:
+        return None
+    client = Nobody(first._client)
+    source = cast(H1Server, _Whole(first.body, first._trailers))
+    copy = Exchange(client, first.app, first.head, source, first.received, first.deadline)
+    client.exchange = copy
+    copy.inferences = first.inferences
+    return copy
+
+
+def hand_over(first: Exchange, copy: Exchange) -> None:
+    """The copy answers the client from now on; the first one ends."""
+    client, nobody = first._client, copy._client
+    client.exchange, nobody.exchange = copy, first
+    copy._client, first._client = client, nobody
+    first.client_gone()
