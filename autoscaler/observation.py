@@ -6,8 +6,8 @@ known". Rates are per second, durations in seconds.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 
 def tightest(limits: Iterable[int]) -> int | None:
@@ -40,6 +40,8 @@ class FleetGroup:
     room: int | None = None
     price_per_hour: float | None = None
     mu_ips: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Device metrics of the ready replicas, as :attr:`GroupObservation.metrics`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,9 @@ class GroupObservation:
     room: int | None = None
     price_per_hour: float | None = None
     mu_ips: float | None = None
+    """Service rate of one replica: learnt here at the concurrency limit, else as the fleet was told it."""
+    is_mu_learnt: bool = False
+    """Whether it was learnt at the limit; a told one may be a profile's."""
     limit: int | None = None
     """Slots of one replica as its queue_proxy reports them; 0: no limit."""
     sampled: int = 0
@@ -70,8 +75,20 @@ class GroupObservation:
     """Mean execution time of a request."""
     queue_s: float | None = None
     """Mean time of a request in the queue_proxy's own queue."""
+    floor_s: float | None = None
+    """Mean execution time at the lowest occupancy seen for the present batch size: what waiting in the model server
+    does not inflate."""
+    tail_s: float | None = None
+    """The SLA's percentile of execution times."""
     latency_s: float | None = None
     """The SLA's percentile of end-to-end latency, over the latency window."""
+    answers: int = 0
+    """Answers that the percentile is of."""
+    late: int = 0
+    """Those that missed the SLA."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What devices and model servers tell, mean over the ready replicas, by name (utilisations in percent); a name that
+    is absent is not known."""
 
     @property
     def existing(self) -> int:

@@ -4,10 +4,14 @@ Unlike the windows of ``autoscaler.windows`` these forget by themselves: silence
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from tidegate.histogram import quantile
+from tidegate.histogram import bucket_upper_micros
 from tidegate.records import SparseHistogram
+
+TIE = 1e-9
+"""A rank this near to a cumulative count counts as equal to it."""
 
 
 class RecentSums:
@@ -57,37 +61,107 @@ class RecentSums:
 
 
 class RecentHistogram:
-    """Observations of the last ``slots`` slots of ``slot_s`` seconds, in the buckets of ``tidegate.histogram``."""
+    """Observations of the last ``slots`` slots of ``slot_s`` seconds, in the buckets of ``tidegate.histogram``.
 
-    __slots__ = ("_counts", "_slot_s", "_slots")
+    The sum over the slots is kept beside them, so that a reading costs one pass over the buckets in use.
+    """
+
+    __slots__ = ("_counts", "_merged", "_oldest", "_slot_s", "_slots")
 
     def __init__(self, slots: int = 6, slot_s: float = 5.0) -> None:
         self._slots = slots
         self._slot_s = slot_s
         self._counts: dict[int, dict[int, int]] = {}
+        self._merged: dict[int, int] = {}
+        self._oldest: int | None = None
+        """The oldest slot kept."""
+
+    @property
+    def span_s(self) -> float:
+        """Length of the window."""
+        return self._slots * self._slot_s
 
     def add(self, now: float, observations: SparseHistogram) -> None:
+        """Adds observations of ``now``; those older than the window are dropped."""
         slot = math.floor(now / self._slot_s)
-        counts = self._counts.setdefault(slot, {})
+        self._drop(slot)
+        counts = self._counts.get(slot)
+        if counts is None:
+            counts = self._counts[slot] = {}
+            self._oldest = slot if self._oldest is None else min(slot, self._oldest)
+        merged = self._merged
         for index, count in observations:
             counts[index] = counts.get(index, 0) + count
-        self._drop(slot)
+            merged[index] = merged.get(index, 0) + count
 
     def quantile(self, now: float, q: float) -> float | None:
-        """The q-quantile in seconds, upper bound of its bucket; None without observations."""
-        self._drop(math.floor(now / self._slot_s))
-        if not self._counts:
-            return None
-        merged: dict[int, int] = {}
-        for counts in self._counts.values():
-            for index, count in counts.items():
-                merged[index] = merged.get(index, 0) + count
-        return quantile(merged.items(), q)
+        """The q-quantile in seconds, interpolated inside its bucket; None without observations."""
+        return self.reading(now, q, math.inf).quantile_s
+
+    def reading(self, now: float, q: float, limit_s: float) -> "Reading":
+        """The q-quantile and how many observations there are, in all and later than ``limit_s``."""
+        if self._oldest is not None:
+            self._drop(math.floor(now / self._slot_s))
+        merged = self._merged
+        if not merged:
+            return NOTHING
+        total = sum(merged.values())
+        rank, running, quantile_s = q * total, 0, 0.0
+        limit_micros, late, is_found = limit_s * 1e6, 0, False
+        for index in sorted(merged):
+            count = merged[index]
+            upper = bucket_upper_micros(index)
+            lower = bucket_upper_micros(index - 1) if index else 0
+            if not is_found and running + count >= rank:
+                quantile_s, is_found = (lower + (upper - lower) * max(0.0, rank - running) / count) / 1e6, True
+            running += count
+            if lower >= limit_micros:
+                late += count
+        return Reading(quantile_s, total, late)
 
     def _drop(self, slot: int) -> None:
         oldest = slot - self._slots + 1
+        if self._oldest is None or self._oldest >= oldest:
+            return
         for old in [at for at in self._counts if at < oldest]:
-            del self._counts[old]
+            for index, count in self._counts.pop(old).items():
+                left = self._merged[index] - count
+                if left > 0:
+                    self._merged[index] = left
+                else:
+                    del self._merged[index]
+        self._oldest = min(self._counts, default=None)
 
     def __repr__(self) -> str:
         return f"<RecentHistogram {len(self._counts)}/{self._slots} slots of {self._slot_s:g} s>"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a histogram tells."""
+
+    quantile_s: float | None
+    total: int
+    late: int
+    """Observations in buckets that lie above the limit."""
+
+
+NOTHING = Reading(None, 0, 0)
+
+
+def histogram_quantile(q: float, buckets: Sequence[tuple[float | None, float]]) -> float | None:
+    """The q-quantile of cumulative buckets ``(upper bound, count)``, as model servers publish them; an upper bound of
+    None is infinity. Linear inside the bucket, whose lower edge is the bound before it, 0 for the first; in the
+    infinite bucket the largest finite bound. None without observations."""
+    total = buckets[-1][1] if buckets else 0.0
+    if not total > 0:
+        return None
+    rank, lower, below = q * total, 0.0, 0.0
+    for upper, count in buckets:
+        own = count - below
+        if own > 0 and count >= rank - TIE:
+            if upper is None:
+                return lower
+            return lower + (upper - lower) * min(1.0, max(0.0, rank - below) / own)
+        lower, below = lower if upper is None else upper, max(below, count)
+    return lower

@@ -9,12 +9,17 @@ import pytest
 from autoscaler.collector import Collector
 from autoscaler.knative_parameters import KpaParameters
 from autoscaler.observation import FleetGroup
+from autoscaler.policies.hpa import HpaParameters, HpaScaler, rolling_utilization
 from autoscaler.policies.kpa import KnativeScaler
+from autoscaler.series import histogram_quantile
+from autoscaler.sla_rule import RuleGroup, RuleParameters, autoscale
 from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import load
 from tests.support.autoscaling import replica_sample, revision
+from tidegate.scaling_parameters import Shrinking
 from tidegate.wire.head import HeadRules, RequestHead, parse_request
 from tidegate.wire.v2 import batch_size
+from traffic.cuts import BatchClass, CutGroup, Mode, route_cuts, split_throughput
 from traffic.weights import GroupCapacity, split
 
 CASES = load("papers.jsonl")
@@ -84,6 +89,77 @@ def smif_group_load(groups: list[dict[str, Any]]) -> dict[str, Any]:
     return {"groups": loads, "total_ips": sum(load["load_ips"] for load in loads)}
 
 
+def smif_autoscale(slo_ms: float, groups: list[dict[str, Any]], params: dict[str, Any]) -> dict[str, Any]:
+    result = autoscale(
+        slo_ms / 1e3,
+        [
+            RuleGroup(
+                mu_ips=each["mu_ips"],
+                replicas=each["replicas"],
+                max_replicas=each["max_replicas"],
+                load_ips=each["load_ips"],
+                execution_s=seconds(each["exec_ms"]),
+                latency_s=seconds(each["p_latency_ms"]),
+                below_for_s=each["below_for_s"],
+            )
+            for each in groups
+        ],
+        RuleParameters(**{name: value for name, value in params.items() if name != "idle_s"}),
+        params["idle_s"],
+    )
+    ids = [each["id"] for each in groups]
+    return {
+        "replicas": dict(zip(ids, result.replicas, strict=True)),
+        "flags": [flag.value for flag in result.flags],
+    }
+
+
+def seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3
+
+
+def smif_histogram_quantile(q: float, buckets: list[list[float | None]]) -> float | None:
+    return histogram_quantile(q, [(upper, count or 0) for upper, count in buckets])
+
+
+def smif_route_cuts(groups: list[dict[str, Any]], classes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The optimum, after a check that the assignment keeps the rule and reaches it."""
+    kinds = {each["id"]: CutGroup(**each) for each in groups}
+    cuts = route_cuts(list(kinds.values()), [BatchClass(each["batch"], each["rate_rps"]) for each in classes])
+    if cuts is None:
+        return {"objective": None}
+    ranks = {group.id: rank for rank, group in enumerate(sorted(kinds.values(), key=lambda g: (g.mu_ips, g.id)))}
+    order = [ranks[cuts.assignment[each["batch"]]] for each in sorted(classes, key=lambda each: int(each["batch"]))]
+    assert order == sorted(order), "a larger batch never goes to a weaker group"
+    work = dict.fromkeys(kinds, 0.0)
+    for each in classes:
+        work[cuts.assignment[each["batch"]]] += each["rate_rps"] * each["batch"]
+    busiest = max(work[id_] / group.capacity for id_, group in kinds.items() if work[id_] > 0)
+    assert busiest == pytest.approx(cuts.objective, rel=1e-9)
+    return {"objective": cuts.objective}
+
+
+def smif_split_throughput(
+    mode: str, mu_ips: list[float], fractions: list[float], lambda_ips: float = math.inf
+) -> float:
+    return split_throughput(Mode(mode), mu_ips, fractions, lambda_ips)
+
+
+def thesis_hpa(params: dict[str, Any], steps: list[dict[str, Any]], start: int) -> list[int]:
+    names = {"min": "low", "max": "high", "mode": "shrinking"}
+    given = {names.get(name, name): value for name, value in params.items()}
+    scaler = HpaScaler(HpaParameters(**given | {"shrinking": Shrinking(given["shrinking"])}))
+    replicas, result = start, []
+    for step in steps:
+        replicas = scaler.decide(step["t"], replicas, step["metric"])
+        result.append(replicas)
+    return result
+
+
+def thesis_rolling_util(samples: list[Any], window_s: float, now_s: float) -> float | None:
+    return rolling_utilization(samples, window_s, now_s)
+
+
 def thesis_kpa(params: dict[str, Any], steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The decision core on given averages; its bounds are applied outside, as in Knative."""
     scaler = KnativeScaler(
@@ -127,11 +203,17 @@ def thesis_avg_concurrency(requests: list[list[float]], t0: float, t1: float) ->
 
 
 BUILT: dict[str, Callable[..., Any]] = {
+    "smif.autoscale": smif_autoscale,
     "smif.batch_from_headers": smif_batch_from_headers,
     "smif.group_load": smif_group_load,
+    "smif.histogram_quantile": smif_histogram_quantile,
+    "smif.route_cuts": smif_route_cuts,
     "smif.split": smif_split,
+    "smif.split_throughput": smif_split_throughput,
     "thesis.avg_concurrency": thesis_avg_concurrency,
+    "thesis.hpa": thesis_hpa,
     "thesis.kpa": thesis_kpa,
+    "thesis.rolling_util": thesis_rolling_util,
 }
 
 NOT_YET_BUILT = {
@@ -156,11 +238,7 @@ NOT_YET_BUILT = {
     "oltunes.objective",
     "oltunes.order",
     "oltunes.window",
-    "smif.autoscale",
     "smif.gpu_best_fit",
-    "smif.histogram_quantile",
-    "smif.route_cuts",
-    "smif.split_throughput",
     "themis.amdahl",
     "themis.drop",
     "themis.fit_profile",
@@ -174,9 +252,7 @@ NOT_YET_BUILT = {
     "thesis.closed_loop",
     "thesis.gpu_activity",
     "thesis.hey_pace",
-    "thesis.hpa",
     "thesis.monthly_cost",
-    "thesis.rolling_util",
     "thesis.spec_metrics",
 }
 
@@ -211,9 +287,12 @@ def test_every_algorithm_is_built_or_listed() -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["algo"] in BUILT], ids=lambda case: case["id"])
 def test_the_worked_cases(case: dict[str, Any]) -> None:
-    assert case["compare"] == "deep"
     actual = BUILT[case["algo"]](**case["inputs"])
     expected = case["expect"]
+    if case["compare"] == "objective":
+        expected = {"objective": expected["objective"]}  # Any optimum counts; ours was checked on the way.
+    else:
+        assert case["compare"] == "deep"
     if case["algo"] == "smif.batch_from_headers":
         expected = {"batch": expected["batch"]}  # Which rule gave the number is told to nobody.
     assert deep(actual, expected, case["rtol"]), (actual, expected)

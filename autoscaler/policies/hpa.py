@@ -1,0 +1,219 @@
+"""HPA: replicas in proportion to a utilisation, as Kubernetes' horizontal autoscaler decides it.
+
+:class:`HpaScaler` is the rule: ratio of metric to target, a tolerance, and one of two ways to shrink. Which of the two
+a published experiment used is not always the one its text describes, so both can be chosen: ``stabilization`` takes the
+largest recommendation of the cool-down, ``cooldown`` refuses to shrink until the last change is that long ago.
+:class:`HpaPolicy` feeds it from observations.
+
+Worked example: target 30 %, two replicas at 60 %: ratio 2, four replicas. At 32 % the ratio is 1.07, inside the
+tolerance of 10 %, and two stay.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from autoscaler.observation import GroupObservation, Observation
+from autoscaler.policy import PolicyRow, Wish
+from autoscaler.reasons import figure, reason
+from tidegate import scaling_parameters
+from tidegate.function import Function
+from tidegate.scaling_parameters import HPA_PARAMETERS, Shrinking
+
+TIE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpaParameters:
+    target: float
+    """Utilisation aimed at, in the unit of the metric (percent)."""
+    low: int = 1
+    """Fewest replicas; the rule cannot reach zero."""
+    high: int = 0
+    """Most replicas; 0: no limit."""
+    tolerance: float = 0.10
+    cooldown_s: float = 300.0
+    shrinking: Shrinking = Shrinking.STABILIZATION
+
+
+class HpaScaler:
+    """The rule for one revision. ``decide`` comes once per period; the period itself does not matter."""
+
+    __slots__ = ("_changed_at", "_recommended", "parameters")
+
+    def __init__(self, parameters: HpaParameters) -> None:
+        self.parameters = parameters
+        self._recommended: deque[tuple[float, int]] = deque()
+        self._changed_at: float | None = None
+
+    def decide(self, now: float, current: int, metric: float | None) -> int:
+        """Replicas from ``current`` ones whose mean utilisation is ``metric``; None: not known, keep."""
+        if metric is None:
+            return current
+        wanted = self._bounded(self.recommendation(current, metric))
+        recommended, keep_s = self._recommended, self.parameters.cooldown_s
+        while recommended and not now - keep_s < recommended[0][0] <= now:
+            # Also those of the future: the clock was set back.
+            recommended.popleft()
+        while recommended and recommended[-1][1] <= wanted:
+            # A smaller one that is older never counts again.
+            recommended.pop()
+        recommended.append((now, wanted))
+        count = wanted if wanted >= current else self._shrunk(now, current, wanted)
+        if count != current:
+            self._changed_at = now
+        return count
+
+    def recommendation(self, current: int, metric: float) -> int:
+        """What the ratio alone asks for."""
+        ratio = metric / self.parameters.target
+        if abs(ratio - 1.0) <= self.parameters.tolerance + TIE:
+            return current
+        return math.ceil(current * ratio - TIE)
+
+    def _bounded(self, wanted: int) -> int:
+        wanted = max(wanted, self.parameters.low)
+        return min(wanted, self.parameters.high) if self.parameters.high else wanted
+
+    def _shrunk(self, now: float, current: int, wanted: int) -> int:
+        if self.parameters.shrinking is Shrinking.STABILIZATION:
+            return min(current, self._recommended[0][1])
+        is_recent = self._changed_at is not None and 0 <= now - self._changed_at < self.parameters.cooldown_s - TIE
+        return current if is_recent else wanted
+
+    def __repr__(self) -> str:
+        return f"<HpaScaler target {self.parameters.target:g}, {len(self._recommended)} recommendations>"
+
+
+def rolling_utilization(
+    samples: Sequence[tuple[float, Mapping[str, float | None]]], window_s: float, now: float
+) -> float | None:
+    """What the exporter publishes: mean utilisation in percent of the devices that belong to a function, over the
+    window. A device that is None does not belong to it at that moment; moments without any do not count."""
+    means = []
+    for at, devices in samples:
+        used = [value for value in devices.values() if value is not None and math.isfinite(value)]
+        if used and now - window_s < at <= now:
+            means.append(math.fsum(used) / len(used))
+    return math.fsum(means) / len(means) if means else None
+
+
+class RollingUtilization:
+    """The same, fed moment by moment; keeps one window of moments."""
+
+    __slots__ = ("_samples", "_window_s")
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._samples: deque[tuple[float, Mapping[str, float | None]]] = deque()
+
+    def add(self, now: float, devices: Mapping[str, float | None]) -> None:
+        self._samples.append((now, dict(devices)))
+        while not now - self._window_s < self._samples[0][0] <= now:
+            self._samples.popleft()
+
+    def mean(self, now: float) -> float | None:
+        return rolling_utilization(self._samples, self._window_s, now)
+
+    def __repr__(self) -> str:
+        return f"<RollingUtilization {len(self._samples)} moments of {self._window_s:g} s>"
+
+
+class HpaPolicy:
+    """The rule on one metric of the observation, averaged over the ready replicas and a window.
+
+    A replica that starts counts as idle while the metric asks for more, so that a slow start is not answered by ever
+    more starts. A metric that nobody tells is a reason to hold, never a zero. Zero and back are the limits' business.
+    """
+
+    __slots__ = ("_due", "_last", "_mean", "_metric", "_period_s", "scaler")
+
+    activation_scale = 1
+    retention_s = 0.0
+
+    def __init__(self, function: Function, now: float, ready: int) -> None:
+        given = scaling_parameters.values(HPA_PARAMETERS, function.scaling.parameters)
+        self._metric: str = given["metric"]
+        self._period_s: float = given["period"]
+        self._mean = RollingUtilization(given["window"])
+        self._due = now
+        self._last: Wish | None = None
+        self.scaler = HpaScaler(
+            HpaParameters(
+                target=given["target"],
+                low=max(1, function.scaling.min_scale),
+                high=function.scaling.max_scale,
+                tolerance=given["tolerance"] / 100.0,
+                cooldown_s=given["cooldown"],
+                shrinking=given["shrink"],
+            )
+        )
+
+    def decide(self, observation: Observation, now: float) -> Wish:
+        if observation.existing == 0:
+            self._last, self._due = None, now
+            return Wish(desired=0, reasons=(reason("asleep"),))
+        value = None
+        if observation.complete:
+            value = mean_metric(self._metric, observation.groups)
+            self._mean.add(now, {self._metric: value})
+        if self._last is not None and now < self._due <= now + self._period_s:
+            return self._last
+        mean = self._mean.mean(now)
+        if mean is None:
+            known = ", ".join(
+                sorted({name for group in observation.groups for name in group.metrics} | BUILT_IN.keys())
+            )
+            return Wish(desired=None, reasons=(reason("hold_no_metric", f"{self._metric}; known: {known}"),))
+        self._due = now + self._period_s
+        self._last = self._evaluate(observation, now, mean)
+        return self._last
+
+    def _evaluate(self, observation: Observation, now: float, mean: float) -> Wish:
+        current, p = observation.existing, self.scaler.parameters
+        counted = mean
+        if mean > p.target and observation.starting:
+            counted = max(p.target, mean * observation.ready / current)
+        desired = self.scaler.decide(now, current, counted)
+        detail = f"{self._metric} {figure(mean)} %, target {figure(p.target)} %, {current} replicas: {desired}"
+        return Wish(desired=desired, reasons=(reason("utilization", detail),), observed={self._metric: mean})
+
+    def __repr__(self) -> str:
+        return f"<HpaPolicy {self._metric} {self.scaler!r} {self._mean!r}>"
+
+
+def _busy(group: GroupObservation) -> float | None:
+    """Share of its time in which a replica had work."""
+    return 100.0 * group.busy / group.ready if group.sampled and group.ready else None
+
+
+def _slots(group: GroupObservation) -> float | None:
+    """Share of the slots in use."""
+    if not (group.sampled and group.ready and group.limit):
+        return None
+    return 100.0 * group.concurrency / (group.ready * group.limit)
+
+
+BUILT_IN: Mapping[str, Callable[[GroupObservation], float | None]] = MappingProxyType({"busy": _busy, "slots": _slots})
+"""Metrics that every observation has."""
+
+
+def mean_metric(name: str, groups: Sequence[GroupObservation]) -> float | None:
+    """A metric in percent, mean over the ready replicas of the groups that tell it; None: nobody does."""
+    read = BUILT_IN.get(name)
+    total, replicas = 0.0, 0
+    for group in groups:
+        value = group.metrics.get(name) if read is None else read(group)
+        if value is not None and math.isfinite(value) and value >= 0 and group.ready:
+            total += value * group.ready
+            replicas += group.ready
+    return total / replicas if replicas else None
+
+
+ROW = PolicyRow(
+    name="hpa",
+    sentence="Kubernetes' horizontal autoscaler: replicas in proportion to a utilisation, held at a target.",
+    build=HpaPolicy,
+)
