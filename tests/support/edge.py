@@ -71,6 +71,9 @@ class Edge:
         """Of the gateway workers that are started from now on."""
         self.environment: dict[str, str] = {}
         """Added to that of every process that is started from now on."""
+        self.logs: list[Path] = []
+        self.is_logged = False
+        """Whether the processes that are started from now on write to ``logs``, one file each, instead of here."""
         (directory / "token").write_text(TOKEN + "\n")
 
     # --- gateway ----------------------------------------------------------------------------------------------------
@@ -251,12 +254,22 @@ class Edge:
         fds: tuple[int, ...] = (),
         module: bool = True,
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-P", *arguments] if module else [sys.executable, *arguments],
-            cwd=self.directory,
-            env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **self.environment, **(environment or {})},
-            pass_fds=fds,
-        )
+        output = None
+        if self.is_logged:
+            self.logs.append(self.directory / f"{len(self.logs):03d}-{Path(arguments[1]).stem}.log")
+            output = os.open(self.logs[-1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-P", *arguments] if module else [sys.executable, *arguments],
+                cwd=self.directory,
+                env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **self.environment, **(environment or {})},
+                pass_fds=fds,
+                stdout=output,
+                stderr=output,
+            )
+        finally:
+            if output is not None:
+                os.close(output)
 
 
 @asynccontextmanager
