@@ -30,6 +30,8 @@ from control.views import (
     ExplainView,
     FaultView,
     FunctionView,
+    ReloadView,
+    RestartView,
 )
 from tidegate.codec import encode
 from tidegate.errors import InvalidInputError, TidegateError
@@ -134,6 +136,16 @@ def _add_deployment(app: FastAPI, service: Service) -> None:
     async def watch() -> StreamingResponse:
         """The whole status now and after every change, one JSON document per line."""
         return StreamingResponse(_lines(service.changes(None)), media_type=NDJSON)
+
+    @app.post(f"{PREFIX}/restart", tags=["deployment"])
+    async def restart() -> RestartView:
+        """Replaces the gateway workers by fresh processes, with the settings as they are now, while they serve."""
+        return await service.restart()
+
+    @app.post(f"{PREFIX}/reload", tags=["deployment"])
+    async def reload() -> ReloadView:
+        """Has the gateway workers read their TLS certificate now. (They look every 2 s by themselves.)"""
+        return await service.reload()
 
     @app.post(f"{PREFIX}/shutdown", status_code=HTTPStatus.ACCEPTED, tags=["deployment"])
     async def shut_down() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,6 +25,9 @@ from control.views import (
     ExplainView,
     FunctionView,
     GatewayView,
+    ReloadView,
+    ReplacedView,
+    RestartView,
 )
 from tidegate.clock import Clock
 from tidegate.errors import Fault, InvalidInputError
@@ -44,7 +47,10 @@ class FrontDoor(Protocol):
     """The gateway workers as the API shows them."""
 
     @property
-    def address(self) -> str: ...
+    def url(self) -> str: ...
+
+    @property
+    def certificate(self) -> str | None: ...
 
     def views(self) -> tuple[GatewayView, ...]: ...
 
@@ -54,10 +60,19 @@ class FrontDoor(Protocol):
         """Waits until every worker works from the newest table; False when some do not in time."""
         ...
 
+    async def reload(self) -> Mapping[str, str | None]:
+        """Has every worker read its certificate: None, or why it keeps the old one, by name."""
+        ...
+
+
+Renew = Callable[[], Awaitable[tuple[tuple[ReplacedView, ...], tuple[str, ...]]]]
+"""Replaces the gateway workers with the settings as they are now; answers the replaced ones and the settings that need
+another ``tidegate up``. Raises InvalidInputError, RestartError."""
+
 
 class Deployment:
-    """``stop`` is called when the API is asked to shut down; ``records_fault`` says why the last record of a process
-    could not be written."""
+    """``stop`` is called when the API is asked to shut down, ``renew`` when it is asked for fresh gateway workers;
+    ``records_fault`` says why the last record of a process could not be written."""
 
     def __init__(
         self,
@@ -74,6 +89,7 @@ class Deployment:
         version: str,
         domain: str,
         stop: Callable[[], None],
+        renew: Renew,
         records_fault: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._state = state
@@ -88,6 +104,7 @@ class Deployment:
         self._version = version
         self._domain = domain
         self._stop = stop
+        self._renew = renew
         self._records_fault = records_fault
         self._since = clock.now()
         self._changing = asyncio.Lock()
@@ -102,7 +119,12 @@ class Deployment:
     @property
     def gateway(self) -> str:
         """URL of the front door."""
-        return f"http://{self._gateways.address}"
+        return self._gateways.url
+
+    @property
+    def certificate(self) -> str | None:
+        """File with the front door's certificate; None without TLS."""
+        return self._gateways.certificate
 
     # --- reading ---
 
@@ -127,6 +149,7 @@ class Deployment:
             gateways=self._gateways.views(),
             accelerators=describe.accelerators(self._round),
             functions=self.functions(),
+            certificate=self.certificate,
         )
 
     def functions(self) -> tuple[FunctionView, ...]:
@@ -211,6 +234,21 @@ class Deployment:
         await self._round.publish()
         self._round.soon()
         self._pulse.fire()
+
+    async def restart(self) -> RestartView:
+        self._refuse_when_leaving()
+        replaced, needs_up = await self._renew()
+        self._pulse.fire()
+        return RestartView(replaced=replaced, needs_up=needs_up)
+
+    async def reload(self) -> ReloadView:
+        self._refuse_when_leaving()
+        told = await self._gateways.reload()
+        self._pulse.fire()
+        return ReloadView(
+            reloaded=tuple(name for name, fault in told.items() if fault is None),
+            faults={name: fault for name, fault in told.items() if fault is not None},
+        )
 
     def shut_down(self) -> None:
         self._stop()

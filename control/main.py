@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from control.deployment import Deployment
     from control.round import Round
     from control.supervisor import Supervisor
+    from control.views import ReplacedView
     from deploy.local.backend import LocalBackend
     from deploy.local.processes import ProcessTable
 
@@ -65,8 +66,15 @@ class ListenError(TidegateError):
     """An address cannot be listened on."""
 
 
-def run(settings: Settings, state: StateDirectory, environ: Mapping[str, str], ready: Ready) -> None:
-    """Runs the control process to its end. ``ready`` is called when everything answers.
+def run(
+    settings: Settings,
+    state: StateDirectory,
+    environ: Mapping[str, str],
+    ready: Ready,
+    reread: Callable[[], Settings] | None = None,
+) -> None:
+    """Runs the control process to its end. ``ready`` is called when everything answers; ``reread`` reads the settings
+    anew for a hot restart (None: they stay), and raises InvalidInputError with their faults.
 
     Raises StateError when the directory is held or unusable, other TidegateErrors when a start fails.
     """
@@ -74,7 +82,7 @@ def run(settings: Settings, state: StateDirectory, environ: Mapping[str, str], r
     state.prepare()
     lock = state.lock()
     try:
-        control = ControlProcess(settings, state, lock, environ)
+        control = ControlProcess(settings, state, lock, environ, reread or (lambda: settings))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(control.live(ready))
         state.clear()
@@ -86,9 +94,15 @@ class ControlProcess:
     """One run of the control process over a locked state directory."""
 
     def __init__(
-        self, settings: Settings, state: StateDirectory, lock: DirectoryLock, environ: Mapping[str, str]
+        self,
+        settings: Settings,
+        state: StateDirectory,
+        lock: DirectoryLock,
+        environ: Mapping[str, str],
+        reread: Callable[[], Settings],
     ) -> None:
         self._settings = settings
+        self._reread = reread
         self._state = state
         self._lock = lock
         self._environ = environ
@@ -146,8 +160,16 @@ class ControlProcess:
 
     def _say_ready(self, deployment: "Deployment", ready: Ready) -> None:
         api, gateway = deployment.api, deployment.gateway
-        holder = Holder(pid=os.getpid(), since=self._since, epoch=self._epoch, api=api, gateway=gateway)
-        self._lock.describe(holder)
+        self._lock.describe(
+            Holder(
+                pid=os.getpid(),
+                since=self._since,
+                epoch=self._epoch,
+                api=api,
+                gateway=gateway,
+                certificate=deployment.certificate,
+            )
+        )
         ready(Addresses(gateway=gateway, api=api, state=self._state.root))
 
     async def _build(self, store: Any, registry: Any) -> "_Parts":
@@ -218,6 +240,7 @@ class ControlProcess:
             version=version,
             domain=self._settings.gateway.domain,
             stop=self._stop.set,
+            renew=lambda: self._renew(gateways, workers),
             records_fault=lambda: processes.write_failure,
         )
         return _Parts(
@@ -231,6 +254,15 @@ class ControlProcess:
             pulse=pulse,
             report=lambda name, error: faults.set(name, f"{type(error).__name__}: {error}"),
         )
+
+    async def _renew(self, gateways: "Supervisor", workers: int) -> "tuple[tuple[ReplacedView, ...], tuple[str, ...]]":
+        from control.certificates import check
+        from control.renewal import renewed
+
+        read = await asyncio.to_thread(self._reread)
+        check(read.gateway, self._clock.now())
+        self._settings, needs_up = renewed(self._settings, read)
+        return await gateways.restart(_gateway_settings(self._settings, workers)), needs_up
 
     async def _backend(self, registry: Any, rng: random.Random) -> "tuple[ProcessTable, LocalBackend, Any]":
         """The local backend with everything adopted that lives and is still deployed."""
@@ -375,7 +407,12 @@ def _gateway_settings(settings: Settings, workers: int) -> Any:
     limits: dict[str, Any] = asdict(settings.limits)
     limits["trusted_proxies"] = list(settings.gateway.trusted_proxies)
     return GatewaySettings(
-        listen=str(settings.gateway.listen), workers=workers, domain=settings.gateway.domain, limits=limits
+        listen=str(settings.gateway.listen),
+        workers=workers,
+        domain=settings.gateway.domain,
+        limits=limits,
+        tls_cert=settings.gateway.tls_cert,
+        tls_key=settings.gateway.tls_key,
     )
 
 

@@ -11,8 +11,9 @@
 """
 
 import json
+import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from control.state import StateDirectory, default_directory
+from control.certificates import client_context
+from control.state import Holder, StateDirectory, default_directory
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -32,6 +34,8 @@ from control.views import (
     ExplainView,
     FunctionState,
     FunctionView,
+    ReloadView,
+    RestartView,
 )
 from tidegate.codec import CodecError, decode, encode
 from tidegate.errors import TidegateError
@@ -41,6 +45,8 @@ T = TypeVar("T")
 CALL_S = 30.0
 PATIENCE_S = 5.0
 """For a control process that is there and does not answer yet."""
+RESTART_S = 600.0
+"""Workers are replaced one after the other, each in a good half second; there may be hundreds."""
 LOOK_AGAIN_S = 0.05
 
 
@@ -71,11 +77,25 @@ class InvokeError(TidegateError):
 
 
 class Tidegate:
-    """Speaks to one deployment. ``url``: of the control API; ``gateway``: of the front door, asked for when needed."""
+    """Speaks to one deployment. ``url``: of the control API; ``gateway``: of the front door, asked for when needed.
 
-    def __init__(self, url: str, token: str, *, gateway: str | None = None) -> None:
+    Of a front door with TLS exactly its own certificate is trusted, or, with ``authorities`` (a PEM file), whoever
+    they certify.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        gateway: str | None = None,
+        certificate: str | None = None,
+        authorities: str | None = None,
+    ) -> None:
         self.url = url
         self._gateway = gateway
+        self._certificate = certificate
+        self._authorities = authorities
         self._client = httpx.Client(
             base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=CALL_S, trust_env=False
         )
@@ -87,27 +107,30 @@ class Tidegate:
         *,
         environ: Mapping[str, str] | None = None,
         patience_s: float = PATIENCE_S,
+        awaited_s: float = 0.0,
+        authorities: str | None = None,
     ) -> "Tidegate":
-        """The deployment whose state is in ``directory`` (default: the user's). Raises NotRunningError: at once where
-        no control process runs, after ``patience_s`` where one is still starting."""
+        """The deployment whose state is in ``directory`` (default: the user's). Raises NotRunningError: after
+        ``awaited_s`` where no control process runs, after ``patience_s`` where one is still starting."""
         root = Path(directory) if directory is not None else default_directory(environ or {})
         state = StateDirectory(root)
-        end = time.monotonic() + patience_s
-        while (holder := state.holder()) is not None and (holder.api is None or state.read_token() is None):
-            if time.monotonic() >= end:
-                raise NotRunningError(f"the control process {holder.pid} on {state.root} is starting or leaving")
-            time.sleep(LOOK_AGAIN_S)
-        token = state.read_token()
-        if holder is None or holder.api is None or token is None:
-            raise NotRunningError(f"no control process runs on {state.root}; start one with `tidegate up`")
-        return cls(holder.api, token, gateway=holder.gateway)
+        holder, token = _awaited(state, patience_s, awaited_s)
+        assert holder.api is not None
+        return cls(holder.api, token, gateway=holder.gateway, certificate=holder.certificate, authorities=authorities)
 
     @property
     def gateway(self) -> str:
         """URL of the front door."""
         if self._gateway is None:
-            self._gateway = self.status().gateway
+            status = self.status()
+            self._gateway, self._certificate = status.gateway, status.certificate
         return self._gateway
+
+    def trust(self, make: Callable[[int], ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
+        """The TLS context for requests to :attr:`gateway`. Raises TrustError."""
+        is_https = self.gateway.startswith("https:")
+        certificate = self._certificate if is_https else None
+        return client_context(certificate, self._authorities, make) if is_https else make(ssl.PROTOCOL_TLS_CLIENT)
 
     def status(self) -> DeploymentView:
         return self._read("GET", "/api/v1/status", DeploymentView)
@@ -200,6 +223,14 @@ class Tidegate:
     def metrics(self) -> str:
         return self._call("GET", "/metrics").decode()
 
+    def restart(self) -> RestartView:
+        """Replaces the gateway workers by fresh processes while they serve; returns when the fresh ones do."""
+        return decode(self._call("POST", "/api/v1/restart", timeout_s=RESTART_S), RestartView)
+
+    def reload(self) -> ReloadView:
+        """Has the gateway workers read their TLS certificate now."""
+        return self._read("POST", "/api/v1/reload", ReloadView)
+
     def shut_down(self) -> None:
         """Begins the deployment's orderly end and returns."""
         self._call("POST", "/api/v1/shutdown")
@@ -221,12 +252,15 @@ class Tidegate:
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
         target = path if path is not None else f"/v2/models/{self.function(name).models[0]}/infer"
         sent = {"content-type": "application/json"} | dict(headers or {})
-        with _translated(self.gateway), httpx.Client(timeout=timeout_s, trust_env=False) as client:
+        with _translated(self.gateway), self._to_front_door(timeout_s) as client:
             response = client.post(f"{self.gateway}/functions/{name}{target}", content=body, headers=sent)
         if not response.is_success:
             raise InvokeError(response.status_code, response.content)
         is_json = response.headers.get("content-type", "").startswith("application/json")
         return response.json() if is_json else response.content
+
+    def _to_front_door(self, timeout_s: float) -> httpx.Client:
+        return httpx.Client(timeout=timeout_s, trust_env=False, verify=self.trust())
 
     def close(self) -> None:
         self._client.close()
@@ -240,10 +274,10 @@ class Tidegate:
     def _read(self, method: str, path: str, kind: type[T], body: bytes | None = None) -> T:
         return decode(self._call(method, path, body), kind)
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    def _call(self, method: str, path: str, body: bytes | None = None, timeout_s: float = CALL_S) -> bytes:
         headers = {"content-type": "application/json"} if body is not None else {}
         with _translated(self.url):
-            response = self._client.request(method, path, content=body, headers=headers)
+            response = self._client.request(method, path, content=body, headers=headers, timeout=timeout_s)
         if not response.is_success:
             raise ApiError(response.status_code, _detail(response))
         return response.content
@@ -262,6 +296,21 @@ class Tidegate:
 
     def __repr__(self) -> str:
         return f"<Tidegate {self.url}>"
+
+
+def _awaited(state: StateDirectory, patience_s: float, awaited_s: float) -> tuple[Holder, str]:
+    """Who holds the directory, with its address, and the API's token."""
+    began = time.monotonic()
+    while True:
+        holder, token = state.holder(), state.read_token()
+        if holder is not None and holder.api is not None and token is not None:
+            return holder, token
+        waited_s = time.monotonic() - began
+        if holder is None and waited_s >= awaited_s:
+            raise NotRunningError(f"no control process runs on {state.root}; start one with `tidegate up`")
+        if holder is not None and waited_s >= max(patience_s, awaited_s):
+            raise NotRunningError(f"the control process {holder.pid} on {state.root} is starting or leaving")
+        time.sleep(LOOK_AGAIN_S)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from control.views import (
     DeployView,
     ExplainView,
     FunctionView,
+    ReloadView,
+    RestartView,
 )
 from tidegate.errors import TidegateError
 
@@ -65,6 +67,15 @@ class Service(Protocol):
         ...
 
     async def metrics(self) -> bytes: ...
+
+    async def restart(self) -> RestartView:
+        """Replaces the gateway workers, with the settings as they are now, while they serve. Raises InvalidInputError
+        with all faults of the settings, RestartError."""
+        ...
+
+    async def reload(self) -> ReloadView:
+        """Has the gateway workers read their certificate."""
+        ...
 
     def shut_down(self) -> None:
         """Begins an orderly end and returns."""

@@ -59,6 +59,8 @@ class Holder:
     api: str | None = None
     """``http://127.0.0.1:8081``; None while it starts."""
     gateway: str | None = None
+    certificate: str | None = None
+    """File with the front door's certificate; None without TLS."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:

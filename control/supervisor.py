@@ -2,23 +2,44 @@
 
 The control process makes one listening socket per worker (SO_REUSEPORT: the kernel spreads connections over them),
 hands it down and keeps it open. A worker that dies is started again on the same socket, so connections that wait in
-it are served, not lost. A worker that an earlier control process started is adopted as it is; its socket lives only
-in it, and should it die later a new socket on the same address takes over.
+it are served, not lost. A worker that an earlier control process started is adopted as it is and hands over its socket
+(``tidegate.aio.handover``); where it does not, a new socket on the same address takes over should it die later.
+
+A hot restart (``restart``) goes from seat to seat: a fresh process on the seat's socket, and when it is linked the old
+one retires: it stops accepting, finishes what it has, gives a last sample and ends. Both are pulled from, get every
+route table and tell their activations meanwhile (ADR 0014).
 """
 
 import asyncio
 import contextlib
+import hashlib
 import json
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from control.faults import Faults
-from control.links import GatewayLink, LinkError
+from control.links import LinkError
 from control.state import StateDirectory, usable, write_atomically
-from control.views import GatewayView
+from control.views import GatewayView, ReplacedView
+from control.worker import (
+    ADDRESS,
+    ADMIN,
+    BACKOFF_FIRST_S,
+    RETIRING,
+    SCHEME,
+    SETTINGS,
+    WORKER,
+    Seat,
+    Worker,
+    name_of,
+    place_of,
+)
+from tidegate import __version__
+from tidegate.aio.handover import Inbox
 from tidegate.aio.sockets import address_of, host_port, listen
 from tidegate.aio.tasks import TaskOwner
 from tidegate.clock import Clock
@@ -30,16 +51,20 @@ if TYPE_CHECKING:
     from deploy.local.processes import Child, Exit, ProcessTable
     from deploy.local.records import ProcessRecord
 
-BACKOFF_FIRST_S: Final = 0.1
-BACKOFF_LAST_S: Final = 5.0
 STEADY_S: Final = 30.0
 """A worker that lived this long starts its back-off afresh."""
 LINK_RETRY_S: Final = 0.02
 """Between attempts to reach a worker that has been started and does not listen yet."""
+SUCCESSOR_S: Final = 20.0
+"""For a successor to be linked; later than that the old worker stays."""
 
 
 class PortTakenError(TidegateError):
     """The front door's address belongs to somebody else."""
+
+
+class RestartError(TidegateError):
+    """A worker could not be replaced and stays; the message says why, and which ones were replaced before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,50 +75,16 @@ class GatewaySettings:
     workers: int
     domain: str
     limits: Mapping[str, float | int | str | list[str]]
-
-
-class Worker:
-    """One gateway worker: at most one process at a time."""
-
-    def __init__(self, name: str, address: str) -> None:
-        self.name = name
-        self.link = GatewayLink(name, f"unix:{address}")
-        self.admin = address
-        self.socket: socket.socket | None = None
-        self.child: Child | None = None
-        self.started_at = 0.0
-        self.backoff_s = BACKOFF_FIRST_S
-        self.restarts = 0
-        self.is_linked = False
-        """It answers: tables and pulls go to it."""
-        self.linked = asyncio.Event()
-        """It works from the newest table and its activations arrive."""
-        self.sample: GatewaySample | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
     @property
-    def state(self) -> str:
-        if self.child is None:
-            return "down"
-        return "serving" if self.linked.is_set() else "starting"
-
-    def unlink(self) -> None:
-        self.is_linked = False
-        self.linked.clear()
-
-    def view(self) -> GatewayView:
-        sample = self.sample
-        return GatewayView(
-            worker=self.name,
-            pid=self.child.pid if self.child is not None else 0,
-            state=self.state,
-            restarts=self.restarts,
-            table=None if sample is None else f"{sample.table_epoch}.{sample.table_number}",
-            connections=None if sample is None else sample.connections,
-        )
+    def scheme(self) -> str:
+        return "http" if self.tls_cert is None else "https"
 
 
 class Supervisor:
-    """All workers. ``activated`` is called with each activation as it arrives, ``lost`` with a worker that died."""
+    """All workers. ``activated`` is called with each activation as it arrives, ``lost`` with a worker that is gone."""
 
     def __init__(
         self,
@@ -116,13 +107,27 @@ class Supervisor:
         self._lost = lost
         self._faults = faults
         self._owner = TaskOwner("supervisor")
-        self._workers: list[Worker] = []
+        self._seats: list[Seat] = []
+        self._retiring: list[Worker] = []
         self._table: RouteTable | None = None
         self._leaving = False
+        self._restarting = asyncio.Lock()
         self.address = settings.listen
 
+    @property
+    def url(self) -> str:
+        """Of the front door."""
+        return f"{self._settings.scheme}://{self.address}"
+
+    @property
+    def certificate(self) -> str | None:
+        """File that the front door's certificate is in; None without TLS."""
+        return self._settings.tls_cert
+
     def views(self) -> tuple[GatewayView, ...]:
-        return tuple(worker.view() for worker in self._workers)
+        """Those that accept by their seats, then those that are on their way in or out."""
+        accepting = [seat.worker for seat in self._seats]
+        return tuple(worker.view() for worker in (*accepting, *self._successors(), *self._retiring))
 
     async def start(self, living: "tuple[ProcessRecord, ...]", table: RouteTable) -> None:
         """Adopts the gateway workers among ``living`` and starts the missing ones.
@@ -136,15 +141,18 @@ class Supervisor:
             self.address = adopted
         else:
             self._claim()
-        for worker in self._workers:
-            if worker.child is None:
-                self._launch(worker)
+        await asyncio.gather(*(self._take_socket(seat) for seat in self._seats if seat.worker.child is not None))
+        for seat in self._seats:
+            if seat.worker.child is None:
+                self._launch(seat, seat.worker)
+        for worker in self._retiring:
+            await self._tell_to_retire(worker)
 
     async def publish(self, table: RouteTable) -> None:
         """Writes the table for workers to come and hands it to those that are there."""
         self._table = table
         self._write_table(table)
-        await asyncio.gather(*(self._apply(worker, table) for worker in self._workers if worker.is_linked))
+        await asyncio.gather(*(self._apply(worker, table) for worker in self._all() if worker.is_linked))
 
     async def linked(self, limit_s: float) -> bool:
         """Waits until every worker that runs works from the newest table and tells its activations, at most ``limit_s``
@@ -152,43 +160,56 @@ class Supervisor:
         connections wait for it.)"""
         try:
             async with asyncio.timeout(limit_s):
-                for worker in self._workers:
-                    if worker.child is not None:
-                        await worker.linked.wait()
+                for seat in tuple(self._seats):
+                    if seat.worker.child is not None:
+                        await seat.worker.linked.wait()
         except TimeoutError:
             return False
         return True
 
     def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
         """``GET /sample`` of every worker that can be reached, by name."""
-        return {worker.name: _sample_of(worker) for worker in self._workers if worker.is_linked}
+        return {worker.name: _sample_of(worker) for worker in self._all() if worker.is_linked}
 
     def seen(self, sample: GatewaySample) -> None:
         """One pull of a worker has arrived."""
-        for worker in self._workers:
+        for worker in self._all():
             if worker.name == sample.worker:
                 worker.sample = sample
+                self._note(f"{worker.subject}: certificate", sample.certificate_fault)
 
     def versions(self) -> tuple[tuple[int, int], ...]:
         """The route tables that the workers last said to work from."""
-        known = (worker.sample for worker in self._workers if worker.is_linked)
+        known = (worker.sample for worker in self._all() if worker.is_linked)
         return tuple((0, 0) if each is None else (each.table_epoch, each.table_number) for each in known)
 
     async def expositions(self) -> list[str]:
         """The Prometheus texts of the workers that answer."""
         texts = await asyncio.gather(
-            *(worker.link.get("/metrics") for worker in self._workers if worker.is_linked), return_exceptions=True
+            *(worker.link.get("/metrics") for worker in self._all() if worker.is_linked), return_exceptions=True
         )
         return [text.decode() for text in texts if isinstance(text, bytes)]
+
+    async def reload(self) -> Mapping[str, str | None]:
+        """Makes every worker read its certificate now: None, or why it keeps the old one, by name."""
+        told: dict[str, str | None] = {}
+        for worker in self._all():
+            if not worker.is_linked:
+                continue
+            try:
+                fault = (await worker.link.post("/reload")).decode()
+                told[worker.name] = fault or None
+            except LinkError as error:
+                told[worker.name] = str(error)
+            self._note(f"{worker.subject}: certificate", told[worker.name])
+        return told
 
     async def drain(self, grace_s: float) -> None:
         """Workers stop accepting, finish what they have (at most ``grace_s`` seconds), and end."""
         self._leaving = True
-        for worker in self._workers:
-            if worker.socket is not None:
-                worker.socket.close()
-                worker.socket = None
-        running = [worker.child for worker in self._workers if worker.child is not None]
+        for seat in self._seats:
+            seat.close()
+        running = [worker.child for worker in self._all() if worker.child is not None]
         for child in running:
             child.mark_stopping()
         await asyncio.gather(*(child.stop(grace_s) for child in running))
@@ -198,11 +219,10 @@ class Supervisor:
         """Lets go of the workers; those that live go on."""
         self._leaving = True
         await self._owner.close()
-        for worker in self._workers:
+        for worker in self._all():
             await worker.link.close()
-            if worker.socket is not None:
-                worker.socket.close()
-                worker.socket = None
+        for seat in self._seats:
+            seat.close()
 
     # --- start ---
 
@@ -210,30 +230,44 @@ class Supervisor:
         """Takes over living workers; the address they serve, None when there are none."""
         from deploy.local.records import ProcessKind
 
-        names = [f"g{index}" for index in range(self._settings.workers)]
-        self._workers = [Worker(name, str(self._state.run / f"{name}.sock")) for name in names]
-        by_name = {worker.name: worker for worker in self._workers}
+        self._seats = [Seat(number, self._worker(number, 1)) for number in range(self._settings.workers)]
+        records = [record for record in living if record.kind is ProcessKind.GATEWAY]
         address: str | None = None
-        for record in living:
-            if record.kind is not ProcessKind.GATEWAY:
-                continue
-            worker = by_name.get(record.details.get("worker", ""))
-            fits = self._fits(record) and address in (None, record.details.get("address"))
-            if worker is None or record.stopping or not fits or (child := self._processes.adopt(record)) is None:
+        # The newest of a seat goes on; an older one beside it was being replaced when its control process died.
+        for record in sorted(records, key=lambda each: place_of(each) or (0, 0), reverse=True):
+            fits = self._fits(record) and address in (None, record.details.get(ADDRESS))
+            place = place_of(record)
+            if place is None or record.stopping or not fits or (child := self._processes.adopt(record)) is None:
                 await self._processes.end(record)
                 continue
-            address = record.details["address"]
-            self._watch(worker, child)
+            address = record.details[ADDRESS]
+            self._seat(record, child, *place)
         return address
 
+    def _seat(self, record: "ProcessRecord", child: "Child", number: int, life: int) -> None:
+        """An adopted worker goes on, or goes on retiring."""
+        worker = self._worker(number, life)
+        seat = self._seats[number] if number < len(self._seats) else None
+        if seat is not None:
+            seat.life = max(seat.life, life)
+        if seat is None or seat.worker.child is not None or RETIRING in record.details:
+            worker.is_retiring = True
+            self._retiring.append(worker)
+        else:
+            seat.worker = worker
+            if record.details.get(SETTINGS) != self._fingerprint():
+                text = "was started with other settings or by another version; `tidegate restart` replaces it"
+                self._faults.set(f"{worker.subject}: settings", text)
+        self._watch(worker, child)
+
     def _fits(self, record: "ProcessRecord") -> bool:
-        """Whether the worker serves where the settings want it (port 0: anywhere on that host)."""
+        """Whether the worker serves where and how the settings want it (port 0: anywhere on that host)."""
         host, port = host_port(self._settings.listen)
         try:
-            there, served = host_port(record.details.get("address", ""))
+            there, served = host_port(record.details.get(ADDRESS, ""))
         except ValueError:
             return False
-        return there == host and port in (0, served)
+        return there == host and port in (0, served) and record.details.get(SCHEME, "http") == self._settings.scheme
 
     def _claim(self) -> None:
         """Makes sure that the address is free: with SO_REUSEPORT alone two programs would share it unnoticed."""
@@ -246,17 +280,35 @@ class Supervisor:
                 f"choose another with `tidegate up --gateway-listen HOST:PORT`"
             ) from error
 
-    def _launch(self, worker: Worker) -> None:
+    async def _take_socket(self, seat: Seat) -> None:
+        """Has the seat's adopted worker hand over its listening socket."""
+        worker = seat.worker
+        subject = f"{worker.subject}: socket"
+        try:
+            with Inbox(self._state.run / f"{worker.name}.take") as inbox:
+                await worker.link.post("/listener", str(inbox.path).encode())
+                found = inbox.take()
+        except (LinkError, OSError) as error:
+            self._faults.set(subject, f"not handed over, connections that wait in it are lost if it dies: {error}")
+            return
+        if address_of(found) != self.address:
+            found.close()
+            self._faults.set(subject, f"is not one on {self.address}")
+            return
+        seat.socket = found
+        self._faults.clear(subject)
+
+    def _launch(self, seat: Seat, worker: Worker) -> None:
         """Raises StateError where its files cannot be written, PortTakenError, SpawnError."""
-        if worker.socket is None:
-            worker.socket = self._listen()
-            worker.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        config = self._state.root / f"gateway-{worker.name}.json"
-        log = self._state.logs / f"gateway-{worker.name}.log"
+        if seat.socket is None:
+            seat.socket = self._listen()
+            seat.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        config = self._state.root / f"gateway-g{seat.number}.json"
+        log = self._state.logs / f"gateway-g{seat.number}.log"
         from deploy.local.records import ProcessKind
 
         with usable(self._state.root):
-            write_atomically(config, self._config(worker, worker.socket.fileno()))
+            write_atomically(config, self._config(worker, seat.socket.fileno()))
             child = self._processes.spawn(
                 ProcessKind.GATEWAY,
                 f"gateway-{worker.name}",
@@ -264,8 +316,14 @@ class Supervisor:
                 env=self._environment,
                 log=log,
                 cwd=str(self._state.root),
-                fds=(worker.socket.fileno(),),
-                details={"worker": worker.name, "address": self.address, "admin": worker.admin},
+                fds=(seat.socket.fileno(),),
+                details={
+                    WORKER: worker.name,
+                    ADDRESS: self.address,
+                    ADMIN: worker.admin,
+                    SCHEME: self._settings.scheme,
+                    SETTINGS: self._fingerprint(),
+                },
             )
         self._watch(worker, child)
 
@@ -276,21 +334,37 @@ class Supervisor:
             raise PortTakenError(f"cannot listen on {self.address}: {error.strerror}") from error
 
     def _config(self, worker: Worker, fd: int) -> bytes:
-        return json.dumps(
-            {
-                "worker": worker.name,
-                "listen_fd": fd,
-                "admin": worker.admin,
-                "table_file": str(self._state.routes),
-                "token": self._state.link_token,
-                "domain": self._settings.domain,
-                "workers": self._settings.workers,
-                "limits": dict(self._settings.limits),
-                "log": None,
-            }
-        ).encode()
+        own = {"worker": worker.name, "listen_fd": fd, "admin": worker.admin, "token": self._state.link_token}
+        return json.dumps(self._common_config() | own).encode()
+
+    def _common_config(self) -> dict[str, Any]:
+        """What all workers are told."""
+        return {
+            "table_file": str(self._state.routes),
+            "domain": self._settings.domain,
+            "workers": self._settings.workers,
+            "limits": dict(self._settings.limits),
+            "tls_cert": self._settings.tls_cert,
+            "tls_key": self._settings.tls_key,
+            "log": None,
+        }
+
+    def _fingerprint(self) -> str:
+        """Of the settings and the version that a worker is started with."""
+        told = json.dumps([__version__, self._common_config()], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     # --- life ---
+
+    def _worker(self, seat: int, life: int) -> Worker:
+        name = name_of(seat, life)
+        return Worker(name, seat, str(self._state.run / f"{name}.sock"))
+
+    def _successors(self) -> list[Worker]:
+        return [seat.successor for seat in self._seats if seat.successor is not None]
+
+    def _all(self) -> tuple[Worker, ...]:
+        return (*(seat.worker for seat in self._seats), *self._successors(), *self._retiring)
 
     def _watch(self, worker: Worker, child: "Child") -> None:
         worker.child = child
@@ -301,26 +375,39 @@ class Supervisor:
     def _ended(self, worker: Worker, child: "Child", how: "Exit") -> None:
         if self._leaving:
             return
-        worker.child, worker.sample = None, None
-        worker.unlink()
-        lines = child.last_output(3)
-        self._faults.set(f"gateway worker {worker.name}", f"{how}" + (f": {' | '.join(lines)}" if lines else ""))
+        worker.ended()
         self._lost(worker.name)
+        if worker.is_retiring:
+            self._retiring.remove(worker)
+            self._forget(worker)
+            return
+        lines = child.last_output(3)
+        self._faults.set(worker.subject, f"{how}" + (f": {' | '.join(lines)}" if lines else ""))
         if self._clock.now() - worker.started_at >= STEADY_S:
             worker.backoff_s = BACKOFF_FIRST_S
-        delay, worker.backoff_s = worker.backoff_s, min(worker.backoff_s * 2.0, BACKOFF_LAST_S)
-        asyncio.get_running_loop().call_later(delay, self._restart, worker)
+        seat = self._seats[worker.seat]
+        if seat.worker is worker and seat.successor is None:
+            self._restart_later(seat)
 
-    def _restart(self, worker: Worker) -> None:
-        if self._leaving or worker.child is not None:
+    def _forget(self, worker: Worker) -> None:
+        """Nothing of it is left."""
+        for subject in ("", ": settings", ": socket", ": certificate"):
+            self._faults.clear(worker.subject + subject)
+        self._owner.spawn(worker.link.close(), name=f"close-{worker.name}")
+
+    def _restart_later(self, seat: Seat) -> None:
+        asyncio.get_running_loop().call_later(seat.worker.next_backoff_s(), self._restart, seat)
+
+    def _restart(self, seat: Seat) -> None:
+        worker = seat.worker
+        if self._leaving or worker.child is not None or seat.successor is not None:
             return
         worker.restarts += 1
         try:
-            self._launch(worker)
+            self._launch(seat, worker)
         except TidegateError as error:
-            self._faults.set(f"gateway worker {worker.name}", f"cannot be started: {error}")
-            delay, worker.backoff_s = worker.backoff_s, min(worker.backoff_s * 2.0, BACKOFF_LAST_S)
-            asyncio.get_running_loop().call_later(delay, self._restart, worker)
+            self._faults.set(worker.subject, f"cannot be started: {error}")
+            self._restart_later(seat)
 
     async def _follow(self, worker: Worker, child: "Child") -> None:
         """Keeps the activation stream open for as long as the worker lives; a new link gets the newest table."""
@@ -328,7 +415,7 @@ class Supervisor:
             with contextlib.suppress(LinkError):
                 await worker.link.get("/healthz")
                 worker.is_linked = True
-                self._faults.clear(f"gateway worker {worker.name}")
+                self._faults.clear(worker.subject)
                 if self._table is not None:
                     await self._apply(worker, self._table)
                 async with worker.link.activations() as activations:
@@ -352,8 +439,100 @@ class Supervisor:
         else:
             self._faults.clear("route table file")
 
+    def _note(self, subject: str, text: str | None) -> None:
+        if text is None:
+            self._faults.clear(subject)
+        else:
+            self._faults.set(subject, text)
+
+    # --- hot restart ---
+
+    async def restart(self, settings: GatewaySettings | None = None) -> tuple[ReplacedView, ...]:
+        """Replaces every worker by a fresh process, one seat after the other, and returns when the last successor
+        serves; the old ones may still be finishing. ``settings``: for the fresh ones and all later ones; what they say
+        of address, number and scheme does not count.
+
+        Raises RestartError at the first that cannot be replaced; those before it are.
+        """
+        async with self._restarting:
+            if settings is not None:
+                self._settings = settings
+            replaced: list[ReplacedView] = []
+            for seat in self._seats:
+                try:
+                    replaced.append(await self._replace(seat))
+                except TidegateError as error:
+                    done = ", ".join(each.worker for each in replaced) or "none"
+                    raise RestartError(
+                        f"{seat.worker.name} was not replaced: {error} (replaced before: {done})"
+                    ) from error
+            return tuple(replaced)
+
+    async def _replace(self, seat: Seat) -> ReplacedView:
+        old = seat.worker
+        if seat.socket is None and old.child is not None:
+            await self._take_socket(seat)
+        if self._leaving:
+            raise RestartError("everything ends")
+        seat.life += 1
+        seat.successor = new = self._worker(seat.number, seat.life)
+        before = ReplacedView(old=old.name, old_pid=old.view().pid, worker=new.name, pid=0)
+        try:
+            self._launch(seat, new)
+            await self._comes_up(new)
+        except BaseException:
+            await self._stay(seat, new)
+            raise
+        seat.worker, seat.successor = new, None
+        if old.child is None:
+            self._forget(old)
+        else:
+            self._faults.clear(f"{old.subject}: settings")
+            old.is_retiring = True
+            self._retiring.append(old)
+            old.child.rewrite(replace(old.child.record, details={**old.child.record.details, RETIRING: "yes"}))
+            await self._tell_to_retire(old)
+        return replace(before, pid=new.view().pid)
+
+    async def _comes_up(self, worker: Worker) -> None:
+        """Waits until it is linked; raises RestartError when it ends instead, or takes too long."""
+        child = worker.child
+        assert child is not None
+        up = self._owner.spawn(worker.linked.wait(), name=f"up-{worker.name}")
+        gone = self._owner.spawn(child.wait(), name=f"end-{worker.name}")
+        try:
+            await asyncio.wait((up, gone), timeout=SUCCESSOR_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+            gone.cancel()
+        if child.exit is not None:
+            raise RestartError(f"its successor {child.exit}: {' | '.join(child.last_output(3)) or 'it wrote nothing'}")
+        if not worker.linked.is_set():
+            raise RestartError(f"its successor did not answer within {SUCCESSOR_S:g} s")
+
+    async def _stay(self, seat: Seat, failed: Worker) -> None:
+        """The successor is given up; who was there goes on."""
+        seat.successor = None
+        if failed.child is not None and not self._leaving:
+            failed.is_retiring = True  # its end is nobody's fault
+            self._retiring.append(failed)
+            failed.child.mark_stopping()
+            failed.child.kill()
+        else:
+            self._forget(failed)
+        if seat.worker.child is None:
+            self._restart_later(seat)
+
+    async def _tell_to_retire(self, worker: Worker) -> None:
+        """It stops accepting, finishes and ends by itself."""
+        try:
+            await worker.link.post("/retire")
+        except LinkError:  # an older version, or it hangs: a drain without the last sample
+            if worker.child is not None:
+                worker.child.send(signal.SIGTERM)
+
     def __repr__(self) -> str:
-        return f"<Supervisor {len(self._workers)} workers on {self.address}>"
+        return f"<Supervisor {len(self._seats)} workers on {self.address}>"
 
 
 def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:

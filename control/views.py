@@ -152,6 +152,35 @@ class GatewayView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedView:
+    """A gateway worker and the one whose place it took; that one may still be finishing what it has."""
+
+    worker: str
+    pid: int
+    old: str
+    old_pid: int
+    """0: it was down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartView:
+    """What a hot restart of the gateway workers did."""
+
+    replaced: tuple[ReplacedView, ...]
+    needs_up: tuple[str, ...]
+    """Settings that have changed since the control process started and that only its own restart puts into force."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadView:
+    """Which gateway workers serve the certificate that is in the files now."""
+
+    reloaded: tuple[str, ...]
+    faults: dict[str, str]
+    """Why the others keep the one they had, by worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorView:
     name: str
     kind: str
@@ -180,6 +209,8 @@ class DeploymentView:
     gateways: tuple[GatewayView, ...]
     accelerators: tuple[AcceleratorView, ...]
     functions: tuple[FunctionView, ...]
+    certificate: str | None = None
+    """File with the front door's certificate; None without TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

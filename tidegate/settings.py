@@ -130,7 +130,7 @@ SETTINGS: Final[tuple[Row, ...]] = (
         kind=WordOr("none", _PATH),
         lands="gateway.tls_cert",
         default="none",
-        sentence="File with the certificate chain (PEM).",
+        sentence="File with the certificate chain (PEM): the front door speaks HTTPS alone.",
     ),
     Row(
         key="gateway.tls-key",
@@ -249,7 +249,6 @@ SETTINGS: Final[tuple[Row, ...]] = (
 _ROWS: Final = {row.key: row for row in SETTINGS}
 _SECTIONS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SETTINGS))
 UNSERVED: Final[Mapping[str, str]] = {
-    "gateway.tls_cert": "none: the front door speaks plain HTTP in this version; put TLS before it",
     "log.access_sampling": "0: there is no access log in this version",
 }
 """Settings that nothing acts on in this version: refused, since to believe in them would harm."""

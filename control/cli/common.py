@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 PIPE_WIDTH = 200
+AWAITED_S = 5.0
+"""For a deployment that has just been asked to start, by the commands that begin something."""
 
 StateOption = Annotated[
     Path | None,
@@ -54,11 +56,16 @@ def _in_settings_here() -> str | None:
     return read(path.read_text(encoding="utf-8"), source=str(path), base=str(Path.cwd())).state.directory
 
 
-def connect(given: Path | None) -> "Tidegate":
-    """The running deployment. Raises NotRunningError."""
+def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":
+    """The running deployment. Raises NotRunningError; where nothing runs after ``awaited_s`` seconds, so that
+    `tidegate up & tidegate deploy FILE` works. ``authorities``: a PEM file that the front door is checked against."""
     from control.sdk import Tidegate
 
-    return Tidegate.local(state_directory(given).root)
+    return Tidegate.local(
+        state_directory(given).root,
+        awaited_s=awaited_s,
+        authorities=None if authorities is None else str(authorities),
+    )
 
 
 def console() -> "Console":

@@ -431,11 +431,12 @@ def own_deployment(folder: Path) -> Iterator["Tidegate"]:
         "accelerators:\n"
         f"  - {{name: cpu-1core, kind: cpu, cores: 1, count: {count}, memory: 1Gi, price-per-hour: 0.04}}\n"
     )
-    log = folder / "control.log"
+    log, settings = folder / "control.log", folder / "tidegate.toml"
+    settings.write_text("")  # not what lies in the folder where the demo is called: its own way of serving
     flags = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", "--accelerators-file", str(devices))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "control.cli", "up", "--state", str(state.root), *flags],
+            [sys.executable, "-m", "control.cli", "up", "--state", str(state.root), "--config", str(settings), *flags],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import JsonOption, StateOption, connect, console, exit_codes, guarded, print_json, say, seconds
+from control.cli.common import (
+    AWAITED_S,
+    JsonOption,
+    StateOption,
+    connect,
+    console,
+    exit_codes,
+    guarded,
+    print_json,
+    say,
+    seconds,
+)
 from control.cli.flags import Flag, with_flags
 from control.cli.show import NameArgument
 from tidegate.annotations import ANNOTATIONS
@@ -42,7 +53,7 @@ def deploy(
     with exit_codes():
         flags = _short(given, slo, gpu) | given | _parameters(parameter or [])
         text, base, source = read(file, name, flags)
-        with connect(state) as tidegate:
+        with connect(state, awaited_s=AWAITED_S) as tidegate:
             deployed = tidegate.deploy(text, base=base, source=source, annotations=flags)
             if not json:
                 _tell(deployed, tidegate)

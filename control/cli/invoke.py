@@ -31,12 +31,16 @@ def invoke(
         list[str] | None, typer.Option("--header", "-H", metavar="NAME: VALUE", help="A request header.")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.001)] = 310.0,
+    cacert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trust the authorities in FILE (PEM), not just the front door's own file."),
+    ] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send one request to a function and print the answer."""
     headers = _headers(header or [])
-    with connect(state) as tidegate:
+    with connect(state, authorities=cacert) as tidegate:
         if v2:
             _invoke_v2(tidegate, name, tensor or [], headers, timeout, json)
             return
@@ -59,7 +63,7 @@ def _invoke_http(
     sent = {"content-type": "application/json"} | headers
     url = f"{tidegate.gateway}/functions/{name}/{path.lstrip('/')}"
     try:
-        with httpx.Client(timeout=timeout, trust_env=False) as client:
+        with httpx.Client(timeout=timeout, trust_env=False, verify=tidegate.trust()) as client:
             answer = client.post(url, content=body, headers=sent)
     except httpx.HTTPError as error:
         fail(f"{url}: {str(error) or type(error).__name__}")
@@ -85,9 +89,12 @@ def _invoke_v2(
     except ImportError:
         fail("--v2 needs tritonclient: pip install 'tidegate[triton]'")
     model = tidegate.function(name).models[0]
-    address = tidegate.gateway.split("://", 1)[-1]
+    scheme, _, address = tidegate.gateway.partition("://")
     with triton.InferenceServerClient(
-        f"{address}/functions/{name}", connection_timeout=timeout, network_timeout=timeout
+        f"{address}/functions/{name}",
+        connection_timeout=timeout,
+        network_timeout=timeout,
+        **(_triton_trust(tidegate) if scheme == "https" else {}),
     ) as client:
         declared: list[dict[str, Any]] = []
         try:
@@ -103,6 +110,14 @@ def _invoke_v2(
     else:
         for key, value in outputs.items():
             print(f"{key} {value.dtype}{list(value.shape)}\n{np.array2string(value, threshold=40)}")
+
+
+def _triton_trust(tidegate: "Tidegate") -> dict[str, Any]:
+    """tritonclient runs on gevent, which has a context class of its own."""
+    from gevent.ssl import SSLContext
+
+    context = tidegate.trust(SSLContext)
+    return {"ssl": True, "ssl_context_factory": lambda **_: context, "insecure": not context.check_hostname}
 
 
 def _tensor(triton: Any, np: Any, text: str, declared: list[dict[str, Any]]) -> Any:

@@ -1,4 +1,4 @@
-"""``up`` and ``down``: the deployment's beginning and end."""
+"""``up``, ``down``, ``restart``, ``reload``: the deployment's beginning and end, and its front door meanwhile."""
 
 import os
 import sys
@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import JsonOption, StateOption, exit_codes, fail, guarded, print_json, say, state_directory
+from control.cli.common import (
+    JsonOption,
+    StateOption,
+    connect,
+    exit_codes,
+    fail,
+    guarded,
+    print_json,
+    say,
+    state_directory,
+)
 from control.cli.flags import Flag, with_flags
 from tidegate.settings import SETTINGS
 
@@ -45,6 +55,8 @@ def up(
     """Run the deployment: control process, gateway workers, replicas. Ctrl-C ends it in order."""
     with exit_codes():
         settings = read_settings(config, given)
+        for warning in _check_certificate(settings):
+            say(f"warning: {warning}")
         directory = _directory(settings, state)
         if detach:
             _detach(directory, json)
@@ -61,7 +73,7 @@ def up(
                 say(f"gateway {addresses.gateway}   api {addresses.api}   state {addresses.state}")
                 say("deploy something: tidegate deploy FILE    stop: Ctrl-C")
 
-        run(settings, directory, os.environ, ready)
+        run(settings, directory, os.environ, ready, reread=lambda: read_settings(config, given))
 
 
 def down(state: StateOption = None, json: JsonOption = False) -> None:
@@ -82,9 +94,36 @@ def down(state: StateOption = None, json: JsonOption = False) -> None:
         say(f"nothing runs on {directory.root}")
 
 
+def restart(state: StateOption = None, json: JsonOption = False) -> None:
+    """Replace the gateway workers by fresh processes, with the settings as they are now, while they serve."""
+    with connect(state) as tidegate:
+        view = tidegate.restart()
+    if json:
+        print_json(view)
+        return
+    for each in view.replaced:
+        say(f"{each.worker} (process {each.pid}) serves, {each.old} ({each.old_pid or 'down'}) finishes what it has")
+    if view.needs_up:
+        say(f"not in force before another `tidegate up`: {', '.join(view.needs_up)}")
+
+
+def reload(state: StateOption = None, json: JsonOption = False) -> None:
+    """Have the gateway workers read their TLS certificate now (they look every 2 s by themselves)."""
+    with connect(state) as tidegate:
+        view = tidegate.reload()
+    if json:
+        print_json(view)
+    else:
+        say(f"read by {', '.join(view.reloaded) or 'nobody'}")
+    if view.faults:
+        fail("\n".join(f"{worker}: {why}" for worker, why in view.faults.items()))
+
+
 def register(app: typer.Typer) -> None:
     app.command("up")(up)
     app.command("down")(guarded(down))
+    app.command("restart")(guarded(restart))
+    app.command("reload")(guarded(reload))
 
 
 def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
@@ -101,6 +140,16 @@ def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
         raise InvalidInputError(str(path), [Fault("--config", str(path), "a TOML file that can be read")]) from error
     base = str(path.absolute().parent)
     return read(text, source=str(path), base=base, flags=flags, cwd=str(Path.cwd()))
+
+
+def _check_certificate(settings: "Settings") -> tuple[str, ...]:
+    """Warnings. Raises InvalidInputError."""
+    if settings.gateway.tls_cert is None:
+        return ()
+    from control.certificates import check
+    from tidegate.clock import LiveClock
+
+    return check(settings.gateway, LiveClock().now())
 
 
 def _directory(settings: "Settings", given: Path | None) -> "StateDirectory":

@@ -22,6 +22,9 @@ from control.views import (
     ExplainView,
     FunctionState,
     FunctionView,
+    ReloadView,
+    ReplacedView,
+    RestartView,
     TrafficView,
 )
 from tidegate.errors import Fault, InvalidInputError
@@ -111,6 +114,14 @@ class Answering:
 
     async def metrics(self) -> bytes:
         return b"tidegate_x 1\n"
+
+    async def restart(self) -> RestartView:
+        if self.fault is not None:
+            raise self.fault
+        return RestartView(replaced=(ReplacedView(worker="g0.2", pid=8, old="g0", old_pid=7),), needs_up=())
+
+    async def reload(self) -> ReloadView:
+        return ReloadView(reloaded=("g0",), faults={"g1": "no such file"})
 
     def shut_down(self) -> None:
         self.stopped = True

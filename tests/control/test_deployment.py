@@ -12,7 +12,7 @@ from control.api import build_app
 from control.deployment import Deployment
 from control.own_metrics import register
 from control.state import StateDirectory
-from control.views import GatewayView
+from control.views import GatewayView, ReplacedView
 from tests.support.control_world import World, in_world
 from tidegate.store.embedded import EmbeddedStore
 
@@ -31,7 +31,14 @@ WORKER = GatewayView(worker="g0", pid=7, state="serving", restarts=2, table="4.1
 
 
 class Door:
-    address = "127.0.0.1:8080"
+    url = "http://127.0.0.1:8080"
+    certificate: str | None = None
+
+    def __init__(self) -> None:
+        self.told: dict[str, str | None] = {"g0": None}
+
+    async def reload(self) -> dict[str, str | None]:
+        return self.told
 
     def views(self) -> tuple[GatewayView, ...]:
         return ()
@@ -41,6 +48,10 @@ class Door:
 
     async def expositions(self) -> list[str]:
         return ["# TYPE tidegate_gateway_connections gauge\ntidegate_gateway_connections 3\n"]
+
+
+async def renew() -> tuple[tuple[ReplacedView, ...], tuple[str, ...]]:
+    return (ReplacedView(worker="g0.2", pid=8, old="g0", old_pid=7),), ("gateway.listen",)
 
 
 class Desk:
@@ -79,6 +90,7 @@ def at_desk(folder: Path, tell: Callable[[Desk], Awaitable[None]]) -> None:
             version="1.0",
             domain="localhost",
             stop=lambda: None,
+            renew=renew,
         )
         app = build_app(deployment, token="t", version="1.0")
         transport = httpx.ASGITransport(app)

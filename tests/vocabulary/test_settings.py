@@ -77,8 +77,6 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
         "line 5: gateway.workers: got '0'; allowed: auto, or a whole number, 1 to 256",
         "line 6: gateway.domian: got an unknown key; allowed: listen, workers, domain, tls-cert, tls-key,"
         " trusted-proxies (did you mean `domain`?)",
-        "line 7: gateway.tls-cert: got /srv/a.pem; allowed: none: the front door speaks plain HTTP in this version;"
-        " put TLS before it",
         "line 9: limits.head-timeout: got '10'; allowed: a duration, 100ms to 24h (units us, ms, s, m, h)",
         "line 10: limits.headers: got a date; allowed: a whole number, 8 to 10000",
         "line 12: log.level: got '3'; allowed: debug, info, warning, error",
@@ -106,9 +104,6 @@ def test_what_is_no_settings_file(text: str, told: str) -> None:
 
 
 def test_what_this_version_does_not_do_is_refused_rather_than_believed() -> None:
-    tls = '[gateway]\ntls-cert = "a.pem"\ntls-key = "a.key"\n'
-    assert faults(tls + "[log]\naccess-sampling = 0.5\n") == [
-        "line 2: gateway.tls-cert: got /srv/a.pem; allowed: none: the front door speaks plain HTTP in this version;"
-        " put TLS before it",
-        "line 5: log.access-sampling: got 0.5; allowed: 0: there is no access log in this version",
+    assert faults("[log]\naccess-sampling = 0.5\n") == [
+        "line 2: log.access-sampling: got 0.5; allowed: 0: there is no access log in this version",
     ]
