@@ -9,6 +9,7 @@ Replicas: by the function's :class:`~tidegate.records.Spread`, one pass comparin
 """
 
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -18,6 +19,8 @@ SCAN_LIMIT: Final = 16
 """Above this many replicas two random picks replace the full pass (one pass over 8 is 0.4 us)."""
 DEBT_LIMIT: Final = 16.0
 """No group is owed, or owes, more than this many times the present request. Our choice."""
+LOAD_BOUND: Final = 1.25
+"""A preferred replica may have this many times the mean of what runs. Our choice; see :func:`preferred`."""
 
 
 class Takes(Protocol):
@@ -31,6 +34,17 @@ class Takes(Protocol):
         ...
 
 
+class Preferable(Takes, Protocol):
+    """A replica as the hash sees it."""
+
+    ready: bool
+    """It serves now."""
+    in_flight: int
+    """What runs there, as far as this worker knows."""
+    place: int
+    """Hash of its id (:func:`place_of`)."""
+
+
 class Shares(Protocol):
     """A group as the choice sees it."""
 
@@ -41,6 +55,7 @@ class Shares(Protocol):
 
 
 R = TypeVar("R", bound=Takes)
+H = TypeVar("H", bound=Preferable)
 G = TypeVar("G", bound=Shares)
 
 
@@ -131,18 +146,50 @@ def _power_of_two(replicas: Sequence[R], turn: int, inferences: int, rng: random
     return picked if picked is not None else _random(replicas, turn, inferences, rng)
 
 
+def place_of(name: str) -> int:
+    """Where a replica stands among the keys: the same in every process."""
+    return zlib.crc32(name.encode())
+
+
+def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
+    """The replica that requests with this key prefer among those with a free slot; None: none has one.
+
+    Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, SODA 2018), over rendezvous scores
+    instead of a ring: each key ranks all replicas, so that one more of n takes 1/n of the keys and moves no other.
+    The first in rank that has at most ``LOAD_BOUND`` times the mean of what runs, this request counted, takes it;
+    where none with a free slot is below that bound, the first with a free slot: a preference never makes a request
+    wait.
+    """
+    point = zlib.crc32(key)
+    running = ready = 0
+    for replica in replicas:
+        if replica.ready:
+            ready += 1
+            running += replica.in_flight
+    bound = LOAD_BOUND * (running + 1) / ready if ready else 0.0
+    best: H | None = None
+    best_rank = (False, 0)
+    for replica in replicas:
+        if replica.free:
+            # The hash of a tuple of integers is the same in every process, and mixes well.
+            rank = (replica.in_flight < bound, hash((replica.place, point)))
+            if (best is None or rank > best_rank) and replica.fits(inferences):
+                best, best_rank = replica, rank
+    return best
+
+
 Pick = Callable[[Sequence[R], int, int, random.Random], R | None]
 """(replicas, turn, inferences, rng) -> one that can take the request now. ``turn``: the place after the last taken."""
 
 
 def replica_pick(spread: Spread) -> Pick[R]:
-    """The function that chooses a replica by this rule."""
-    if spread is Spread.MOST_FREE:
-        return _most_free
+    """The function that chooses a replica by this rule; by ``HASH`` for requests without a key."""
     if spread is Spread.FIRST_AVAILABLE:
         return _first_available
     if spread is Spread.ROUND_ROBIN:
         return _round_robin
     if spread is Spread.RANDOM:
         return _random
-    return _power_of_two
+    if spread is Spread.POWER_OF_TWO:
+        return _power_of_two
+    return _most_free

@@ -10,7 +10,8 @@ from tidegate.flow.messages import WorkerMessage
 from tidegate.records import Activation
 
 if TYPE_CHECKING:
-    from activator.replicas import Replica, RevisionRoom
+    from activator.replicas import Group, Replica
+    from activator.revisions import RevisionRoom
 
 
 class Bind:
@@ -22,13 +23,19 @@ class Bind:
 
     __slots__ = (
         "arrived",
+        "avoid",
         "credit",
         "deadline",
         "entry",
         "epoch",
+        "group",
         "header",
         "inferences",
         "key",
+        "lane",
+        "number",
+        "prefers",
+        "priority",
         "replica",
         "request",
         "reserved",
@@ -38,7 +45,15 @@ class Bind:
     )
 
     def __init__(
-        self, request: Hashable, revision: "RevisionRoom", inferences: int, size: int, deadline: float, arrived: float
+        self,
+        request: Hashable,
+        revision: "RevisionRoom",
+        inferences: int,
+        size: int,
+        deadline: float,
+        arrived: float,
+        priority: int,
+        number: int,
     ) -> None:
         self.request = request
         self.revision = revision
@@ -48,21 +63,39 @@ class Bind:
         self.deadline = deadline
         self.arrived = arrived
         """``now`` of its arrival."""
-        self.credit = 0
-        """Number of its credit; 0 at a replica without a limit."""
-        self.header = b""
-        """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
-        self.units = 0
-        self.epoch = 0
-        """Which channel of the replica granted the credit."""
+        self.priority = priority
+        self.number = number
+        """Of its arrival, on this worker."""
+        self.lane = revision.main
+        """Where it waits, or would."""
         self.entry = 0
         self.reserved: Replica | None = None
+        """The replica that holds back for it."""
+        self.prefers: bytes | None = None
+        """What it has in common with requests that should go to the same replica."""
+        self.avoid: str | None = None
+        """A replica that must not take it."""
+        self.group: Group | None = None
+        """With early binding: the group that it waits for."""
         self.key: Key
+        """Its place among those who wait; set when it first waits."""
+        # Set while it is bound:
         self.replica: Replica
-        """Set while it is bound: ``.id``, ``.address``, ``.group.accelerator``."""
+        """``.id``, ``.address``, ``.group.accelerator``."""
+        self.credit: int
+        """Number of its credit; 0 at a replica without a limit."""
+        self.units: int
+        self.header: bytes
+        """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
+        self.epoch: int
+        """Which channel of the replica granted the credit."""
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.entry) or self.reserved is not None
 
     def __repr__(self) -> str:
-        return f"<Bind {self.request!r} of {self.inferences}, credit {self.credit}>"
+        return f"<Bind {self.request!r} of {self.inferences} for {self.revision.id}{', waits' * self.waits}>"
 
 
 @dataclass(frozen=True, slots=True)

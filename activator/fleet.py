@@ -4,15 +4,16 @@ A new table changes the present objects in place: what a group is owed, the cred
 wait survive it. Channels are opened to the replicas of revisions in use and closed when they fall out of use.
 """
 
-from activator.commands import Link, Unlink
-from activator.replicas import FunctionState, Group, Replica, RevisionRoom, links_to
+from activator.commands import Bind, Link, Unlink
+from activator.replicas import Group, Replica, links_to
+from activator.revisions import FunctionState, RevisionRoom
 from tidegate.records import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
 
 
 class Fleet:
     """What exists, by id, and the links that must be opened or closed."""
 
-    __slots__ = ("functions", "out", "replicas", "revisions", "worker_index", "workers")
+    __slots__ = ("functions", "out", "replicas", "revisions", "unserved", "worker_index", "workers")
 
     def __init__(self, worker_index: int) -> None:
         self.worker_index = worker_index
@@ -21,6 +22,8 @@ class Fleet:
         self.revisions: dict[str, RevisionRoom] = {}
         self.replicas: dict[str, Replica] = {}
         self.out: list[Link | Unlink] = []
+        self.unserved: list[Bind] = []
+        """Waiting requests whose size no group serves any more: whoever applied the table takes them."""
 
     def __repr__(self) -> str:
         return (
@@ -108,12 +111,14 @@ class Fleet:
             if not group.share:  # No wants go there any more: it would hold back for ever.
                 for replica in group.replicas:
                     room.unreserve(replica)
-        room.recount()
+        self.unserved.extend(room.rebuild())
         return room
 
     def _apply_group(self, route: GroupRoute, group: Group) -> None:
         group.weight = route.weight
         group.mu_ips = route.mu_ips
+        group.smallest = route.smallest
+        group.largest = route.largest
         present = {replica.id: replica for replica in group.replicas}
         group.replicas = []
         for listed in route.replicas:

@@ -1,32 +1,28 @@
-"""What one gateway worker knows of functions, revisions, groups and replicas: the state behind the waiting room.
+"""What one gateway worker knows of replicas and groups of them.
 
 A :class:`Replica` holds the worker's end of one slot channel: its state, the idle credits, and the want that the
 queue_proxy has been told. Everything here changes only through :class:`activator.room.WaitingRoom`.
 """
 
 import zlib
+from collections.abc import Iterable
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from activator.activation import ActivationSignal
-from activator.choice import Pick, replica_pick
+from activator.choice import place_of
 from activator.commands import Bind
-from tidegate.flow.fair_queue import FairQueue
+from activator.lanes import Lane
 from tidegate.flow.wants import Want, want_class
-from tidegate.records import FailureKind, FunctionRoute, Spread
 from tidegate.replica import ReplicaState
+
+if TYPE_CHECKING:
+    from activator.revisions import RevisionRoom
 
 UNLIMITED_FREE: Final = 1 << 30
 """``free`` of a replica without a limit and without work; each running request takes one off, so that the one with
 the fewest is the freest."""
 LINKS_ALL: Final = 64
 """Up to so many replicas a worker links to every one."""
-REST_S: Final = 0.1
-REST_LIMIT_S: Final = 5.0
-"""A replica that could not be reached gets no work for this long, doubled with each failure up to the limit."""
-
-SHORT_S: Final = 0.1
-"""How long a head that does not fit waits for all replicas to say what they have free. Our choice."""
 
 _UNTOLD: Final = -1
 
@@ -36,6 +32,7 @@ class Replica:
 
     __slots__ = (
         "address",
+        "ejected_until",
         "epoch",
         "failures",
         "free",
@@ -48,6 +45,7 @@ class Replica:
         "limit",
         "linked",
         "open",
+        "place",
         "ready",
         "recalled",
         "reserved",
@@ -64,6 +62,8 @@ class Replica:
         self.id = id
         self.address = address
         self.group = group
+        self.place = place_of(id)
+        """Among the keys of ``Spread.HASH``."""
         self.index = 0
         """Its place in the group."""
         self.linked = False
@@ -96,6 +96,9 @@ class Replica:
         self.reserved: Bind | None = None
         """The request that holds this replica until it fits."""
         self.rests_until = 0.0
+        """It could not be reached: no work before; 0: it does not rest."""
+        self.ejected_until = 0.0
+        """It failed where others do not: no work before; 0: it may serve."""
         self.failures = 0
 
     def __repr__(self) -> str:
@@ -105,7 +108,7 @@ class Replica:
     @property
     def usable(self) -> bool:
         """New work may go there."""
-        return self.open and self.state is ReplicaState.READY and not self.rests_until
+        return self.open and self.state is ReplicaState.READY and not self.rests_until and not self.ejected_until
 
     def refresh(self) -> None:
         """Recomputes ``free`` after anything but a binding changed."""
@@ -120,6 +123,17 @@ class Replica:
             self.free = UNLIMITED_FREE - self.in_flight
         else:
             self.free = sum(units for _, units in self.idle)
+
+    def comes_back(self, now: float) -> bool:
+        """Ends a rest or an ejection whose time is over; True if there was one."""
+        rested = 0.0 < self.rests_until <= now
+        if rested:
+            self.rests_until = 0.0
+        ejected = 0.0 < self.ejected_until <= now
+        if ejected:
+            self.ejected_until = 0.0
+        self.refresh()
+        return rested or ejected
 
     def fits(self, inferences: int) -> bool:
         """Whether an idle credit (or none, without a limit) carries one request of so many inferences."""
@@ -160,48 +174,41 @@ class Replica:
         self.short = None
         self.refresh()
 
-    def want(self, now: float) -> Want:
-        """The level that this queue_proxy should know now."""
-        room = self.group.revision
+    def level(self) -> tuple[int, Bind | None]:
+        """How many requests of the best waiting class this queue_proxy should know of, and the first of them.
+
+        Those of lower classes are told when it is their turn: what is told has one class, so that free slots go to the
+        best key of all workers.
+        """
+        if not self.group.revision.waiting or not self.takes_wants:
+            return (0, None)
         head = self.reserved
-        amount = len(room.queue) + (head is not None)
-        if amount == 0 or not self.takes_wants:
-            return Want(0, 0)
-        reserves = head is not None
+        lanes = self.group.lanes
         if head is None:
-            head = room.queue.head()
-            assert head is not None  # the queue is not empty
-            reserves = room.counts_inferences and room.is_single(self)
-        tail_at = max(head.arrived, room.tail_at)
-        return Want(
-            0,
-            amount,
-            head.key[0],
-            head.key[1],
-            max(0, round((now - head.arrived) * 1000)),
-            max(0, round((now - tail_at) * 1000)),
-            head.inferences if room.counts_inferences else 1,
-            reserves,
-        )
+            for lane in lanes:
+                first = None if lane.avoid == self.id else lane.queue.head()
+                if first is not None and (head is None or first.key < head.key):
+                    head = first
+            if head is None:
+                return (0, None)
+        priority = head.key[0]
+        amount = sum([lane.queue.count(priority) for lane in lanes if lane.avoid != self.id])
+        return (amount + (head is self.reserved), head)
 
     def tell(self, now: float) -> Want | None:
         """The want if it has to be told: its class changed, or its head became another kind of request."""
-        want = self.want(now)
-        kind = (want.priority, want.turn, want.units, want.reserves)
-        level = want_class(want.amount)
-        if level == self.told and (level == 0 or kind == self.told_key):
+        amount, head = self.level()
+        if head is None:
+            return None if self.told == 0 else self._want(0, None, now)
+        if want_class(amount) == self.told and self._kind(head) == self.told_key:
             return None
-        self._count(want, level, kind)
-        return want
+        return self._want(amount, head, now)
 
     def tell_with_request(self, now: float) -> Want | None:
         """The want that remains after a request, for its header; None: zero, and known to be zero."""
-        room = self.group.revision
-        if self.told == 0 and not room.waiting:
+        if self.told == 0 and not self.group.revision.waiting:
             return None
-        want = self.want(now)
-        self._count(want, want_class(want.amount), (want.priority, want.turn, want.units, want.reserves))
-        return want
+        return self._want(*self.level(), now)
 
     def forget_told(self) -> None:
         """What was told may not have arrived, or was dropped: tell it again."""
@@ -210,20 +217,82 @@ class Replica:
     @property
     def takes_wants(self) -> bool:
         """Whether waiting requests may go there, now or when it becomes ready."""
-        return not self.gone and not self.rests_until and self.group.share > 0
+        return not self.gone and not self.rests_until and not self.ejected_until and self.group.share > 0
 
-    def _count(self, want: Want, level: int, kind: tuple[int, int, int, bool]) -> None:
+    def _kind(self, head: Bind) -> tuple[int, int, int, bool]:
+        """What of a head must be told when it changes: class, turn, units, whether this replica holds back for it."""
+        key = head.key
+        if not self.group.revision.counts_inferences:
+            return (key[0], key[1], 1, False)
+        return (key[0], key[1], head.inferences, head is self.reserved or head.lane.is_single(self))
+
+    def _want(self, amount: int, head: Bind | None, now: float) -> Want:
+        """The level as a want, which counts as told."""
         self.sequence += 1
-        want.sequence = self.sequence
-        self.told = level
-        self.told_key = kind
+        self.told = want_class(amount)
         self.short = None
+        if head is None:
+            return Want(self.sequence, 0)
+        self.told_key = kind = self._kind(head)
+        since = head.key[2]
+        tail = max(since, head.lane.tail)
+        age_ms, tail_ms = max(0, round((now - since) * 1000)), max(0, round((now - tail) * 1000))
+        return Want(self.sequence, amount, kind[0], kind[1], age_ms, tail_ms, kind[2], kind[3])
+
+    # --- credits ---
+
+    def recall(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Credits that are asked back: those that go back now; busy ones go when their request has ended."""
+        wanted = set(numbers)
+        back = [credit[0] for credit in self.idle if credit[0] in wanted]
+        if back:
+            self.idle = [credit for credit in self.idle if credit[0] not in wanted]
+            self.refresh()
+        if self.in_flight:
+            self.recalled |= wanted.difference(back)
+        else:
+            self.recalled.clear()
+            back = list(wanted)
+        return tuple(back)
+
+    def void(self, numbers: set[int]) -> None:
+        """Credits that are worth nothing any more.
+
+        The message may overtake the answer that says keep: a credit that is busy here goes when that has ended.
+        """
+        held = [credit for credit in self.idle if credit[0] in numbers]
+        for credit in held:
+            self.idle.remove(credit)
+        if self.in_flight:
+            self.recalled |= numbers.difference(number for number, _ in held)
+        self.refresh()
+        self.forget_told()
+
+    def surrender(self) -> tuple[int, ...]:
+        """All idle credits, to be given back."""
+        numbers = tuple(number for number, _ in self.idle)
+        self.idle.clear()
+        self.refresh()
+        return numbers
 
 
 class Group:
     """All replicas of one revision on one accelerator kind."""
 
-    __slots__ = ("accelerator", "mu_ips", "owed", "ready", "replicas", "revision", "share", "turn", "weight")
+    __slots__ = (
+        "accelerator",
+        "lanes",
+        "largest",
+        "mu_ips",
+        "owed",
+        "ready",
+        "replicas",
+        "revision",
+        "share",
+        "smallest",
+        "turn",
+        "weight",
+    )
 
     def __init__(self, accelerator: str, revision: "RevisionRoom") -> None:
         self.accelerator = accelerator
@@ -237,216 +306,18 @@ class Group:
         self.replicas: list[Replica] = []
         self.ready = 0
         """Replicas that serve now."""
+        self.smallest = 1
+        self.largest: int | None = None
+        """Fewest and most inferences of a request that it may serve; None: any number."""
+        self.lanes: list[Lane] = []
+        """Lanes that it may serve."""
+
+    def serves(self, inferences: int) -> bool:
+        """Whether a request of so many inferences may run here."""
+        return self.smallest <= inferences and (self.largest is None or inferences <= self.largest)
 
     def __repr__(self) -> str:
         return f"<Group {self.accelerator} weight {self.weight:g}, owed {self.owed:.1f}, {len(self.replicas)} replicas>"
-
-
-class FunctionState:
-    """What the revisions of a function share: the bounds of its waiting room on this worker."""
-
-    __slots__ = (
-        "bound_bytes",
-        "bound_requests",
-        "max_wait_s",
-        "name",
-        "pick",
-        "revisions",
-        "waiting",
-        "waiting_bytes",
-        "workers",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.workers = 1
-        self.bound_requests = 0
-        self.bound_bytes = 0
-        self.max_wait_s = 0.0
-        self.pick: Pick[Replica] = replica_pick(Spread.MOST_FREE)
-        self.waiting = 0
-        self.waiting_bytes = 0
-        self.revisions: list[RevisionRoom] = []
-
-    def apply(self, route: FunctionRoute, workers: int) -> None:
-        """Takes the table's settings; bounds are split over the workers, rounded up."""
-        self.workers = workers
-        self.bound_requests = ceil(route.queue_requests / workers)
-        self.bound_bytes = ceil(route.queue_bytes / workers)
-        self.max_wait_s = route.max_wait_s
-        self.pick = replica_pick(route.spread)
-
-
-class RevisionRoom:
-    """One revision's queue on this worker, its groups, and its counters."""
-
-    __slots__ = (
-        "active",
-        "arrivals",
-        "arrivals_inferences",
-        "cancelled",
-        "counted_at",
-        "counts_inferences",
-        "expired",
-        "failure",
-        "failure_kind",
-        "function",
-        "gone",
-        "groups",
-        "id",
-        "percent",
-        "queue",
-        "refused",
-        "reserved",
-        "serving",
-        "signal",
-        "tail_at",
-        "total_share",
-        "unheard_until",
-        "unlink_at",
-        "used_at",
-        "waiting",
-        "waiting_inference_s",
-        "waiting_inferences",
-        "waiting_request_s",
-    )
-
-    def __init__(self, id: str, function: FunctionState, now: float) -> None:  # noqa: A002 - the record's field
-        self.id = id
-        self.function = function
-        self.gone = False
-        self.counts_inferences = False
-        self.percent = 0.0
-        """Of the function's new requests."""
-        self.failure: str | None = None
-        self.failure_kind = FailureKind.START_FAILED
-        self.groups: list[Group] = []
-        self.serving: list[Group] = []
-        """Groups with a share and a ready replica."""
-        self.total_share = 0.0
-        """Sum of their shares."""
-        self.queue: FairQueue[Bind] = FairQueue()
-        self.reserved: list[Bind] = []
-        """Requests that stand out of the queue because a replica holds back for them."""
-        self.signal = ActivationSignal()
-        self.active = False
-        """Its replicas are linked."""
-        self.used_at = now
-        self.unlink_at = 0.0
-        """When to look whether it still is in use, while its replicas are linked."""
-        self.unheard_until = 0.0
-        """Until then a replica that has not been heard counts as perhaps ready."""
-        self.tail_at = 0.0
-        """Arrival of the youngest that waits, or of one that waited after it."""
-        self.waiting = 0
-        self.waiting_inferences = 0
-        self.waiting_request_s = 0.0
-        self.waiting_inference_s = 0.0
-        self.counted_at = now
-        self.arrivals = 0
-        self.arrivals_inferences = 0
-        self.refused = 0
-        self.expired = 0
-        self.cancelled = 0
-
-    def __repr__(self) -> str:
-        return f"<RevisionRoom {self.id} {self.waiting} waiting, {self.replica_count} replicas>"
-
-    @property
-    def replica_count(self) -> int:
-        return sum(len(group.replicas) for group in self.groups)
-
-    @property
-    def mu_ips(self) -> float:
-        """Service rate of all groups together as far as it is known, inferences per second; 0: unknown."""
-        return sum(group.mu_ips or 0.0 for group in self.groups if group.share > 0)
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether some replica serves new work."""
-        return bool(self.serving)
-
-    def recount(self) -> None:
-        """Another set of groups serves now, or their shares changed."""
-        self.serving = [group for group in self.groups if group.share > 0 and group.ready]
-        self.total_share = sum(group.share for group in self.serving)
-
-    def is_activating(self, now: float) -> bool:
-        """Requests wait and no replica is ready, as far as can be known."""
-        if not self.waiting or self.has_ready:
-            return False
-        if now >= self.unheard_until:
-            return True
-        return not any(
-            replica.linked and replica.state is None
-            for group in self.groups
-            if group.share > 0
-            for replica in group.replicas
-        )
-
-    def is_single(self, replica: Replica) -> bool:
-        """Whether no other replica could take the head."""
-        return not any(
-            other is not replica and other.usable and group.share > 0
-            for group in self.groups
-            for other in group.replicas
-        )
-
-    def reserve(self, now: float) -> None:
-        """The head fits nowhere: one replica, the one with most free units, holds back for it; the others go on.
-
-        Decided when every replica has said what it has free, or ``SHORT_S`` after the first did. (With one replica the
-        want itself asks it to hold back.)
-        """
-        head = self.queue.head()
-        candidates = [
-            replica
-            for group in self.groups
-            if group.share > 0
-            for replica in group.replicas
-            if replica.usable and replica.limit and replica.reserved is None
-        ]
-        heard = [replica for replica in candidates if replica.short is not None]
-        if head is None or len(candidates) < 2 or not heard:
-            return
-        if len(heard) < len(candidates) and now < min(replica.short_at for replica in heard) + SHORT_S:
-            return
-        chosen = max(heard, key=lambda replica: replica.short or 0)
-        self.queue.remove(head)
-        self.reserved.append(head)
-        head.reserved = chosen
-        chosen.reserved = head
-        for replica in candidates:
-            replica.short = None
-
-    def unreserve(self, replica: Replica) -> None:
-        """The replica cannot hold back any more: the request stands in the queue again, in its old place."""
-        bind = replica.reserved
-        if bind is not None:
-            self.drop_reservation(bind)
-            self.queue.push(bind)
-
-    def drop_reservation(self, bind: Bind) -> None:
-        """The request leaves the replica that held back for it."""
-        if bind.reserved is not None:
-            bind.reserved.reserved = None
-            bind.reserved = None
-            self.reserved.remove(bind)
-
-    def oldest(self) -> float | None:
-        """Arrival of the head, or of a request that stands out of the queue; None: nobody waits."""
-        head = self.queue.head()
-        arrivals = [bind.arrived for bind in self.reserved]
-        if head is not None:
-            arrivals.append(head.arrived)
-        return min(arrivals, default=None)
-
-    def count(self, now: float) -> None:
-        """Brings the integrals of waiting over time up to now; call it before the level changes."""
-        elapsed = now - self.counted_at
-        self.counted_at = now
-        self.waiting_request_s += elapsed * self.waiting
-        self.waiting_inference_s += elapsed * self.waiting_inferences
 
 
 def links_to(replica: str, replicas: int, worker_index: int, workers: int) -> bool:

@@ -14,24 +14,29 @@ Pure: ``now`` (seconds, one clock for all calls) is an argument. How a host uses
 """
 
 import random
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from typing import Final
 
-from activator.choice import expected_s, most_owed, settle_debts
+from activator.choice import settle_debts
 from activator.commands import Activate, Bind, Command, Refuse, Send
 from activator.fleet import Fleet
-from activator.replicas import REST_LIMIT_S, REST_S, SHORT_S, Group, Replica, RevisionRoom
-from tidegate.errors import DEADLINE, NOT_SERVABLE, QUEUE_FULL, START_FAILED, WAITED_TOO_LONG
+from activator.lanes import Lane
+from activator.replicas import Replica
+from activator.revisions import SHORT_S, RevisionRoom
+from activator.timers import Timers
+from tidegate.errors import BATCH_TOO_LARGE, DEADLINE, NOT_SERVABLE, QUEUE_FULL, START_FAILED, WAITED_TOO_LONG
 from tidegate.flow.messages import Grant, Limit, ProxyMessage, Recall, Return, Short, State, Void, Welcome
-from tidegate.flow.wants import encode_want
+from tidegate.flow.wants import DEFAULT_PRIORITY, encode_want
 from tidegate.records import Activation, FailureKind, RouteTable
 
 UNUSED_S: Final = 60.0
 """Channels to a revision's replicas close when no request came for so long."""
 HEARING_S: Final = 0.2
 """How long a replica whose channel is being opened counts as perhaps ready. Our choice."""
+REST_S: Final = 0.1
+REST_LIMIT_S: Final = 5.0
+"""A replica that could not be reached gets no work for this long, doubled with each failure up to the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,8 @@ class WaitingRoom:
         self._dirty: dict[RevisionRoom, None] = {}
         """Revisions whose wants may have changed, in the order in which they did."""
         self._arrival = 0
-        self._timers: list[tuple[float, int, Bind | Replica | RevisionRoom]] = []
-        """When to look at what again; entries that no longer matter are skipped."""
-        self._timer_number = 0
+        self._timers: Timers[Bind | Replica | RevisionRoom] = Timers(_matters)
+        """When to look at what again."""
 
     def __repr__(self) -> str:
         return f"<WaitingRoom {len(self._waiting)} waiting, {len(self._fleet.revisions)} revisions>"
@@ -87,12 +91,15 @@ class WaitingRoom:
         deadline: float,
         now: float,
         size: int = 0,
-        priority: int = 0,
+        priority: int = DEFAULT_PRIORITY,
+        key: bytes | None = None,
+        avoid: str | None = None,
     ) -> Bind | Refuse | None:
         """A request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it waits.
 
         Bind: forward it now; Refuse: fail it now; None: it waits, and a ``Bind`` or ``Refuse`` for it comes in ``out``.
-        Lower ``priority`` goes first.
+        ``priority``: 0 goes first, 9 last. ``key``: requests with equal ones prefer one replica (``Spread.HASH``).
+        ``avoid``: the replica of this id must not take it.
         """
         room = self._fleet.revisions.get(revision)
         if room is None:
@@ -103,15 +110,27 @@ class WaitingRoom:
         if deadline <= now:
             room.expired += 1
             return Refuse(request, DEADLINE, "the deadline had passed on arrival")
-        if not room.waiting:
-            replica = self._choose(room, inferences, deadline - now)
+        self._arrival = number = self._arrival + 1
+        bind = Bind(request, room, inferences, size, deadline, now, priority, number)
+        function = room.function
+        if key is not None and function.hashes:
+            bind.prefers = key
+        lane = room.main
+        if avoid is not None or not room.is_plain:
+            bind.avoid = avoid
+            found = room.lane_of(bind)
+            if found is None:
+                room.refused += 1
+                return _unserved(bind)
+            lane = found
+        if not room.waiting or not (lane.queue or room.counts_inferences):
+            # Nobody waits for a slot that is free here (in inferences somebody may, whom it does not fit).
+            replica = lane.choose(bind, now, function.pick, self._rng)
             if replica is not None:
-                bind = Bind(request, room, inferences, size, deadline, now)
-                self._arrival += 1
-                bind.key = (priority, 0, self._arrival)
+                bind.lane = lane
                 self._bind(bind, replica, now)
                 return bind
-        return self._wait(request, room, inferences, deadline, now, size, priority)
+        return self._wait(bind, lane, now)
 
     def leave(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
         """A waiting request went away (client gone, or the host saw its deadline first); False: it did not wait."""
@@ -176,6 +195,11 @@ class WaitingRoom:
             self._rest(bind.replica, now)
         self._put_back(bind, now)
 
+    def ready_replicas(self, revision: str) -> int:
+        """Replicas of the revision that serve now, as far as this worker knows."""
+        room = self._fleet.revisions.get(revision)
+        return 0 if room is None else room.ready
+
     def counts(self, revision: str, now: float) -> RoomCounts | None:
         """What the demand record needs; None: not in the table."""
         room = self._fleet.revisions.get(revision)
@@ -196,6 +220,27 @@ class WaitingRoom:
             waiting_inference_s=room.waiting_inference_s,
         )
 
+    # --- outliers ---------------------------------------------------------------------------------------------------
+
+    def eject(self, replica: str, now: float, until: float) -> None:
+        """No new work goes there before ``until``; what runs there goes on."""
+        view = self._fleet.replicas.get(replica)
+        if view is None or until <= now:
+            return
+        view.ejected_until = until
+        self._withdraw(view)
+        self._timers.at(until, view)
+        self._review(view.group.revision, now)
+
+    def admit(self, replica: str, now: float) -> None:
+        """It may serve again."""
+        view = self._fleet.replicas.get(replica)
+        if view is not None and view.ejected_until:
+            view.ejected_until = 0.0
+            view.refresh()
+            self._touch(view.group.revision)
+            self._review(view.group.revision, now)
+
     # --- channels ---------------------------------------------------------------------------------------------------
 
     def linked(self, replica: str, now: float) -> None:
@@ -211,7 +256,7 @@ class WaitingRoom:
             return
         room = view.group.revision
         room.unheard_until = now + HEARING_S
-        self._at(room.unheard_until, room)
+        self._timers.at(room.unheard_until, room)
         view.reset()
         room.unreserve(view)
         self._touch(room)
@@ -226,10 +271,10 @@ class WaitingRoom:
             view.idle.extend(message.credits)
             view.refresh()
         elif isinstance(message, Recall):
-            self._recall(view, message.credits)
+            self._return(view, view.recall(message.credits))
             return
         elif isinstance(message, Void):
-            self._drop_void(view, set(message.credits))
+            view.void(set(message.credits))
         elif isinstance(message, State):
             view.state = message.state
             view.refresh()
@@ -243,7 +288,7 @@ class WaitingRoom:
         elif isinstance(message, Short):
             view.short = message.free
             view.short_at = now
-            self._at(now + SHORT_S, room)
+            self._timers.at(now + SHORT_S, room)
         elif isinstance(message, Welcome):
             view.reset()
             view.open = True
@@ -262,8 +307,9 @@ class WaitingRoom:
         self.unsettled = False
         dirty, self._dirty = self._dirty, {}
         for room in dirty:
-            if room.counts_inferences and room.queue:
-                room.reserve(now)
+            if room.counts_inferences and room.waiting:
+                for lane in room.lanes.values():
+                    room.reserve(lane, now)
             for group in room.groups:
                 for replica in group.replicas:
                     if not replica.open:
@@ -271,35 +317,23 @@ class WaitingRoom:
                     want = replica.tell(now)
                     if want is not None:
                         self.out.append(Send(replica.id, want))
-                    if room.counts_inferences and replica.free and replica.want(now).amount:
-                        self._return_idle(replica)
+                    if room.counts_inferences and replica.free and replica.level()[0]:
+                        self._return(replica, replica.surrender())
 
     def next_wakeup(self) -> float | None:
         """When ``on_wakeup`` has something to do; None: not by time alone."""
-        timers = self._timers
-        while timers:
-            entry = timers[0][2]
-            if type(entry) is Bind and self._waiting.get(entry.request) is not entry:
-                heappop(timers)
-                continue
-            return timers[0][0]
-        return None
+        return self._timers.first()
 
     def on_wakeup(self, now: float) -> None:
-        """Deadlines, longest waits, repeated activation, rests, channels unused for 60 s."""
-        timers = self._timers
+        """Deadlines, longest waits, repeated activation, rests and ejections, channels unused for 60 s."""
         rooms: dict[RevisionRoom, None] = {}
-        while timers and timers[0][0] <= now:
-            entry = heappop(timers)[2]
+        while (entry := self._timers.due(now)) is not None:
             if type(entry) is Bind:
-                if self._waiting.get(entry.request) is entry:
-                    self._expire(entry, now)
+                self._expire(entry, now)
             elif type(entry) is Replica:
-                if entry.rests_until and entry.rests_until <= now and not entry.gone:
-                    entry.rests_until = 0.0
-                    entry.refresh()
+                if entry.comes_back(now):
                     rooms[entry.group.revision] = None
-            elif type(entry) is RevisionRoom and not entry.gone:
+            elif type(entry) is RevisionRoom:
                 rooms[entry] = None
         for room in rooms:
             self._touch(room)
@@ -320,9 +354,14 @@ class WaitingRoom:
             return False
         self._version = table.version
         gone = self._fleet.apply(table, now)
-        orphans = [bind for room in gone for bind in [*room.reserved, *room.queue.items()]]
+        orphans = [bind for room in gone for bind in room.items()]
         for bind in orphans:
             self._remove(bind, now)
+        unserved, self._fleet.unserved = self._fleet.unserved, []
+        for bind in unserved:
+            self._remove(bind, now)
+            bind.revision.refused += 1
+            self.out.append(_unserved(bind))
         self._move_on(now)
         for room in self._fleet.revisions.values():
             if room.active:
@@ -341,12 +380,13 @@ class WaitingRoom:
             for room in function.revisions[1:]:
                 if room.percent > 0 or room.has_ready or not room.waiting or not function.revisions[0].percent:
                     continue
-                for bind in [*room.reserved, *room.queue.items()]:
+                successor = function.revisions[0]
+                for bind in tuple(room.items()):
                     self._remove(bind, now)
-                    bind.revision = function.revisions[0]
-                    self._enqueue(bind, now)
-                if not bind.revision.active:
-                    self._link(bind.revision, now)
+                    self._move(bind, successor)
+                    self._stand(bind, now)
+                if not successor.active:
+                    self._link(successor, now)
 
     def _link(self, room: RevisionRoom, now: float) -> None:
         """Opens channels to the replicas of a revision that is in use."""
@@ -354,7 +394,7 @@ class WaitingRoom:
             self._look_for_use(room, now + UNUSED_S)
         if self._fleet.link(room):
             room.unheard_until = now + HEARING_S
-            self._at(room.unheard_until, room)
+            self._timers.at(room.unheard_until, room)
         self._take_links()
 
     def _unlink_unused(self, room: RevisionRoom, now: float) -> None:
@@ -368,7 +408,7 @@ class WaitingRoom:
 
     def _look_for_use(self, room: RevisionRoom, when: float) -> None:
         room.unlink_at = when
-        self._at(when, room)
+        self._timers.at(when, room)
 
     def _take_links(self) -> None:
         self.out.extend(self._fleet.out)
@@ -376,55 +416,65 @@ class WaitingRoom:
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def _wait(
-        self,
-        request: Hashable,
-        room: RevisionRoom,
-        inferences: int,
-        deadline: float,
-        now: float,
-        size: int,
-        priority: int,
-    ) -> Bind | Refuse | None:
+    def _wait(self, bind: Bind, lane: Lane, now: float) -> Refuse | None:
+        room = bind.revision
         function = room.function
         if room.failure is not None and not room.has_ready:
             room.refused += 1
-            return self._failure(request, room)
-        if function.waiting >= function.bound_requests or function.waiting_bytes + size > function.bound_bytes:
+            return self._failure(bind.request, room)
+        if function.waiting >= function.bound_requests or function.waiting_bytes + bind.size > function.bound_bytes:
             room.refused += 1
-            return Refuse(request, QUEUE_FULL, "too many requests wait for this function", self._retry_after(room))
-        bind = Bind(request, room, inferences, size, deadline, now)
-        self._arrival += 1
-        bind.key = (priority, 0, self._arrival)
-        self._enqueue(bind, now)
+            told = "too many requests wait for this function"
+            return Refuse(bind.request, QUEUE_FULL, told, self._retry_after(room))
+        self._enqueue(bind, lane, now)
         if not room.active:
             self._link(room, now)
-        if room.reserved:
-            self._serve(room, now)  # Only those wait that other replicas hold back for: this one may run now.
+        if room.reserved or len(room.lanes) > 1:
+            self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
         self._signal(room, now)
         return None
 
-    def _enqueue(self, bind: Bind, now: float) -> None:
+    def _enqueue(self, bind: Bind, lane: Lane, now: float) -> None:
         room = bind.revision
+        function = room.function
         room.count(now)
-        room.queue.push(bind)
-        room.tail_at = max(room.tail_at, bind.arrived)
+        # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
+        since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
+        bind.key = (bind.priority, 0, since, bind.number)
+        lane.push(bind)
         room.waiting += 1
         room.waiting_inferences += bind.inferences
-        room.function.waiting += 1
-        room.function.waiting_bytes += bind.size
+        function.waiting += 1
+        function.waiting_bytes += bind.size
         self._waiting[bind.request] = bind
-        self._at(min(bind.deadline, bind.arrived + room.function.max_wait_s), bind)
+        self._timers.at(min(bind.deadline, bind.arrived + function.max_wait_s), bind)
         self._touch(room)
+
+    def _stand(self, bind: Bind, now: float) -> None:
+        """A request that has waited before stands in the queue again, in its old place."""
+        lane = bind.revision.lane_of(bind)
+        if lane is None:
+            bind.revision.refused += 1
+            self.out.append(_unserved(bind))
+            return
+        self._enqueue(bind, lane, now)
+
+    def _move(self, bind: Bind, room: RevisionRoom) -> None:
+        """The request waits for another revision from now on."""
+        bind.revision = room
+        bind.lane = room.main
+        bind.group = None
 
     def _remove(self, bind: Bind, now: float) -> None:
         """Takes a request out of the room, wherever it stands."""
-        room = bind.revision
+        room, lane = bind.revision, bind.lane
         room.count(now)
         if bind.reserved is not None:
             room.drop_reservation(bind)
         else:
-            room.queue.remove(bind)
+            lane.queue.remove(bind)
+        if lane.avoid is not None and not lane.queue:
+            room.close(lane)
         room.waiting -= 1
         room.waiting_inferences -= bind.inferences
         room.function.waiting -= 1
@@ -437,11 +487,7 @@ class WaitingRoom:
     def _expire(self, bind: Bind, now: float) -> None:
         self._remove(bind, now)
         bind.revision.expired += 1
-        waited = f"waited {now - bind.arrived:.1f} s for a slot"
-        if bind.deadline <= now:
-            self.out.append(Refuse(bind.request, DEADLINE, f"the deadline passed; {waited}"))
-        else:
-            self.out.append(Refuse(bind.request, WAITED_TOO_LONG, waited))
+        self.out.append(_too_late(bind, now))
 
     def _put_back(self, bind: Bind, now: float) -> None:
         """A request that was bound, or whose revision is gone, waits again in its old place."""
@@ -451,12 +497,13 @@ class WaitingRoom:
             if function is None or not function.revisions:
                 self.out.append(Refuse(bind.request, NOT_SERVABLE, "the function was deleted"))
                 return
-            room = bind.revision = function.revisions[0]
+            room = function.revisions[0]
+            self._move(bind, room)
         if bind.deadline <= now or bind.arrived + room.function.max_wait_s <= now:
-            self._enqueue(bind, now)
-            self._expire(bind, now)
+            room.expired += 1
+            self.out.append(_too_late(bind, now))
             return
-        self._enqueue(bind, now)
+        self._stand(bind, now)
         if not room.active:
             self._link(room, now)
         self._review(room, now)
@@ -483,7 +530,7 @@ class WaitingRoom:
             return
         self._serve(room, now)
         if room.failure is not None and not room.has_ready:
-            for bind in [*room.reserved, *room.queue.items()]:
+            for bind in tuple(room.items()):
                 self._remove(bind, now)
                 room.refused += 1
                 self.out.append(self._failure(bind.request, room))
@@ -493,7 +540,7 @@ class WaitingRoom:
         if not room.signal.update(room.is_activating(now), now):
             return
         oldest = room.oldest()
-        self._at(room.signal.next_at, room)
+        self._timers.at(room.signal.next_at, room)
         self.out.append(
             Activate(
                 Activation(
@@ -508,35 +555,15 @@ class WaitingRoom:
 
     # --- binding ----------------------------------------------------------------------------------------------------
 
-    def _choose(self, room: RevisionRoom, inferences: int, remaining_s: float) -> Replica | None:
-        """Group, then replica, for a request that would run now; None: no slot that it may use is free."""
-        pick = room.function.pick
-        groups = room.serving
-        if len(groups) == 1:
-            group = groups[0]
-            return pick(group.replicas, group.turn, inferences, self._rng)
-        able: list[Group] = []
-        picked: list[Replica] = []
-        for group in groups:
-            replica = pick(group.replicas, group.turn, inferences, self._rng)
-            if replica is not None:
-                able.append(group)
-                picked.append(replica)
-        if len(able) < 2:
-            return picked[0] if picked else None
-        chosen = most_owed(_in_time(able, room, inferences, remaining_s), room.total_share, inferences)
-        return picked[able.index(chosen)]
-
     def _bind(self, bind: Bind, replica: Replica, now: float) -> None:
         """Takes the slot and makes the header; the request is not in the queue."""
-        room = bind.revision
-        group = replica.group
+        lane, group = bind.lane, replica.group
         bind.replica = replica
         bind.epoch = replica.epoch
         replica.in_flight += 1
         group.turn = replica.index + 1
-        if len(room.serving) > 1:
-            settle_debts(room.serving, group, room.total_share, bind.inferences)
+        if len(lane.serving) > 1:
+            settle_debts(lane.serving, group, lane.total_share, bind.inferences)
         if replica.limit == 0:
             replica.free -= 1
             bind.credit = 0
@@ -557,11 +584,40 @@ class WaitingRoom:
             if not (replica.free and replica.carries(bind.inferences)):
                 continue
             self._bind_waiting(bind, replica, now)
-        while (head := room.queue.head()) is not None:
-            chosen = self._choose(room, head.inferences, head.deadline - now)
+        if len(room.lanes) > 1:
+            while self._serve_best(room, now):
+                pass
+            return
+        lane, pick = room.main, room.function.pick
+        while (head := lane.queue.head()) is not None:
+            chosen = lane.choose(head, now, pick, self._rng)
             if chosen is None:
                 return
             self._bind_waiting(head, chosen, now)
+
+    def _serve_best(self, room: RevisionRoom, now: float) -> bool:
+        """Binds the first head, over all lanes in the order of their heads, that a slot is free for.
+
+        In inferences a head that does not fit holds the replicas of its lane back from those behind it.
+        """
+        heads = [(head.key, head) for lane in room.lanes.values() if (head := lane.queue.head()) is not None]
+        heads.sort()
+        held: dict[Replica, int] = {}
+        bound: tuple[Bind, Replica] | None = None
+        for _, head in heads:
+            chosen = head.lane.choose(head, now, room.function.pick, self._rng)
+            if chosen is not None:
+                bound = (head, chosen)
+                break
+            if room.counts_inferences:
+                for replica in head.lane.candidates():
+                    held.setdefault(replica, replica.free)
+                    replica.free = 0
+        for replica, free in held.items():
+            replica.free = free
+        if bound is not None:
+            self._bind_waiting(*bound, now)
+        return bound is not None
 
     def _bind_waiting(self, bind: Bind, replica: Replica, now: float) -> None:
         if bind.deadline <= now:
@@ -573,35 +629,7 @@ class WaitingRoom:
 
     # --- credits ----------------------------------------------------------------------------------------------------
 
-    def _recall(self, replica: Replica, numbers: Iterable[int]) -> None:
-        """Idle credits go back now, busy ones when their request has ended."""
-        wanted = set(numbers)
-        back = [credit[0] for credit in replica.idle if credit[0] in wanted]
-        if back:
-            replica.idle = [credit for credit in replica.idle if credit[0] not in wanted]
-            replica.refresh()
-        if replica.in_flight:
-            replica.recalled |= wanted.difference(back)
-        else:
-            replica.recalled.clear()
-            back = list(wanted)
-        if back:
-            self.out.append(Send(replica.id, Return(tuple(back))))
-
-    def _drop_void(self, replica: Replica, numbers: set[int]) -> None:
-        """The message may overtake the answer that says keep: a credit that is busy here goes when that has ended."""
-        held = [credit for credit in replica.idle if credit[0] in numbers]
-        for credit in held:
-            replica.idle.remove(credit)
-        if replica.in_flight:
-            replica.recalled |= numbers.difference(number for number, _ in held)
-        replica.refresh()
-        replica.forget_told()
-
-    def _return_idle(self, replica: Replica) -> None:
-        numbers = tuple(number for number, _ in replica.idle)
-        replica.idle.clear()
-        replica.refresh()
+    def _return(self, replica: Replica, numbers: tuple[int, ...]) -> None:
         if numbers:
             self.out.append(Send(replica.id, Return(numbers)))
 
@@ -629,10 +657,14 @@ class WaitingRoom:
             return
         replica.rests_until = now + min(REST_LIMIT_S, REST_S * 2**replica.failures)
         replica.failures = min(replica.failures + 1, 10)
-        self._return_idle(replica)
-        replica.refresh()
+        self._withdraw(replica)
+        self._timers.at(replica.rests_until, replica)
+
+    def _withdraw(self, replica: Replica) -> None:
+        """No work goes there: its idle credits go back, nobody waits for it, and it is told so."""
+        self._return(replica, replica.surrender())
         replica.group.revision.unreserve(replica)
-        self._at(replica.rests_until, replica)
+        self._touch(replica.group.revision)
 
     # --- small things -----------------------------------------------------------------------------------------------
 
@@ -641,27 +673,19 @@ class WaitingRoom:
             self._dirty[room] = None
             self.unsettled = True
 
-    def _at(self, when: float, what: Bind | Replica | RevisionRoom) -> None:
-        self._timer_number += 1
-        heappush(self._timers, (when, self._timer_number, what))
-        if len(self._timers) > 2 * len(self._waiting) + 4 * len(self._fleet.revisions) + 1024:
-            self._timers = [
-                entry
-                for entry in self._timers
-                if type(entry[2]) is not Bind or self._waiting.get(entry[2].request) is entry[2]
-            ]
-            heapify(self._timers)
+
+def _matters(entry: Bind | Replica | RevisionRoom) -> bool:
+    """Whether the time of this entry still means something."""
+    return entry.waits if type(entry) is Bind else not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing
 
 
-def _in_time(groups: list[Group], room: RevisionRoom, inferences: int, remaining_s: float) -> list[Group]:
-    """Those that can finish within the deadline; if none can, the one that would finish first."""
-    finish: list[float] = []
-    for group in groups:
-        if not group.mu_ips:
-            finish.append(0.0)  # Not learnt yet: it gets the benefit of the doubt.
-            continue
-        limit = next((replica.limit for replica in group.replicas if replica.usable), 1)
-        ips = group.mu_ips / max(1, group.ready)
-        finish.append(expected_s(inferences, limit, room.counts_inferences, ips))
-    able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
-    return able or [groups[finish.index(min(finish))]]
+def _too_late(bind: Bind, now: float) -> Refuse:
+    waited = f"waited {now - bind.arrived:.1f} s for a slot"
+    if bind.deadline <= now:
+        return Refuse(bind.request, DEADLINE, f"the deadline passed; {waited}")
+    return Refuse(bind.request, WAITED_TOO_LONG, waited)
+
+
+def _unserved(bind: Bind) -> Refuse:
+    told = f"no group of replicas of {bind.revision.id} serves requests of {bind.inferences} inferences"
+    return Refuse(bind.request, BATCH_TOO_LARGE, told)

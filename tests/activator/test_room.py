@@ -868,7 +868,7 @@ def test_timers_of_requests_that_left_do_not_pile_up() -> None:
         one.arrive(f"q{number}", 1.0)
         one.room.leave(f"q{number}", 1.0)
     assert len(one.room._timers) < 3000
-    assert len(one.room._fleet.revisions[F].queue._heap) < 200
+    assert len(one.room._fleet.revisions[F].main.queue._heap) < 200
 
 
 def test_timers_of_a_wish_that_lasts_do_not_pile_up() -> None:

@@ -7,7 +7,7 @@ from tidegate.flow.fair_queue import FairQueue, Key
 
 class Person:
     def __init__(self, *key: int) -> None:
-        self.key: Key = (key[0], key[1], key[2])
+        self.key: Key = (key[0], key[1], float(key[2]), key[2])
         self.entry = 0
 
     def __repr__(self) -> str:

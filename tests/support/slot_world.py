@@ -209,7 +209,8 @@ class Worker:
         waiting = {job for job in self.jobs if job not in self.flights}
         assert self.room.waiting == len(waiting), f"{self.room!r}, {len(waiting)} counted"
         for revision in self.room._fleet.revisions.values():
-            assert revision.waiting == len(revision.queue) + len(revision.reserved)
+            lanes = revision.lanes.values()
+            assert revision.waiting == sum(len(lane.queue) for lane in lanes) + len(revision.reserved)
             for group in revision.groups:
                 for view in group.replicas:
                     flying = sum(flight.bind.replica is view for flight in self.flights.values())
@@ -260,7 +261,7 @@ class World:
 
     # --- what a test may do ---
 
-    def arrive(self, worker: Worker, inferences: int = 1, timeout_s: float = 60.0, priority: int = 0) -> Job:
+    def arrive(self, worker: Worker, inferences: int = 1, timeout_s: float = 60.0, priority: int = 5) -> Job:
         job = Job(len(self.jobs), inferences, worker.index, self.now)
         self.jobs.append(job)
         outcome = worker.room.arrive(job, "f-00001", inferences, self.now + timeout_s, self.now, 100, priority)

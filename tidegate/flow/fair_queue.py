@@ -1,15 +1,17 @@
 """The order in which requests wait: priority class, then the tenant's fair turn, then arrival.
 
-A deadline removes an item, it never promotes one. An item that left for a moment (its credit was refused) comes
+A deadline removes an item, it never promotes one, unless the function asks for it: then an item counts as having
+arrived earlier by as much as its time is shorter. An item that left for a moment (its credit was refused) comes
 back with its old key and so to its old place. Removal is lazy: a removed item stays until it comes to the head, or
 until half of the heap is dead.
 """
 
 import heapq
+from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-Key = tuple[int, int, int]
-"""(priority class, fair turn, arrival number); lower goes first."""
+Key = tuple[int, int, float, int]
+"""(priority class, fair turn, seconds at which its turn began to count, arrival number); lower goes first."""
 
 
 class Item(Protocol):
@@ -25,25 +27,37 @@ T = TypeVar("T", bound=Item)
 class FairQueue(Generic[T]):
     """Items by key."""
 
-    __slots__ = ("_heap", "_last_entry", "_length")
+    __slots__ = ("_classes", "_heap", "_last_entry", "_length")
 
     def __init__(self) -> None:
         self._heap: list[tuple[Key, int, T]] = []
         """(key, entry number, item); an entry whose number is not the item's is dead."""
         self._length = 0
         self._last_entry = 0
+        self._classes: dict[int, int] = {}
+        """Items by priority class."""
 
     def __len__(self) -> int:
         return self._length
 
+    def __iter__(self) -> Iterator[T]:
+        """All waiting items, in no order."""
+        return (item for _, entry, item in self._heap if item.entry == entry)
+
     def __repr__(self) -> str:
         return f"<FairQueue {self._length} waiting>"
+
+    def count(self, priority: int) -> int:
+        """Items of one priority class."""
+        return self._classes.get(priority, 0)
 
     def push(self, item: T) -> None:
         """Adds an item that is in no queue."""
         self._last_entry += 1
         item.entry = self._last_entry
         self._length += 1
+        priority = item.key[0]
+        self._classes[priority] = self._classes.get(priority, 0) + 1
         heapq.heappush(self._heap, (item.key, self._last_entry, item))
 
     def head(self) -> T | None:
@@ -69,6 +83,7 @@ class FairQueue(Generic[T]):
             return False
         item.entry = 0
         self._length -= 1
+        self._classes[item.key[0]] -= 1
         if len(self._heap) > 2 * self._length + 64:
             self._heap = [row for row in self._heap if row[2].entry == row[1]]
             heapq.heapify(self._heap)

@@ -52,7 +52,7 @@ from tidegate.flow.messages import (
     Welcome,
     WorkerMessage,
 )
-from tidegate.flow.wants import Want, WantError, decode_want
+from tidegate.flow.wants import DEFAULT_PRIORITY, Want, WantError, decode_want
 from tidegate.phases import ColdStartPhases
 from tidegate.replica import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
@@ -408,7 +408,7 @@ class SlotLedger:
         best_place: Place | None = None
         if self._fifo:
             best = self._fifo[0]
-            best_place = (0, 0, best.arrived)
+            best_place = (DEFAULT_PRIORITY, 0, best.arrived)
         if self._wanting:
             for channel in self._channels:
                 if channel.lacks > 0 and channel not in passed:

@@ -13,6 +13,8 @@ from typing import Final
 
 TEXT_LIMIT: Final = 120
 """Bytes; eight numbers of at most 14 digits. A longer text is refused unread."""
+DEFAULT_PRIORITY: Final = 5
+"""Class of requests of which no other is known, 0 (first) to 9."""
 
 
 class WantError(ValueError):
@@ -25,7 +27,7 @@ class Want:
 
     sequence: int
     amount: int
-    """Requests that wait."""
+    """Requests of the head's class that wait; those of lower classes are told when it is their turn."""
     priority: int = 0
     """Priority class of the head; lower goes first."""
     turn: int = 0

@@ -1,0 +1,125 @@
+"""Lane: the waiting requests of a revision that the same replicas may serve, in their order.
+
+Most revisions have one lane, of all groups. There are more where groups serve only some sizes of requests (so that a
+large head never blocks small requests behind it), where a request's group is fixed at arrival (``binding: early``), and
+while a request waits that one replica must not take (a hedge). A free slot takes the best head of the lanes that its
+replica serves.
+"""
+
+import random
+from typing import TYPE_CHECKING
+
+from activator.choice import Pick, expected_s, most_owed, preferred
+from tidegate.flow.fair_queue import FairQueue
+
+if TYPE_CHECKING:
+    from activator.commands import Bind
+    from activator.replicas import Group, Replica
+
+LaneKey = tuple[tuple[str, ...], str | None]
+"""(accelerators of the groups, id of the replica that is left out)."""
+
+
+class Lane:
+    """A queue, and the groups that may serve it."""
+
+    __slots__ = ("avoid", "groups", "queue", "serving", "tail", "total_share")
+
+    def __init__(self, groups: "list[Group]", avoid: str | None = None) -> None:
+        self.groups = groups
+        self.avoid = avoid
+        """A replica that must not serve it."""
+        self.queue: FairQueue[Bind] = FairQueue()
+        self.tail = 0.0
+        """Age key of the youngest that waits, or of one that waited after it."""
+        self.serving: list[Group] = []
+        """Groups with a share and a ready replica."""
+        self.total_share = 0.0
+        """Sum of their shares."""
+        self.recount()
+
+    def __repr__(self) -> str:
+        return f"<Lane of {self.key}, {len(self.queue)} waiting>"
+
+    @property
+    def key(self) -> LaneKey:
+        return (tuple(group.accelerator for group in self.groups), self.avoid)
+
+    def recount(self) -> None:
+        """Another set of groups serves now, or their shares changed."""
+        self.serving = [group for group in self.groups if group.share > 0 and group.ready]
+        self.total_share = sum(group.share for group in self.serving)
+
+    def push(self, bind: "Bind") -> None:
+        """The request waits here, in the place of its key."""
+        since = bind.key[2]
+        self.tail = max(self.tail, since) if self.queue else since
+        self.queue.push(bind)
+        bind.lane = self
+
+    def candidates(self) -> "list[Replica]":
+        """Replicas that may serve it now, with or without a free slot."""
+        return [
+            replica
+            for group in self.serving
+            for replica in group.replicas
+            if replica.usable and replica.id != self.avoid
+        ]
+
+    def is_single(self, replica: "Replica") -> bool:
+        """Whether no other replica may serve it now."""
+        return all(other is replica for other in self.candidates())
+
+    def choose(self, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random) -> "Replica | None":
+        """Group, then replica, for a request that would run now; None: no slot that it may use is free."""
+        if self.avoid is not None:
+            return self._choose_without(self.avoid, bind, now, pick, rng)
+        groups = self.serving
+        if len(groups) == 1:
+            group = groups[0]
+            if bind.prefers is not None:
+                return preferred(group.replicas, bind.prefers, bind.inferences)
+            return pick(group.replicas, group.turn, bind.inferences, rng)
+        able: list[Group] = []
+        picked: list[Replica] = []
+        for group in groups:
+            if bind.prefers is None:
+                replica = pick(group.replicas, group.turn, bind.inferences, rng)
+            else:
+                replica = preferred(group.replicas, bind.prefers, bind.inferences)
+            if replica is not None:
+                able.append(group)
+                picked.append(replica)
+        if len(able) < 2:
+            return picked[0] if picked else None
+        chosen = most_owed(in_time(able, bind.inferences, bind.deadline - now), self.total_share, bind.inferences)
+        return picked[able.index(chosen)]
+
+    def _choose_without(
+        self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random
+    ) -> "Replica | None":
+        """As :meth:`choose`, while the one to avoid shows no free slot."""
+        hidden = [replica for group in self.serving for replica in group.replicas if replica.id == avoid]
+        free = [replica.free for replica in hidden]
+        self.avoid = None
+        for replica in hidden:
+            replica.free = 0
+        chosen = self.choose(bind, now, pick, rng)
+        self.avoid = avoid
+        for replica, slots in zip(hidden, free, strict=True):
+            replica.free = slots
+        return chosen
+
+
+def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list[Group]":
+    """Those that can finish within the deadline; if none can, the one that would finish first."""
+    finish: list[float] = []
+    for group in groups:
+        if not group.mu_ips:
+            finish.append(0.0)  # Not learnt yet: it gets the benefit of the doubt.
+            continue
+        limit = next((replica.limit for replica in group.replicas if replica.usable), 1)
+        ips = group.mu_ips / max(1, group.ready)
+        finish.append(expected_s(inferences, limit, group.revision.counts_inferences, ips))
+    able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
+    return able or [groups[finish.index(min(finish))]]

@@ -1,0 +1,312 @@
+"""What one gateway worker knows of functions and revisions: bounds, lanes, counters.
+
+Everything here changes only through :class:`activator.room.WaitingRoom`.
+"""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Final
+
+from activator.activation import ActivationSignal
+from activator.choice import Pick, most_owed, replica_pick, settle_debts
+from activator.commands import Bind
+from activator.lanes import Lane, LaneKey
+from activator.replicas import Group, Replica
+from tidegate.records import Binding, FailureKind, FunctionRoute, QueueOrder, Spread
+
+SHORT_S: Final = 0.1
+"""How long a head that does not fit waits for all replicas to say what they have free. Our choice."""
+
+
+class FunctionState:
+    """What the revisions of a function share: the bounds of its waiting room on this worker."""
+
+    __slots__ = (
+        "bound_bytes",
+        "bound_requests",
+        "by_deadline",
+        "hashes",
+        "is_early",
+        "max_wait_s",
+        "name",
+        "pick",
+        "revisions",
+        "timeout_s",
+        "waiting",
+        "waiting_bytes",
+        "workers",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.workers = 1
+        self.bound_requests = 0
+        self.bound_bytes = 0
+        self.max_wait_s = 0.0
+        self.timeout_s = 0.0
+        self.pick: Pick[Replica] = replica_pick(Spread.MOST_FREE)
+        self.hashes = False
+        """Requests with equal keys prefer one replica."""
+        self.by_deadline = False
+        """Who has less time goes first."""
+        self.is_early = False
+        """A request's group is fixed at its arrival."""
+        self.waiting = 0
+        self.waiting_bytes = 0
+        self.revisions: list[RevisionRoom] = []
+
+    def apply(self, route: FunctionRoute, workers: int) -> None:
+        """Takes the table's settings; bounds are split over the workers, rounded up."""
+        self.workers = workers
+        self.bound_requests = ceil(route.queue_requests / workers)
+        self.bound_bytes = ceil(route.queue_bytes / workers)
+        self.max_wait_s = route.max_wait_s
+        self.timeout_s = route.timeout_s
+        self.pick = replica_pick(route.spread)
+        self.hashes = route.spread is Spread.HASH
+        self.by_deadline = route.queue_order is QueueOrder.DEADLINE
+        self.is_early = route.binding is Binding.EARLY
+
+
+class RevisionRoom:
+    """One revision's waiting requests on this worker, its groups, and its counters."""
+
+    __slots__ = (
+        "active",
+        "arrivals",
+        "arrivals_inferences",
+        "cancelled",
+        "counted_at",
+        "counts_inferences",
+        "expired",
+        "failure",
+        "failure_kind",
+        "function",
+        "gone",
+        "groups",
+        "id",
+        "is_plain",
+        "lanes",
+        "main",
+        "percent",
+        "refused",
+        "reserved",
+        "shape",
+        "signal",
+        "unheard_until",
+        "unlink_at",
+        "used_at",
+        "waiting",
+        "waiting_inference_s",
+        "waiting_inferences",
+        "waiting_request_s",
+    )
+
+    def __init__(self, id: str, function: FunctionState, now: float) -> None:  # noqa: A002 - the record's field
+        self.id = id
+        self.function = function
+        self.gone = False
+        self.counts_inferences = False
+        self.percent = 0.0
+        """Of the function's new requests."""
+        self.failure: str | None = None
+        self.failure_kind = FailureKind.START_FAILED
+        self.groups: list[Group] = []
+        self.main = Lane(self.groups)
+        """The lane of all groups."""
+        self.lanes: dict[LaneKey, Lane] = {self.main.key: self.main}
+        self.is_plain = True
+        """Every request that avoids no replica belongs into the main lane."""
+        self.shape: tuple[object, ...] = ()
+        """What the lanes were made from."""
+        self.reserved: list[Bind] = []
+        """Requests that stand out of the queue because a replica holds back for them."""
+        self.signal = ActivationSignal()
+        self.active = False
+        """Its replicas are linked."""
+        self.used_at = now
+        self.unlink_at = 0.0
+        """When to look whether it still is in use, while its replicas are linked."""
+        self.unheard_until = 0.0
+        """Until then a replica that has not been heard counts as perhaps ready."""
+        self.waiting = 0
+        self.waiting_inferences = 0
+        self.waiting_request_s = 0.0
+        self.waiting_inference_s = 0.0
+        self.counted_at = now
+        self.arrivals = 0
+        self.arrivals_inferences = 0
+        self.refused = 0
+        self.expired = 0
+        self.cancelled = 0
+
+    def __repr__(self) -> str:
+        return f"<RevisionRoom {self.id} {self.waiting} waiting, {self.replica_count} replicas>"
+
+    @property
+    def replica_count(self) -> int:
+        return sum(len(group.replicas) for group in self.groups)
+
+    @property
+    def mu_ips(self) -> float:
+        """Service rate of all groups together as far as it is known, inferences per second; 0: unknown."""
+        return sum(group.mu_ips or 0.0 for group in self.groups if group.share > 0)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether some replica serves new work."""
+        return bool(self.main.serving)
+
+    @property
+    def ready(self) -> int:
+        """Replicas that serve new work."""
+        return sum(group.ready for group in self.main.serving)
+
+    def recount(self) -> None:
+        """Another set of groups serves now, or their shares changed."""
+        for lane in self.lanes.values():
+            lane.recount()
+
+    def is_activating(self, now: float) -> bool:
+        """Requests wait and no replica is ready, as far as can be known."""
+        if not self.waiting or self.has_ready:
+            return False
+        if now >= self.unheard_until:
+            return True
+        return not any(
+            replica.linked and replica.state is None
+            for group in self.groups
+            if group.share > 0
+            for replica in group.replicas
+        )
+
+    # --- lanes ------------------------------------------------------------------------------------------------------
+
+    def lane_of(self, bind: Bind) -> Lane | None:
+        """Where the request belongs; None: no group of the revision serves requests of its size.
+
+        With early binding its group is fixed here, by the weights, unless the one that it has may still serve it.
+        """
+        if self.is_plain and bind.avoid is None:
+            return self.main
+        groups = [group for group in self.groups if group.serves(bind.inferences)]
+        if not groups and self.groups:
+            return None
+        if self.function.is_early:
+            groups = self._fixed(bind, groups)
+        accelerators = tuple([group.accelerator for group in groups])
+        return self.lanes.get((accelerators, bind.avoid)) or self._open(Lane(groups, bind.avoid))
+
+    def _fixed(self, bind: Bind, groups: list[Group]) -> list[Group]:
+        """The one group that the request waits for; all, while none of them has a share."""
+        able = [group for group in groups if group.share > 0]
+        if not able:
+            return groups
+        if bind.group is None or bind.group not in able:
+            total = sum(group.share for group in able)
+            bind.group = most_owed(able, total, bind.inferences)
+            settle_debts(able, bind.group, total, bind.inferences)
+        return [bind.group]
+
+    def _open(self, lane: Lane) -> Lane:
+        self.lanes[lane.key] = lane
+        for group in lane.groups:
+            group.lanes.append(lane)
+        return lane
+
+    def close(self, lane: Lane) -> None:
+        """An empty lane that was made for requests that avoid a replica."""
+        if self.lanes.pop(lane.key, None) is not None:
+            for group in lane.groups:
+                group.lanes.remove(lane)
+
+    def rebuild(self) -> list[Bind]:
+        """After a table: where the groups are others, or what they serve, the lanes are made anew.
+
+        Who waits stands in line again. Returns the requests that no group serves any more; they stand in no lane.
+        """
+        self.main.groups = self.groups
+        shape: tuple[object, ...] = (self.function.is_early, self.counts_inferences)
+        for group in self.groups:
+            shape += (group.accelerator, group.smallest, group.largest, group.share > 0)
+        if shape == self.shape:
+            self.recount()
+            return []
+        self.shape = shape
+        waiting = list(self.items())
+        for bind in tuple(self.reserved):
+            self.drop_reservation(bind)
+        self.main = Lane(self.groups)
+        self.lanes = {}
+        for group in self.groups:
+            group.lanes = []
+        self._open(self.main)
+        sized = any(group.smallest > 1 or group.largest is not None for group in self.groups)
+        self.is_plain = not sized and not self.function.is_early
+        unserved = []
+        for bind in waiting:
+            bind.entry = 0
+            lane = self.lane_of(bind)
+            if lane is None:
+                unserved.append(bind)
+            else:
+                lane.push(bind)
+        return unserved
+
+    def items(self) -> Iterator[Bind]:
+        """Everybody who waits, lane by lane in order."""
+        yield from tuple(self.reserved)
+        for lane in tuple(self.lanes.values()):
+            yield from lane.queue.items()
+
+    def oldest(self) -> float | None:
+        """Arrival of the one who has waited longest; None: nobody waits."""
+        arrivals = [bind.arrived for bind in self.reserved]
+        for lane in self.lanes.values():
+            arrivals.extend([bind.arrived for bind in lane.queue])
+        return min(arrivals, default=None)
+
+    # --- reservations -----------------------------------------------------------------------------------------------
+
+    def reserve(self, lane: Lane, now: float) -> None:
+        """The head fits nowhere: one replica, the one with most free units, holds back for it; the others go on.
+
+        Decided when every replica has said what it has free, or ``SHORT_S`` after the first did. (With one replica the
+        want itself asks it to hold back.)
+        """
+        head = lane.queue.head()
+        candidates = [replica for replica in lane.candidates() if replica.limit and replica.reserved is None]
+        heard = [replica for replica in candidates if replica.short is not None and replica.level()[1] is head]
+        if head is None or len(candidates) < 2 or not heard:
+            return
+        if len(heard) < len(candidates) and now < min(replica.short_at for replica in heard) + SHORT_S:
+            return
+        chosen = max(heard, key=lambda replica: replica.short or 0)
+        lane.queue.remove(head)
+        self.reserved.append(head)
+        head.reserved = chosen
+        chosen.reserved = head
+        for replica in candidates:
+            replica.short = None
+
+    def unreserve(self, replica: Replica) -> None:
+        """The replica cannot hold back any more: the request stands in the queue again, in its old place."""
+        bind = replica.reserved
+        if bind is not None:
+            self.drop_reservation(bind)
+            lane = self.lane_of(bind)
+            (bind.lane if lane is None else lane).push(bind)
+
+    def drop_reservation(self, bind: Bind) -> None:
+        """The request leaves the replica that held back for it."""
+        if bind.reserved is not None:
+            bind.reserved.reserved = None
+            bind.reserved = None
+            self.reserved.remove(bind)
+
+    def count(self, now: float) -> None:
+        """Brings the integrals of waiting over time up to now; call it before the level changes."""
+        elapsed = now - self.counted_at
+        self.counted_at = now
+        self.waiting_request_s += elapsed * self.waiting
+        self.waiting_inference_s += elapsed * self.waiting_inferences
