@@ -235,7 +235,7 @@ class Replica:
             return Want(self.sequence, 0)
         self.told_key = kind = self._kind(head)
         since = head.key[2]
-        tail = max(since, head.lane.tail)
+        tail = max([since, *(lane.tail for lane in self.group.lanes if lane.queue)])
         age_ms, tail_ms = max(0, round((now - since) * 1000)), max(0, round((now - tail) * 1000))
         return Want(self.sequence, amount, kind[0], kind[1], age_ms, tail_ms, kind[2], kind[3])
 

@@ -4,6 +4,7 @@ Everything here changes only through :class:`activator.room.WaitingRoom`.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
@@ -16,6 +17,22 @@ from tidegate.records import Binding, FailureKind, FunctionRoute, QueueOrder, Sp
 
 SHORT_S: Final = 0.1
 """How long a head that does not fit waits for all replicas to say what they have free. Our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomCounts:
+    """Cumulative counters and present levels of one revision (``RevisionDemand`` has the meanings)."""
+
+    arrivals: int
+    arrivals_inferences: int
+    refused: int
+    expired: int
+    cancelled: int
+    waiting: int
+    waiting_inferences: int
+    oldest_waiting_s: float
+    waiting_request_s: float
+    waiting_inference_s: float
 
 
 class FunctionState:
@@ -216,7 +233,8 @@ class RevisionRoom:
 
     def close(self, lane: Lane) -> None:
         """An empty lane that was made for requests that avoid a replica."""
-        if self.lanes.pop(lane.key, None) is not None:
+        if self.lanes.get(lane.key) is lane:
+            del self.lanes[lane.key]
             for group in lane.groups:
                 group.lanes.remove(lane)
 
@@ -310,3 +328,20 @@ class RevisionRoom:
         self.counted_at = now
         self.waiting_request_s += elapsed * self.waiting
         self.waiting_inference_s += elapsed * self.waiting_inferences
+
+    def counts(self, now: float) -> RoomCounts:
+        """What the demand record needs."""
+        self.count(now)
+        oldest = self.oldest()
+        return RoomCounts(
+            arrivals=self.arrivals,
+            arrivals_inferences=self.arrivals_inferences,
+            refused=self.refused,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            waiting=self.waiting,
+            waiting_inferences=self.waiting_inferences,
+            oldest_waiting_s=0.0 if oldest is None else now - oldest,
+            waiting_request_s=self.waiting_request_s,
+            waiting_inference_s=self.waiting_inference_s,
+        )

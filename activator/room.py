@@ -15,20 +15,21 @@ Pure: ``now`` (seconds, one clock for all calls) is an argument. How a host uses
 
 import random
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Final
 
 from activator.choice import settle_debts
 from activator.commands import Activate, Bind, Command, Refuse, Send
 from activator.fleet import Fleet
 from activator.lanes import Lane
+from activator.refusals import failed, full, too_late, unserved
 from activator.replicas import Replica
 from activator.revisions import SHORT_S, RevisionRoom
+from activator.revisions import RoomCounts as RoomCounts
 from activator.timers import Timers
-from tidegate.errors import BATCH_TOO_LARGE, DEADLINE, NOT_SERVABLE, QUEUE_FULL, START_FAILED, WAITED_TOO_LONG
+from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.messages import Grant, Limit, ProxyMessage, Recall, Return, Short, State, Void, Welcome
 from tidegate.flow.wants import DEFAULT_PRIORITY, encode_want
-from tidegate.records import Activation, FailureKind, RouteTable
+from tidegate.records import Activation, RouteTable
 
 UNUSED_S: Final = 60.0
 """Channels to a revision's replicas close when no request came for so long."""
@@ -37,22 +38,6 @@ HEARING_S: Final = 0.2
 REST_S: Final = 0.1
 REST_LIMIT_S: Final = 5.0
 """A replica that could not be reached gets no work for this long, doubled with each failure up to the limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoomCounts:
-    """Cumulative counters and present levels of one revision (``RevisionDemand`` has the meanings)."""
-
-    arrivals: int
-    arrivals_inferences: int
-    refused: int
-    expired: int
-    cancelled: int
-    waiting: int
-    waiting_inferences: int
-    oldest_waiting_s: float
-    waiting_request_s: float
-    waiting_inference_s: float
 
 
 class WaitingRoom:
@@ -121,7 +106,7 @@ class WaitingRoom:
             found = room.lane_of(bind)
             if found is None:
                 room.refused += 1
-                return _unserved(bind)
+                return unserved(bind)
             lane = found
         if not room.waiting or not (lane.queue or room.counts_inferences):
             # Nobody waits for a slot that is free here (in inferences somebody may, whom it does not fit).
@@ -203,22 +188,7 @@ class WaitingRoom:
     def counts(self, revision: str, now: float) -> RoomCounts | None:
         """What the demand record needs; None: not in the table."""
         room = self._fleet.revisions.get(revision)
-        if room is None:
-            return None
-        room.count(now)
-        oldest = room.oldest()
-        return RoomCounts(
-            arrivals=room.arrivals,
-            arrivals_inferences=room.arrivals_inferences,
-            refused=room.refused,
-            expired=room.expired,
-            cancelled=room.cancelled,
-            waiting=room.waiting,
-            waiting_inferences=room.waiting_inferences,
-            oldest_waiting_s=0.0 if oldest is None else now - oldest,
-            waiting_request_s=room.waiting_request_s,
-            waiting_inference_s=room.waiting_inference_s,
-        )
+        return None if room is None else room.counts(now)
 
     # --- outliers ---------------------------------------------------------------------------------------------------
 
@@ -357,11 +327,11 @@ class WaitingRoom:
         orphans = [bind for room in gone for bind in room.items()]
         for bind in orphans:
             self._remove(bind, now)
-        unserved, self._fleet.unserved = self._fleet.unserved, []
-        for bind in unserved:
+        excluded, self._fleet.unserved = self._fleet.unserved, []
+        for bind in excluded:
             self._remove(bind, now)
             bind.revision.refused += 1
-            self.out.append(_unserved(bind))
+            self.out.append(unserved(bind))
         self._move_on(now)
         for room in self._fleet.revisions.values():
             if room.active:
@@ -421,11 +391,10 @@ class WaitingRoom:
         function = room.function
         if room.failure is not None and not room.has_ready:
             room.refused += 1
-            return self._failure(bind.request, room)
+            return failed(bind, self._rng)
         if function.waiting >= function.bound_requests or function.waiting_bytes + bind.size > function.bound_bytes:
             room.refused += 1
-            told = "too many requests wait for this function"
-            return Refuse(bind.request, QUEUE_FULL, told, self._retry_after(room))
+            return full(bind, self._rng)
         self._enqueue(bind, lane, now)
         if not room.active:
             self._link(room, now)
@@ -455,7 +424,7 @@ class WaitingRoom:
         lane = bind.revision.lane_of(bind)
         if lane is None:
             bind.revision.refused += 1
-            self.out.append(_unserved(bind))
+            self.out.append(unserved(bind))
             return
         self._enqueue(bind, lane, now)
 
@@ -487,7 +456,7 @@ class WaitingRoom:
     def _expire(self, bind: Bind, now: float) -> None:
         self._remove(bind, now)
         bind.revision.expired += 1
-        self.out.append(_too_late(bind, now))
+        self.out.append(too_late(bind, now))
 
     def _put_back(self, bind: Bind, now: float) -> None:
         """A request that was bound, or whose revision is gone, waits again in its old place."""
@@ -501,28 +470,12 @@ class WaitingRoom:
             self._move(bind, room)
         if bind.deadline <= now or bind.arrived + room.function.max_wait_s <= now:
             room.expired += 1
-            self.out.append(_too_late(bind, now))
+            self.out.append(too_late(bind, now))
             return
         self._stand(bind, now)
         if not room.active:
             self._link(room, now)
         self._review(room, now)
-
-    def _failure(self, request: Hashable, room: RevisionRoom) -> Refuse:
-        text = room.failure or ""
-        match room.failure_kind:
-            case FailureKind.START_FAILED:
-                return Refuse(request, START_FAILED, text)
-            case FailureKind.NOT_SERVABLE:
-                return Refuse(request, NOT_SERVABLE, text, self._retry_after(room))
-
-    def _retry_after(self, room: RevisionRoom) -> int:
-        """Whole seconds: what waits on all workers over mu, at least 1 s, spread by up to a half upward."""
-        mu_ips = room.mu_ips
-        waiting = room.waiting_inferences * self._fleet.workers
-        seconds = max(1.0, waiting / mu_ips) if mu_ips > 0 else 1.0
-        # Rounded up or down at random, so that the jitter survives whole seconds.
-        return max(1, int(seconds * (1 + 0.5 * self._rng.random()) + self._rng.random()))
 
     def _review(self, room: RevisionRoom, now: float) -> None:
         """Something changed for those who wait: bind whom a slot is free for; else fail them, or ask for a replica."""
@@ -533,7 +486,7 @@ class WaitingRoom:
             for bind in tuple(room.items()):
                 self._remove(bind, now)
                 room.refused += 1
-                self.out.append(self._failure(bind.request, room))
+                self.out.append(failed(bind, self._rng))
         self._signal(room, now)
 
     def _signal(self, room: RevisionRoom, now: float) -> None:
@@ -677,15 +630,3 @@ class WaitingRoom:
 def _matters(entry: Bind | Replica | RevisionRoom) -> bool:
     """Whether the time of this entry still means something."""
     return entry.waits if type(entry) is Bind else not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing
-
-
-def _too_late(bind: Bind, now: float) -> Refuse:
-    waited = f"waited {now - bind.arrived:.1f} s for a slot"
-    if bind.deadline <= now:
-        return Refuse(bind.request, DEADLINE, f"the deadline passed; {waited}")
-    return Refuse(bind.request, WAITED_TOO_LONG, waited)
-
-
-def _unserved(bind: Bind) -> Refuse:
-    told = f"no group of replicas of {bind.revision.id} serves requests of {bind.inferences} inferences"
-    return Refuse(bind.request, BATCH_TOO_LARGE, told)
