@@ -29,6 +29,10 @@ class WorkerConfig:
     tls_cert: str | None = None
     """File with the certificate chain (PEM); with ``tls_key`` the worker speaks HTTPS alone. None: plain HTTP."""
     tls_key: str | None = None
+    log_format: str = "text"
+    """Of the access log: ``text`` or ``json``."""
+    access_sampling: float = 0.0
+    """Share of the requests that get a line in the access log, 0 to 1."""
     log: str | None = None
     """File that standard output and error are appended to; None: as they are."""
 

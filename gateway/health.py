@@ -4,8 +4,11 @@ A health call never wakes a function; asleep counts as ready, because a request 
 """
 
 import json
+from collections.abc import Callable
 
-from gateway.match import Call
+from activator.commands import Bind
+from gateway.cold import ColdStarts
+from gateway.match import Call, Target, stripped
 from tidegate import __version__
 from tidegate.records import RouteTable
 
@@ -72,3 +75,48 @@ class Copies:
 
     def __repr__(self) -> str:
         return f"<Copies {len(self._known)} known, {len(self._asked)} asked>"
+
+
+class Desk:
+    """Answers what a request asks about the front door, a function or a model, without waking anybody."""
+
+    __slots__ = ("_cold", "_learn", "copies")
+
+    def __init__(self, cold: ColdStarts, learn: Callable[[str, str, str], None]) -> None:
+        """``cold`` knows who is awake; ``learn(revision, address, path)`` fetches a copy of metadata."""
+        self._cold = cold
+        self._learn = learn
+        self.copies = Copies()
+
+    def answer(self, target: Target, path: bytes, table: RouteTable, is_draining: bool) -> tuple[int, bytes] | None:
+        """Status and body; None: it is work after all, for a replica."""
+        call, front = target.call, target.front
+        if front is None:
+            return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
+        route = front.route
+        awake = self._cold.is_awake(route)
+        if call is Call.METADATA:
+            return None if awake else self._copy(target, path)
+        if call is Call.MODEL_READY and target.model not in route.models and awake:
+            return None  # A model it does not declare: only its server knows.
+        return model_answer(call, target.model or front.name, front.failure)
+
+    def remember(self, target: Target, path: bytes, bind: Bind) -> None:
+        """Has a copy of metadata made that a replica has just told, once per revision and path."""
+        revision = bind.revision.id
+        text = stripped(path, target.strip).decode("latin-1")
+        if self.copies.wants(revision, text):
+            self._learn(revision, bind.replica.address, text)
+
+    def _copy(self, target: Target, path: bytes) -> tuple[int, bytes] | None:
+        if target.front is None:
+            return None
+        text = stripped(path, target.strip).decode("latin-1")
+        for revision in target.front.route.revisions:
+            body = self.copies.get(revision.id, text)
+            if body is not None:
+                return 200, body
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Desk {self.copies!r}>"

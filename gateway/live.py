@@ -1,10 +1,13 @@
 """A gateway worker at work: listener, slot channels, upstream pools, timers and the admin endpoint around the chain."""
 
 import asyncio
+import contextlib
+import os
 import random
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -12,19 +15,23 @@ from typing import TYPE_CHECKING
 
 from activator.commands import Activate, Command, Link, Send, Unlink
 from activator.room import WaitingRoom
+from gateway.access_log import AccessLog
 from gateway.chain import Chain
 from gateway.config import WorkerConfig, read_limits
 from gateway.report import Report
+from gateway.resilience import PROBE_TIMEOUT_S
 from tidegate import metrics
 from tidegate.aio.broadcast import Broadcast
 from tidegate.aio.channel import ChannelClient
-from tidegate.aio.client import FetchError, fetch
+from tidegate.aio.client import FetchError, connect_once, fetch
 from tidegate.aio.endpoint import Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.handover import give_listener
+from tidegate.aio.hedge import hand_over, second_copy
 from tidegate.aio.server import ProxyServer, serve_proxy
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.aio.upstream import UpstreamPool
+from tidegate.clock import LiveClock
 from tidegate.codec import CodecError, decode, encode
 from tidegate.records import RouteTable
 
@@ -43,6 +50,40 @@ LAST_SAMPLE_S = 3.0
 """For the control process to fetch what a retired worker counted last; it asks once a second."""
 LOOK_S = 2.0
 """Between looks at the certificate's files."""
+
+
+class Alarm:
+    """One timer that only ever comes nearer, until it has rung."""
+
+    __slots__ = ("_handle", "_loop", "_ring", "_when")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._handle: asyncio.TimerHandle | None = None
+        self._when = 0.0
+
+    def at(self, when: float) -> None:
+        """Rings at ``when`` (seconds of ``time.monotonic``), if it would not ring before."""
+        if self._handle is not None:
+            if when >= self._when:
+                return
+            self._handle.cancel()
+        self._when = when
+        self._handle = self._loop.call_later(max(0.0, when - monotonic()), self._rung)
+
+    def cancel(self) -> None:
+        """Does not ring, unless it is set again."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _rung(self) -> None:
+        self._handle = None
+        self._ring()
+
+    def __repr__(self) -> str:
+        return f"<Alarm at {self._when:.3f}>" if self._handle is not None else "<Alarm not set>"
 
 
 class GatewayWorker:
@@ -67,8 +108,8 @@ class GatewayWorker:
         self._pools: dict[str, UpstreamPool] = {}
         self._channels: dict[str, ChannelClient] = {}
         self._settling = False
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
+        self._room_alarm = Alarm(loop, lambda: self.chain.wake())
+        self._hedge_alarm = Alarm(loop, lambda: self.chain.late())
         self._certificate = certificate
         self._sock: socket.socket | None = None
         self._server: ProxyServer | None = None
@@ -85,7 +126,13 @@ class GatewayWorker:
             shell=self._carry_out,
             after=self._after,
             learn=self._learn,
+            copy=second_copy,
+            hand_over=hand_over,
+            alarm=self._hedge_alarm.at,
+            probe=self._probe,
+            access=self._access_log(),
         )
+        self._sweeper.add(self._sweep)
 
     async def serve(self, sock: socket.socket) -> None:
         """Runs until a drain (SIGTERM, SIGINT, ``POST /drain`` or ``/retire``) has ended; a second signal ends it at
@@ -105,13 +152,15 @@ class GatewayWorker:
             await self._stopped.wait()
         finally:
             server.abort()
-            if self._alarm is not None:
-                self._alarm.cancel()
+            self._room_alarm.cancel()
+            self._hedge_alarm.cancel()
             for channel in self._channels.values():
                 channel.close()
             await self._tasks.close()
             await admin.close()
             self._sweeper.close()
+            if self.chain.access is not None:
+                self._write(self.chain.access)
 
     # --- the chain's shell ------------------------------------------------------------------------------------------
 
@@ -159,22 +208,13 @@ class GatewayWorker:
             self._loop.call_soon(self._settle)
         wakeup = room.next_wakeup()
         if wakeup is None:
-            if self._alarm is not None:
-                self._alarm.cancel()
-                self._alarm = None
-        elif self._alarm is None or wakeup < self._alarm_at:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm_at = wakeup
-            self._alarm = self._loop.call_later(max(0.0, wakeup - monotonic()), self._wake)
+            self._room_alarm.cancel()
+        else:
+            self._room_alarm.at(wakeup)
 
     def _settle(self) -> None:
         self._settling = False
         self.chain.settle()
-
-    def _wake(self) -> None:
-        self._alarm = None
-        self.chain.wake()
 
     def _learn(self, revision: str, address: str, path: str) -> None:
         self._tasks.spawn(self._copy(revision, address, path), name=f"copy-{revision}")
@@ -188,7 +228,49 @@ class GatewayWorker:
         except FetchError:
             pass  # Asked again at the next request for it.
         finally:
-            self.chain.copies.keep(revision, path, body)
+            self.chain.desk.copies.keep(revision, path, body)
+
+    def _probe(self, replica: str, address: str, path: str | None) -> None:
+        self._tasks.spawn(self._ask(replica, address, path), name=f"probe-{replica}")
+
+    async def _ask(self, replica: str, address: str, path: str | None) -> None:
+        """Asks an ejected replica whether it is well: its probe path answers below 400, else a connection is enough."""
+        ok = False
+        token = ("tidegate-token", self._config.token)
+        try:
+            if path is None:
+                await connect_once(address, timeout_s=PROBE_TIMEOUT_S)
+                ok = True
+            else:
+                ok = (await fetch(address, "GET", path, headers=[token], timeout_s=PROBE_TIMEOUT_S)).status < 400
+        except FetchError:
+            pass  # That is the answer.
+        finally:
+            self.chain.probed(replica, ok)
+
+    # --- access log -------------------------------------------------------------------------------------------------
+
+    def _access_log(self) -> AccessLog | None:
+        config = self._config
+        if not config.access_sampling:
+            return None
+        offset = LiveClock().now() - monotonic()
+        return AccessLog(config.access_sampling, as_json=config.log_format == "json", rng=self._rng, offset=offset)
+
+    def _sweep(self, now: float) -> None:
+        self.chain.sweep(now)
+        if self.chain.access is not None:
+            self._write(self.chain.access)
+
+    def _write(self, log: AccessLog) -> None:
+        """One write for all lines; what does not go out (the disk is full) is tried again."""
+        data = log.take()
+        if not data:
+            return
+        written = 0
+        with contextlib.suppress(OSError):
+            written = os.write(sys.stdout.fileno(), data)
+        log.unwritten(data[written:])
 
     # --- route table ------------------------------------------------------------------------------------------------
 
@@ -340,6 +422,8 @@ class GatewayWorker:
             table=self.chain.table.version,
             connections=self._connections,
             waiting=lambda revision: self.chain.room.counts(revision, now),
+            outliers=self.chain.resilience.outliers,
+            log_lines_dropped=0 if self.chain.access is None else self.chain.access.dropped,
         )
         return exposition.render()
 

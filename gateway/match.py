@@ -1,24 +1,31 @@
 """Which function a request is for, and whether the front door answers it by itself.
 
-A request names its function, in this order, by host (``NAME.<domain>``), by path prefix (``/functions/NAME/``,
-stripped before forwarding), by a model's name in a V2 or V1 path, else it goes to the default function. A name that
-is given and unknown is "not found", never silently the default; only a model name may be unknown here, because the
-default function may serve models that it does not declare.
+A request names its function, in this order, by host (``NAME.<domain>``), by a function's own rules (``match``: host,
+path prefix, fields), by path prefix (``/functions/NAME/``, stripped before forwarding), by a model's name in a V2 or V1
+path, else it goes to the default function. A name that is given and unknown is "not found", never silently the
+default; only a model name may be unknown here, because the default function may serve models that it does not declare.
 
-Calls that ask about health never wake a function, so they are told apart here (:class:`Call`). Equal heads repeat,
-so a bounded dictionary stands in front of the parsing.
+Of several rules that fit the most specific one counts: one with a host before one without, then the longer path, then
+more fields, then the table's order.
+
+Calls that ask about health never wake a function, so they are told apart here (:class:`Call`). Equal heads repeat, so a
+bounded dictionary stands in front of all this. What rules look at is part of its key; where there are none, fields are
+not looked at.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
+from gateway.front import Front
 from tidegate.function import Protocol
-from tidegate.records import FunctionRoute, RouteTable
+from tidegate.records import FunctionRoute, RouteMatch, RouteTable
+from tidegate.wire.head import RequestHead
 
 PREFIX = b"/functions/"
 CACHE_ENTRIES = 4096
-CACHED_PATH_BYTES = 256
-"""Longer paths are matched each time: they are rare and would let a client fill memory."""
+CACHED_BYTES = 512
+"""Requests whose names are longer together are matched each time: they are rare and would let a client fill memory."""
 
 
 class Call(StrEnum):
@@ -39,93 +46,155 @@ class Call(StrEnum):
     """About a model or its server: answered from the last known copy while the function sleeps."""
 
 
-@dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes. ``route`` None: to the front door itself, or nowhere."""
+    """Where a request goes; shared by all equal requests, never changed."""
 
-    call: Call
-    route: FunctionRoute | None
-    strip: int = 0
-    """Bytes to cut off the front of the target before forwarding."""
-    v2: bool = False
-    """The client speaks V2 and reads errors in V2's shape."""
-    named: str = ""
-    """The name that was looked for, for messages."""
-    model: str = ""
-    """The model in the path, if the call is about one."""
+    __slots__ = ("call", "front", "model", "named", "strip", "v2")
+
+    def __init__(
+        self,
+        call: Call,
+        front: Front | None,
+        strip: int = 0,
+        v2: bool = False,
+        named: str = "",
+        model: str = "",
+    ) -> None:
+        self.call = call
+        self.front = front
+        """The function; None: the front door itself, or nobody."""
+        self.strip = strip
+        """Bytes to cut off the front of the target before forwarding."""
+        self.v2 = v2
+        """The client speaks V2 and reads errors in V2's shape."""
+        self.named = named
+        """The name that was looked for, for messages."""
+        self.model = model
+        """The model in the path, if the call is about one."""
 
     @property
     def is_found(self) -> bool:
-        return self.route is not None or self.call is not Call.WORK
+        return self.front is not None or self.call is not Call.WORK
+
+    @property
+    def route(self) -> FunctionRoute | None:
+        return None if self.front is None else self.front.route
+
+    def __repr__(self) -> str:
+        return f"<Target {self.call.value} {self.named or 'nobody'}>"
 
 
-@dataclass(frozen=True, slots=True)
-class _ModelPath:
+class _ModelPath(NamedTuple):
     """``/v2/models/NAME[/versions/V][/rest]`` or ``/v1/models/NAME[:verb]`` taken apart."""
 
     model: str
     verb: str
 
 
+class _Rule:
+    """One compiled entry of a function's ``match``."""
+
+    __slots__ = ("fields", "front", "host", "path")
+
+    def __init__(self, match: RouteMatch, front: Front) -> None:
+        self.host = None if match.host is None else match.host.lower().encode()
+        self.path = b"" if match.path_prefix is None else match.path_prefix.encode("latin-1").rstrip(b"/")
+        """Without a slash at its end: ``/a`` and ``/a/`` both mean the segment."""
+        self.fields = tuple(
+            (field.name.lower().encode(), None if field.value is None else field.value.encode("latin-1"))
+            for field in match.headers
+        )
+        self.front = front
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Sorts the most specific first."""
+        return (self.host is None, -len(self.path), -len(self.fields))
+
+    def fits(self, head: RequestHead, path: bytes) -> bool:
+        """Whether everything that is given fits; path prefixes of whole segments."""
+        if self.host is not None and head.host != self.host:
+            return False
+        if self.path and not (path.startswith(self.path) and path[len(self.path) :][:1] in (b"", b"/")):
+            return False
+        for name, wanted in self.fields:
+            value = head.get(name)
+            if value is None or (wanted is not None and value != wanted):
+                return False
+        return True
+
+
 class Matcher:
     """Compiled from one route table; a new table makes a new matcher."""
 
-    __slots__ = ("_by_model", "_by_name", "_cache", "_default", "_domain")
+    __slots__ = ("_by_model", "_by_name", "_cache", "_default", "_domain", "_looked_at", "_rules")
 
-    def __init__(self, table: RouteTable) -> None:
+    def __init__(self, table: RouteTable, fronts: Mapping[str, Front]) -> None:
+        """``fronts``: those of the table's functions, by name."""
         self._domain = b"." + table.domain.lower().encode()
-        self._by_name: dict[bytes, FunctionRoute] = {route.name.encode(): route for route in table.functions}
-        self._by_model: dict[str, FunctionRoute] = {}
+        self._by_name = {name.encode(): front for name, front in fronts.items()}
+        self._by_model: dict[str, Front] = {}
         for route in table.functions:
             for model in route.models or (route.name,):
-                self._by_model.setdefault(model, route)
-        self._default = self._by_name.get(table.default.encode()) if table.default is not None else None
-        self._cache: dict[tuple[bytes, bytes, bytes], Target] = {}
+                self._by_model.setdefault(model, fronts[route.name])
+        self._default = fronts.get(table.default) if table.default is not None else None
+        rules = [_Rule(match, fronts[route.name]) for route in table.functions for match in route.matches]
+        self._rules = sorted(rules, key=lambda rule: rule.rank)
+        self._looked_at = tuple(sorted({name for rule in rules for name, _ in rule.fields}))
+        """Names of the fields that some rule looks at."""
+        self._cache: dict[tuple[bytes | None, ...], Target] = {}
 
-    def match(self, method: bytes, host: bytes, path: bytes) -> Target:
-        """The target of a request; ``host`` in lower case without port, ``path`` without its query."""
-        key = (method, host, path)
+    def match(self, head: RequestHead) -> Target:
+        """The target of a request."""
+        key: tuple[bytes | None, ...] = (head.method, head.host, head.target)
+        if self._looked_at:
+            key += tuple(map(head.get, self._looked_at))
         found = self._cache.get(key)
-        if found is None:
-            found = self._find(method, host, path)
-            if len(path) <= CACHED_PATH_BYTES and found.is_found:
-                if len(self._cache) >= CACHE_ENTRIES:
-                    self._cache.clear()
-                self._cache[key] = found
+        return found if found is not None else self._match(head, key)
+
+    def _match(self, head: RequestHead, key: tuple[bytes | None, ...]) -> Target:
+        """What the cache does not know: without the query, of which each request may have its own, it may."""
+        path = head.path
+        if len(path) != len(head.target):
+            key = (*key[:2], path, *key[3:])
+            found = self._cache.get(key)
+            if found is not None:
+                return found
+        found = self._find(head, path)
+        if found.is_found and sum(len(part) for part in key if part is not None) <= CACHED_BYTES:
+            if len(self._cache) >= CACHE_ENTRIES:
+                self._cache.clear()
+            self._cache[key] = found
         return found
 
     def __repr__(self) -> str:
-        return f"<Matcher {len(self._by_name)} functions, {len(self._cache)} cached>"
+        return f"<Matcher {len(self._by_name)} functions, {len(self._rules)} rules, {len(self._cache)} cached>"
 
-    def _find(self, method: bytes, host: bytes, path: bytes) -> Target:
-        is_get = method in (b"GET", b"HEAD")
+    def _find(self, head: RequestHead, path: bytes) -> Target:
+        host = head.host
+        is_get = head.method in (b"GET", b"HEAD")
         if host.endswith(self._domain):
             name = host[: -len(self._domain)]
-            return self._of_function(self._by_name.get(name), name, is_get, path, 0)
+            return _of_function(self._by_name.get(name), name, is_get, path, 0)
+        for rule in self._rules:
+            if rule.fits(head, path):
+                return _of_function(rule.front, rule.front.name.encode(), is_get, path, 0)
         if path.startswith(PREFIX):
             end = path.find(b"/", len(PREFIX))
             name = path[len(PREFIX) :] if end < 0 else path[len(PREFIX) : end]
             strip = len(path) if end < 0 else end
-            return self._of_function(self._by_name.get(name), name, is_get, path[strip:] or b"/", strip)
+            return _of_function(self._by_name.get(name), name, is_get, path[strip:] or b"/", strip)
         return self._by_path(is_get, path)
-
-    def _of_function(self, route: FunctionRoute | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
-        v2 = _is_v2(path)
-        named = name.decode("latin-1")
-        if route is None:
-            return Target(Call.WORK, None, v2=v2, named=named)
-        call, model = _call(route, path) if is_get else (Call.WORK, "")
-        return Target(call, route, strip, v2, named, model)
 
     def _by_path(self, is_get: bool, path: bytes) -> Target:
         v2 = _is_v2(path)
         parsed = _model_path(path)
         if parsed is not None:
-            route = self._by_model.get(parsed.model, self._default)
-            if route is None:
+            front = self._by_model.get(parsed.model, self._default)
+            if front is None:
                 return Target(Call.WORK, None, v2=v2, named=parsed.model)
-            call, model = _call(route, path) if is_get else (Call.WORK, "")
-            return Target(call, route, v2=v2, named=parsed.model, model=model)
+            call, model = _call(front.route, path) if is_get else (Call.WORK, "")
+            return Target(call, front, v2=v2, named=parsed.model, model=model)
         if is_get and v2:
             server_call = _SERVER_CALLS.get(path.rstrip(b"/"))
             if server_call is not None:
@@ -139,6 +208,16 @@ _SERVER_CALLS = {
     b"/v2/health/ready": Call.SERVER_READY,
     b"/v2/models": Call.MODEL_LIST,
 }
+
+
+def _of_function(front: Front | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
+    """The target of a request that names a function; ``path`` as the function sees it."""
+    v2 = _is_v2(path)
+    named = name.decode("latin-1")
+    if front is None:
+        return Target(Call.WORK, None, v2=v2, named=named)
+    call, model = _call(front.route, path) if is_get else (Call.WORK, "")
+    return Target(call, front, strip, v2, named, model)
 
 
 def _is_v2(path: bytes) -> bool:
@@ -198,3 +277,9 @@ def _decoded(name: bytes) -> str:
         return name.decode("utf-8")
     except UnicodeDecodeError:
         return name.decode("latin-1")
+
+
+def stripped(path: bytes, strip: int) -> bytes:
+    """Without the function's prefix; never empty, and a query alone gets its slash."""
+    rest = path[strip:]
+    return rest if rest.startswith(b"/") else b"/" + rest

@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from activator.room import RoomCounts
 from tidegate import metrics
+from tidegate.flow.outliers import Outliers
 from tidegate.histogram import Histogram
 from tidegate.records import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
 
@@ -52,12 +53,17 @@ class RevisionCounters:
     """Counters of one revision; the chain holds a reference per request and adds to it."""
 
     __slots__ = (
+        "answered",
         "arrivals",
         "arrivals_inferences",
+        "circuit_refusals",
         "ended_by",
         "function",
         "groups",
-        "latency",
+        "hedges",
+        "hedges_won",
+        "retries",
+        "retries_denied",
         "revision",
         "within_sla",
     )
@@ -66,38 +72,58 @@ class RevisionCounters:
         self.function = function
         self.revision = revision
         self.arrivals = self.arrivals_inferences = 0
-        self.ended_by: dict[Ending, int] = dict.fromkeys(Ending, 0)
+        """The chain counts them."""
+        self.answered = 0
+        self.ended_by: dict[Ending, int] = {ending: 0 for ending in Ending if ending is not Ending.ANSWERED}
+        """All other ends."""
         self.within_sla = 0
-        self.latency = Histogram()
         self.groups: dict[str, GroupCounters] = {}
+        self.retries = 0
+        """Sent once more although a replica may have seen them."""
+        self.retries_denied = 0
+        """Not sent once more because the retry budget was empty."""
+        self.hedges = 0
+        self.hedges_won = 0
+        self.circuit_refusals = 0
+        """Refused because every replica fails; among the refused ones."""
 
     @property
     def open(self) -> int:
         """Requests that arrived and have not ended."""
-        return self.arrivals - sum(self.ended_by.values())
+        return self.arrivals - self.answered - sum(self.ended_by.values())
 
-    def arrived(self, inferences: int) -> None:
-        self.arrivals += 1
-        self.arrivals_inferences += inferences
+    @property
+    def latency(self) -> Histogram:
+        """Of all answered requests: each was answered by some group."""
+        whole = Histogram()
+        for group in self.groups.values():
+            whole.counts = [one + other for one, other in zip(whole.counts, group.latency.counts, strict=True)]
+            whole.sum_micros += group.latency.sum_micros
+        return whole
 
-    def ended(self, ending: Ending, group: str | None, inferences: int, latency_s: float, within_sla: bool) -> None:
-        """One request ended; ``group`` None when it reached no replica."""
+    def ended_well(self, group: str, inferences: int, latency_s: float, target_s: float | None) -> None:
+        """One request was answered by a replica of ``group``; ``target_s``: the SLA's latency."""
+        self.answered += 1
+        if target_s is None or latency_s <= target_s:
+            self.within_sla += 1
+        counters = self.groups.get(group)
+        if counters is None:
+            counters = self.groups[group] = GroupCounters(group)
+        counters.requests += 1
+        counters.inferences += inferences
+        counters.latency.record(latency_s)
+
+    def ended(self, ending: Ending, group: str, inferences: int) -> None:
+        """One request ended otherwise; ``group`` empty when it reached no replica."""
         self.ended_by[ending] += 1
-        answered = ending is Ending.ANSWERED
-        if answered:
-            self.latency.record(latency_s)
-            self.within_sla += within_sla
-        if group is None or not (answered or ending is Ending.FAILED):
+        if not group or ending is not Ending.FAILED:
             return
         counters = self.groups.get(group)
         if counters is None:
             counters = self.groups[group] = GroupCounters(group)
         counters.requests += 1
         counters.inferences += inferences
-        if answered:
-            counters.latency.record(latency_s)
-        else:
-            counters.failures += 1
+        counters.failures += 1
 
     def demand(self, waiting: RoomCounts | None) -> RevisionDemand:
         """The present values as they cross the process border; ``waiting`` None: nobody waits."""
@@ -110,7 +136,7 @@ class RevisionCounters:
             refused=ended[Ending.REFUSED],
             expired=ended[Ending.EXPIRED],
             cancelled=ended[Ending.CANCELLED],
-            answered=ended[Ending.ANSWERED],
+            answered=self.answered,
             failed=ended[Ending.FAILED],
             within_sla=self.within_sla,
             waiting=waiting.waiting if waiting else 0,
@@ -178,7 +204,15 @@ class Report:
         )
 
     def expose(
-        self, into: metrics.Exposition, now: float, *, table: tuple[int, int], connections: int, waiting: Waiting
+        self,
+        into: metrics.Exposition,
+        now: float,
+        *,
+        table: tuple[int, int],
+        connections: int,
+        waiting: Waiting,
+        outliers: Outliers,
+        log_lines_dropped: int,
     ) -> None:
         """Adds everything to one scrape."""
         worker = (self._worker,)
@@ -186,9 +220,11 @@ class Report:
         into.add(metrics.GATEWAY_TABLE_EPOCH, worker, table[0])
         into.add(metrics.GATEWAY_TABLE_NUMBER, worker, table[1])
         into.add(metrics.GATEWAY_UNMATCHED, worker, self.unmatched)
+        into.add(metrics.GATEWAY_LOG_DROPPED, worker, log_lines_dropped)
         into.add(metrics.PROCESS_UPTIME, (f"gateway-{self._worker}",), now - self._started)
         for name, held in self._revisions.items():
             _expose_revision(into, held, waiting(name))
+            _expose_resilience(into, held, outliers)
 
     def __repr__(self) -> str:
         return f"<Report {self._worker}: {len(self._revisions)} revisions, sample {self._sequence}>"
@@ -198,6 +234,7 @@ def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: 
     labels = (held.function, held.revision)
     into.add(metrics.GATEWAY_ARRIVALS, labels, held.arrivals)
     into.add(metrics.GATEWAY_ARRIVED_INFERENCES, labels, held.arrivals_inferences)
+    into.add(metrics.GATEWAY_ENDED, (*labels, Ending.ANSWERED.value), held.answered)
     for ending, count in held.ended_by.items():
         into.add(metrics.GATEWAY_ENDED, (*labels, ending.value), count)
     into.add(metrics.GATEWAY_WITHIN_SLA, labels, held.within_sla)
@@ -210,3 +247,15 @@ def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: 
         into.add(metrics.GATEWAY_GROUP_REQUESTS, group_labels, group.requests)
         into.add(metrics.GATEWAY_GROUP_INFERENCES, group_labels, group.inferences)
         into.add(metrics.GATEWAY_GROUP_FAILURES, group_labels, group.failures)
+
+
+def _expose_resilience(into: metrics.Exposition, held: RevisionCounters, outliers: Outliers) -> None:
+    labels = (held.function, held.revision)
+    into.add(metrics.GATEWAY_RETRIES, labels, held.retries)
+    into.add(metrics.GATEWAY_RETRIES_DENIED, labels, held.retries_denied)
+    into.add(metrics.GATEWAY_HEDGES, labels, held.hedges)
+    into.add(metrics.GATEWAY_HEDGES_WON, labels, held.hedges_won)
+    into.add(metrics.GATEWAY_EJECTIONS, labels, outliers.ejections.get(held.revision, 0))
+    into.add(metrics.GATEWAY_EJECTED, labels, outliers.ejected(held.revision))
+    into.add(metrics.GATEWAY_CIRCUIT_OPEN, labels, int(held.revision in outliers.open_circuits))
+    into.add(metrics.GATEWAY_CIRCUIT_REFUSED, labels, held.circuit_refusals)

@@ -58,6 +58,8 @@ class Door:
         self.now = 100.0
         self.shell: list[Command] = []
         self.learnt: list[tuple[str, str, str]] = []
+        self.alarms: list[float] = []
+        self.probes: list[tuple[str, str | None]] = []
         self.report = Report("g0", "i", self.now)
         self.chain = Chain(
             room=WaitingRoom(rng=random.Random(1)),
@@ -69,6 +71,10 @@ class Door:
             shell=self.shell.append,
             after=lambda: None,
             learn=lambda *known: self.learnt.append(known),
+            copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
+            hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
+            alarm=self.alarms.append,
+            probe=lambda replica, address, path: self.probes.append((replica, path)),
         )
         assert self.chain.apply(first)
 
@@ -387,7 +393,7 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     door.ready(ONE, 1)
     first.answered(100.0)
     assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
-    door.chain.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
+    door.chain.desk.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
     door.chain.apply(table(3))
     door.shell.clear()
     asleep = door.arrive("GET /functions/f/v2/models/m")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.front import Front
+from gateway.front import Front, Memory
 from tests.support.edge_exchange import request
 from tidegate.records import FunctionRoute, RevisionRoute
 
@@ -25,7 +25,7 @@ ROUTE: dict[str, Any] = {
 
 
 def front(*revisions: RevisionRoute, **settings: Any) -> Front:
-    return Front(FunctionRoute(revisions=revisions, **(ROUTE | settings)))
+    return Front(FunctionRoute(revisions=revisions, **(ROUTE | settings)), Memory(0.0))
 
 
 def revision(number: int, percent: float, failure: str | None = None) -> RevisionRoute:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from gateway.front import Front, Memory
 from gateway.match import CACHE_ENTRIES, Call, Matcher, Target
+from tests.support.edge_exchange import request
 from tidegate.records import FunctionRoute, RouteTable
 
 
@@ -24,15 +26,17 @@ def route(name: str, *, models: tuple[str, ...] = (), protocol: str = "v2") -> F
 
 
 def matcher(*routes: FunctionRoute, default: str | None = None, domain: str = "localhost") -> Matcher:
-    return Matcher(RouteTable(epoch=1, number=1, workers=1, domain=domain, default=default, functions=routes))
+    table = RouteTable(epoch=1, number=1, workers=1, domain=domain, default=default, functions=routes)
+    return Matcher(table, {route.name: Front(route, Memory(0.0)) for route in routes})
 
 
 RESNET, BERT, WEB = route("resnet", models=("resnet50", "resnet")), route("bert"), route("web", protocol="http")
 ALL = matcher(RESNET, BERT, WEB)
 
 
-def look(target: str, *, host: str = "127.0.0.1", method: str = "POST", by: Matcher = ALL) -> Target:
-    return by.match(method.encode(), host.encode(), target.encode())
+def look(target: str, *fields: str, host: str = "127.0.0.1", method: str = "POST", by: Matcher = ALL) -> Target:
+    lines = "".join(f"{field}\n" for field in fields)
+    return by.match(request(f"{method} {target} HTTP/1.1\nhost: {host}\n{lines}\n"))
 
 
 @pytest.mark.parametrize(
@@ -137,11 +141,11 @@ def test_v2_clients_are_known_by_path_also_when_nothing_is_found() -> None:
 def test_the_cache_is_bounded_and_never_holds_misses_or_long_paths() -> None:
     by = matcher(BERT)
     look("/v2/models/nobody/infer", by=by)
-    look("/v2/models/bert/" + "x" * 300, by=by)
+    look("/v2/models/bert/" + "x" * 600, by=by)
     assert "0 cached" in repr(by)
     for number in range(CACHE_ENTRIES + 1):
         look(f"/v2/models/bert/{number}", by=by)
-    assert repr(by) == "<Matcher 1 functions, 1 cached>"
+    assert repr(by) == "<Matcher 1 functions, 0 rules, 1 cached>"
     assert look("/v2/models/bert/7", by=by) is look("/v2/models/bert/7", by=by)
 
 

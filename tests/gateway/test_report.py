@@ -7,10 +7,11 @@ import pytest
 from activator.room import RoomCounts
 from gateway.report import KEPT_COLD_STARTS, Ending, Report
 from tidegate import codec
+from tidegate.flow.outliers import Outliers
 from tidegate.histogram import quantile
 from tidegate.metrics import Exposition
 from tidegate.phases import known_phases
-from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample
+from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample, OutlierRules
 
 
 def counts(**known: float) -> RoomCounts:
@@ -30,12 +31,13 @@ def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
     report = Report("g0", "inc", now=100.0)
     held = report.revision("resnet", "resnet-00001")
     for inferences in (1, 2, 4, 8, 16, 32):
-        held.arrived(inferences)
-    held.ended(Ending.ANSWERED, "t4", 1, 0.050, True)
-    held.ended(Ending.ANSWERED, "v100", 2, 0.500, False)
-    held.ended(Ending.FAILED, "t4", 4, 0.010, False)
-    held.ended(Ending.REFUSED, None, 8, 0.0, False)
-    held.ended(Ending.EXPIRED, "t4", 16, 1.0, False)
+        held.arrivals += 1
+        held.arrivals_inferences += inferences
+    held.ended_well("t4", 1, 0.050, 0.1)
+    held.ended_well("v100", 2, 0.500, 0.1)
+    held.ended(Ending.FAILED, "t4", 4)
+    held.ended(Ending.REFUSED, "", 8)
+    held.ended(Ending.EXPIRED, "t4", 16)
     sample = report.sample(
         101.0,
         table=(3, 7),
@@ -59,10 +61,10 @@ def test_revisions_that_left_the_table_are_forgotten_once_their_requests_ended()
     report = Report("g0", "inc", now=0.0)
     report.revision("f", "f-00001")
     held = report.revision("f", "f-00002")
-    held.arrived(1)
+    held.arrivals += 1
     report.forget_except(frozenset())
     assert revisions(report) == ["f-00002"]
-    held.ended(Ending.CANCELLED, None, 1, 0.0, False)
+    held.ended(Ending.CANCELLED, "", 1)
     report.forget_except(frozenset())
     assert revisions(report) == []
 
@@ -81,13 +83,31 @@ def test_cold_starts_are_kept_newest_last_and_bounded() -> None:
 def test_the_scrape_shows_every_ending() -> None:
     report = Report("g0", "inc", now=0.0)
     held = report.revision("f", "f-00001")
-    held.arrived(2)
-    held.ended(Ending.CANCELLED, None, 2, 0.0, False)
-    held.ended(Ending.ANSWERED, "cpu", 2, 0.1, True)
+    held.arrivals += 2
+    held.ended(Ending.CANCELLED, "", 2)
+    held.ended_well("cpu", 2, 0.1, None)
+    held.retries, held.retries_denied, held.hedges, held.hedges_won, held.circuit_refusals = 1, 2, 3, 4, 5
+    outliers = Outliers()
+    for begun in (1.0, 2.0):
+        outliers.failed("r1", "f-00001", OutlierRules(failures=2), begun, begun + 0.5, ready=3)
     text = Exposition()
-    report.expose(text, 5.0, table=(1, 2), connections=3, waiting=nobody)
+    report.expose(text, 5.0, table=(1, 2), connections=3, waiting=nobody, outliers=outliers, log_lines_dropped=6)
     lines = text.render().decode().splitlines()
     assert 'tidegate_gateway_connections{worker="g0"} 3' in lines
     assert 'tidegate_gateway_ended_requests_total{function="f",revision="f-00001",outcome="cancelled"} 1' in lines
     assert 'tidegate_gateway_ended_requests_total{function="f",revision="f-00001",outcome="refused"} 0' in lines
     assert 'tidegate_gateway_group_inferences_total{function="f",revision="f-00001",group="cpu"} 2' in lines
+    assert 'tidegate_gateway_latency_seconds_count{function="f",revision="f-00001"} 1' in lines
+    assert 'tidegate_gateway_access_log_dropped_lines_total{worker="g0"} 6' in lines
+    labels = '{function="f",revision="f-00001"}'
+    for name, value in (
+        ("retries_total", 1),
+        ("denied_retries_total", 2),
+        ("hedges_total", 3),
+        ("won_hedges_total", 4),
+        ("circuit_refused_requests_total", 5),
+        ("ejections_total", 1),
+        ("ejected_replicas", 1),
+        ("circuit_open", 0),
+    ):
+        assert f"tidegate_gateway_{name}{labels} {value}" in lines

@@ -47,6 +47,8 @@ class FakeExchange:
         self.extra = b""
         """Header lines added to the answer."""
         self.now = now
+        self.peer, self.trusted = b"10.9.9.9", False
+        self.bytes_in, self.bytes_out = len(body), 0
 
     # --- what an application does -----------------------------------------------------------------------------------
 
@@ -123,9 +125,25 @@ class FakeExchange:
 
     def client_leaves(self, now: float) -> None:
         self.now = now
-        self.status = CLIENT_GONE
-        self.app.abandoned(self)
-        self._finish(CLIENT_GONE)
+        self.client_gone()
+
+    def client_gone(self) -> None:
+        if not self.ended:
+            self.log.append("gone")
+            self.status = CLIENT_GONE
+            self.app.abandoned(self)
+            self._finish(CLIENT_GONE)
+
+    def second_copy(self) -> "FakeExchange":
+        """The same request without a client, as ``tidegate.aio.hedge`` makes it; the newest one is ``twin``."""
+        self.twin = FakeExchange(self.app, self.head, self.body, complete=True, now=self.received)
+        self.twin.inferences = self.inferences
+        return self.twin
+
+    def hand_over(self, copy: "FakeExchange") -> None:
+        """The copy has the client now."""
+        copy.log.append("took over")
+        self.client_gone()
 
     def expires(self, now: float) -> None:
         self.now = now

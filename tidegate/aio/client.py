@@ -148,6 +148,23 @@ async def fetch(
     return Reply(head.status, fields, content)
 
 
+async def connect_once(address: str, *, timeout_s: float = 5.0) -> None:
+    """Opens a connection to ``host:port`` or ``unix:/path`` and closes it; raises FetchError where none is accepted."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            if is_unix(address):
+                transport, _ = await loop.create_unix_connection(asyncio.Protocol, address.removeprefix(UNIX))
+            else:
+                host, port = host_port(address)
+                transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
+    except TimeoutError as error:
+        raise FetchError(f"no connection to {address} within {timeout_s} s") from error
+    except OSError as error:
+        raise FetchError(f"no connection to {address}: {error.strerror or error}") from error
+    transport.close()
+
+
 async def open_upgraded(
     address: str,
     path: str,

@@ -1,0 +1,101 @@
+"""Cold starts as this worker saw them: which replicas it waited for, and what their first answers are told of it."""
+
+from dataclasses import replace
+
+from gateway.report import Report
+from tidegate.phases import ColdStartPhases, known_phases
+from tidegate.records import ColdStartSeen, FunctionRoute
+from tidegate.replica import ReplicaState
+
+
+class ColdStarts:
+    """States of replicas and the phases of the starts that somebody waited for."""
+
+    __slots__ = ("_functions", "_report", "_states", "_unanswered", "_woken", "starts")
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._functions: dict[str, tuple[str, str]] = {}
+        """(function, revision) of each replica in the table."""
+        self._states: dict[str, ReplicaState] = {}
+        """What each replica said last on its channel."""
+        self.starts: dict[str, tuple[float, ColdStartPhases]] = {}
+        """Replicas that this worker saw become ready: when, and after what."""
+        self._unanswered: set[str] = set()
+        """Of those, the ones that have not answered yet."""
+        self._woken: set[str] = set()
+        """Revisions for which this worker asked for activation, until one of their replicas was ready."""
+
+    def apply(self, functions: dict[str, tuple[str, str]]) -> None:
+        """The replicas of a new table, with their function and revision; others are forgotten."""
+        self._functions = functions
+        for known in (self._states, self.starts):
+            for name in known.keys() - functions.keys():
+                del known[name]
+        self._unanswered &= functions.keys()
+
+    def revision_of(self, replica: str) -> str | None:
+        """The revision of a replica in the table."""
+        named = self._functions.get(replica)
+        return None if named is None else named[1]
+
+    def activated(self, revision: str) -> None:
+        """Activation was asked for."""
+        self._woken.add(revision)
+
+    def unlinked(self, replica: str) -> None:
+        self._states.pop(replica, None)
+
+    def told(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
+        """Notes when a replica that this worker waited for became ready."""
+        before = self._states.get(replica)
+        self._states[replica] = state
+        named = self._functions.get(replica)
+        if state is not ReplicaState.READY or named is None:
+            return
+        was_woken = named[1] in self._woken
+        self._woken.discard(named[1])
+        if replica in self.starts or phases is None:
+            return
+        # A fast start may be over before its first state is heard: then the activation tells that it was one.
+        if before is ReplicaState.STARTING or (before is None and was_woken):
+            self.starts[replica] = (now, phases)
+            self._unanswered.add(replica)
+
+    def is_awake(self, route: FunctionRoute) -> bool:
+        """Whether some replica of it is ready, as far as the channels told."""
+        return any(
+            self._states.get(replica.id) is ReplicaState.READY
+            for revision in route.revisions
+            for group in revision.groups
+            for replica in group.replicas
+        )
+
+    def timings(self, replica: str, received: float, now: float) -> bytes:
+        """Records the first answer of a replica; its phases as ``Server-Timing`` for who waited through them.
+
+        Each entry ends with a comma; empty for a replica whose start nobody saw, or a request that came later.
+        """
+        start = self.starts.get(replica)
+        if start is None:
+            return b""
+        ready_at, phases = start
+        waited = received < ready_at
+        if replica in self._unanswered:
+            self._unanswered.discard(replica)
+            # First response: measured only where somebody waited, else it would be idle time.
+            phases = replace(phases, first_response_s=now - ready_at if waited else None)
+            self.starts[replica] = (ready_at, phases)
+            named = self._functions.get(replica)
+            if named is not None:
+                seen = ColdStartSeen(function=named[0], revision=named[1], replica=replica, phases=phases)
+                self._report.cold_start(seen)
+        if not waited:
+            return b""
+        return b"".join(
+            b"cold-%b;dur=%.3f, " % (name.replace("_", "-").encode(), seconds * 1e3)
+            for name, seconds in known_phases(phases)
+        )
+
+    def __repr__(self) -> str:
+        return f"<ColdStarts {len(self.starts)} seen, {len(self._unanswered)} not answered yet>"

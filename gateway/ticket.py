@@ -1,0 +1,67 @@
+"""What the gateway knows of one request, from its head to its end."""
+
+from typing import TYPE_CHECKING
+
+from activator.commands import Bind
+from gateway.match import Target
+from gateway.report import Ending, RevisionCounters
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+
+
+class Ticket:
+    """The chain's own state of one exchange."""
+
+    __slots__ = (
+        "bind",
+        "bound_at",
+        "copy",
+        "counters",
+        "ending",
+        "exchange",
+        "first",
+        "group",
+        "id_line",
+        "is_answered",
+        "is_exposed",
+        "is_mute",
+        "is_stranded",
+        "is_stream",
+        "keeps",
+        "late_at",
+        "replica",
+        "request_id",
+        "target",
+    )
+
+    def __init__(self, target: Target, request_id: bytes, id_line: bytes) -> None:
+        self.target = target
+        self.request_id = request_id
+        self.id_line = id_line
+        """The field to add on the way to the replica; empty where the client sent one."""
+        self.counters: RevisionCounters | None = None
+        """Where it is counted; None: nowhere (yet)."""
+        self.bind: Bind | None = None
+        """Set while a replica has the request."""
+        self.bound_at = 0.0
+        self.group = ""
+        """Of the last replica; empty: it reached none."""
+        self.replica = ""
+        self.is_answered = self.is_stream = self.keeps = False
+        self.is_mute = False
+        """One of two copies, and not the one that counts: nothing is told of it."""
+        self.is_exposed = False
+        """A replica may have run it before it failed."""
+        self.ending: Ending | None = None
+        """Set where the status alone does not tell how it ended."""
+        self.exchange: Exchange | None = None
+        """Itself, while it may yet get a second copy."""
+        self.late_at: float | None = None
+        """When it gets one."""
+        self.copy: Exchange | None = None
+        """Its second copy, while that runs."""
+        self.first: Exchange | None = None
+        """This is a second copy: of that exchange, which still has the client."""
+        self.is_stranded = False
+        """Its replica broke off while its second copy ran: that one decides."""
