@@ -1,12 +1,12 @@
-"""Every benchmark, one after the other: one JSON line per result. ``make bench`` runs this.
+"""Every benchmark, one after the other: one JSON line per result, a table where there are peers. ``make bench``.
 
-    python -m benchmarks.all [--smoke]
+    python -m benchmarks.all [--smoke] [--json] [--peer NAME=COMMAND] ...
 
 ``--smoke`` runs each as short as it goes, to see that it still works; its figures are not meant to be quoted.
+``--json`` leaves the table out; ``--peer`` puts one more proxy beside the others (``benchmarks.macro``).
 """
 
 import argparse
-import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +16,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.start_up", (), ("--runs", "2")),
     ("benchmarks.cold_start", ("--starts", "100"), ("--starts", "3")),
     ("benchmarks.zero_cycles", (), ("--cycles", "1")),
-    ("benchmarks.macro.proxy_bench", (), ("--seconds", "1", "--rounds", "1")),
+    ("benchmarks.macro", (), ("--smoke",)),
     ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),
@@ -27,16 +27,15 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     arguments = parser.parse_args()
-    for tool in ("nginx", "wrk"):
-        if shutil.which(tool) is None:
-            print(
-                f"{tool} is missing (Debian: apt-get install nginx wrk): its comparisons are left out", file=sys.stderr
-            )
+    macro = [word for peer in arguments.peer for word in ("--peer", peer)] + ["--json"] * arguments.json
     failed = []
     for module, full, smoke in BENCHMARKS:
         began = time.monotonic()
-        done = subprocess.run([sys.executable, "-m", module, *(smoke if arguments.smoke else full)], check=False)
+        words = [*(smoke if arguments.smoke else full), *(macro if module == "benchmarks.macro" else ())]
+        done = subprocess.run([sys.executable, "-m", module, *words], check=False)
         print(f"{module}: {time.monotonic() - began:.0f} s", file=sys.stderr)
         if done.returncode:
             failed.append(module)

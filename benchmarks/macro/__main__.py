@@ -1,0 +1,111 @@
+"""The HTTP data plane beside its peers: one command starts backend and peers, pinned, and compares them.
+
+    python -m benchmarks.macro [QUESTION ...] [--smoke] [--json | --markdown] [--peer NAME=COMMAND] ...
+
+Without a question all are asked. Each is a module of this folder that tells how it is measured. Prints one JSON line
+per figure as soon as a question is answered, and a table of all at the end. A peer that is not installed is named and
+its figures say "not measured". The exit code is 1 when a request failed or a process died, not when a bound is missed.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.macro import events, hops, idle, latency, overhead, report, small, tensors, workers
+from benchmarks.macro.harness import Bench, Machine, commit, find_tools
+from benchmarks.macro.report import Row, missing
+
+QUESTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "small": small.measure,
+    "hops": hops.measure,
+    "latency": latency.measure,
+    "tensors": tensors.measure,
+    "events": events.measure,
+    "idle": idle.measure,
+    "workers": workers.measure,
+    "overhead": overhead.measure,
+}
+NEEDED = ("nginx", "wrk", "taskset")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.macro", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS))
+    parser.add_argument("--rounds", type=int, default=5, help="that count; one more warms up")
+    parser.add_argument("--seconds", type=int, default=2, help="of each visit, whole seconds")
+    parser.add_argument("--smoke", action="store_true", help="one short round: does it work? Figures not to be quoted")
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="with {port} to listen on and {upstream}"
+    )
+    parser.add_argument("--json", action="store_true", help="no table")
+    parser.add_argument("--markdown", action="store_true", help="a table for docs/benchmarks.md, and no JSON lines")
+    chosen = parser.parse_args()
+    unknown = [name for name in chosen.questions if name not in QUESTIONS]
+    if unknown:
+        parser.error(f"no question {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
+    if any("=" not in peer for peer in chosen.peer):
+        parser.error("--peer takes NAME=COMMAND")
+    return chosen
+
+
+def ask(bench: Bench, names: list[str], machine: dict[str, str], as_json: bool) -> tuple[list[Row], bool]:
+    """All rows, and whether every question came to its end."""
+    rows: list[Row] = []
+    complete = True
+    for name in names:
+        begun = time.monotonic()
+        try:
+            for row in QUESTIONS[name](bench):
+                rows.append(row)
+                if as_json:
+                    print(json.dumps(row.record() | machine), flush=True)
+        except (RuntimeError, OSError) as error:
+            complete = False
+            print(f"{name}: FAILED: {error}", file=sys.stderr)
+        print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    return rows, complete
+
+
+def main() -> int:
+    chosen = arguments()
+    idle.files()
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    names = chosen.questions or list(QUESTIONS)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        tools, absent = find_tools(Path(folder))
+        for name, why in absent.items():
+            print(f"{name}: {why}", file=sys.stderr)
+        lacking = [absent[tool] for tool in NEEDED if tool in absent]
+        if len(cores) < 2:
+            lacking.append("two cores are needed, one for the proxy and one for the load")
+        if lacking:
+            for name in names:
+                print(json.dumps(missing(name, "-", "all", "; ".join(lacking)).record()))
+            return 0
+        bench = Bench(
+            Machine(cores),
+            tools,
+            absent,
+            tuple(chosen.peer),
+            rounds=1 if chosen.smoke else chosen.rounds,
+            seconds=1 if chosen.smoke else chosen.seconds,
+            smoke=chosen.smoke,
+        )
+        os.sched_setaffinity(0, {cores[1]})
+        begun = {"commit": commit(), "machine": str(bench.machine)}
+        rows, complete = ask(bench, names, begun, not chosen.markdown)
+        rows += [missing("all", "-", peer, why) for peer, why in absent.items()]
+    if chosen.markdown:
+        print(report.markdown(rows))
+    elif not chosen.json:
+        print(f"\n{report.table(rows)}")
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
