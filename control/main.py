@@ -413,6 +413,8 @@ def _gateway_settings(settings: Settings, workers: int) -> Any:
         limits=limits,
         tls_cert=settings.gateway.tls_cert,
         tls_key=settings.gateway.tls_key,
+        log_format=settings.log.format.value,
+        access_sampling=settings.log.access_sampling,
     )
 
 

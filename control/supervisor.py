@@ -77,6 +77,8 @@ class GatewaySettings:
     limits: Mapping[str, float | int | str | list[str]]
     tls_cert: str | None = None
     tls_key: str | None = None
+    log_format: str = "text"
+    access_sampling: float = 0.0
 
     @property
     def scheme(self) -> str:
@@ -346,6 +348,8 @@ class Supervisor:
             "limits": dict(self._settings.limits),
             "tls_cert": self._settings.tls_cert,
             "tls_key": self._settings.tls_key,
+            "log_format": self._settings.log_format,
+            "access_sampling": self._settings.access_sampling,
             "log": None,
         }
 

@@ -248,10 +248,6 @@ SETTINGS: Final[tuple[Row, ...]] = (
 )
 _ROWS: Final = {row.key: row for row in SETTINGS}
 _SECTIONS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SETTINGS))
-UNSERVED: Final[Mapping[str, str]] = {
-    "log.access_sampling": "0: there is no access log in this version",
-}
-"""Settings that nothing acts on in this version: refused, since to believe in them would harm."""
 _FLAGS: Final = {row.flag.removeprefix("--"): row for row in SETTINGS}
 
 
@@ -283,10 +279,6 @@ def read(
             _take(row, given, f"--{flag}", cwd or base, values, faults)
     if (values.get("gateway.tls_cert") is None) != (values.get("gateway.tls_key") is None):
         faults.say("gateway.tls-cert, gateway.tls-key", "one of them", "both or none")
-    for lands, allowed in UNSERVED.items():
-        if values.get(lands):
-            row = next(row for row in SETTINGS if row.lands == lands)
-            faults.say(row.key, str(values[lands]), allowed, lines.of(row.key))
     faults.raise_any()
     return assemble(Settings(), values)
 

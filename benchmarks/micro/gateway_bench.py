@@ -53,7 +53,7 @@ def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
         clock=time.monotonic,
         pool_of={f"unix:/r{index}": pool for index in range(replicas)}.__getitem__,
         shell=lambda command: None,
-        after=lambda: room.next_wakeup(),
+        after=lambda: None,
         learn=lambda revision, address, path: None,
         copy=second_copy,
         hand_over=hand_over,

@@ -41,14 +41,14 @@ def test_the_example_of_the_reference_page_is_read() -> None:
 def test_toml_values_have_their_own_types() -> None:
     found = read(
         '[gateway]\nworkers = 3\ntrusted-proxies = ["10.0.0.0/8", "::1"]\nlisten = "[::1]:80"\n'
-        '[limits]\nbody-bytes = 1_000_000\n[log]\nformat = "json"\naccess-sampling = 0.0\n',
+        '[limits]\nbody-bytes = 1_000_000\n[log]\nformat = "json"\naccess-sampling = 0.25\n',
         source="s",
         base="/srv",
     )
     assert found.gateway.listen == Address("::1", 80)
     assert found.gateway.trusted_proxies == ("10.0.0.0/8", "::1")
     assert (found.gateway.workers, found.limits.body_bytes) == (3, 1_000_000)
-    assert (found.log.format, found.log.access_sampling) == (LogFormat.JSON, 0.0)
+    assert (found.log.format, found.log.access_sampling) == (LogFormat.JSON, 0.25)
 
 
 def test_paths_start_from_the_file_and_those_of_flags_from_where_one_stands() -> None:
@@ -101,9 +101,3 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
 )
 def test_what_is_no_settings_file(text: str, told: str) -> None:
     assert told in faults(text)[0]
-
-
-def test_what_this_version_does_not_do_is_refused_rather_than_believed() -> None:
-    assert faults("[log]\naccess-sampling = 0.5\n") == [
-        "line 2: log.access-sampling: got 0.5; allowed: 0: there is no access log in this version",
-    ]
