@@ -9,28 +9,40 @@ replica of a group, an observation says ``complete=False`` and its figures are l
 replicas that were heard of speak for the others.
 """
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoscaler.observation import FleetGroup, GroupObservation, Observation, tightest
-from autoscaler.series import RecentHistogram, RecentSums
-from tidegate.function import Revision
-from tidegate.histogram import BUCKETS
-from tidegate.records import GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
+from autoscaler.plausible import (
+    PLAUSIBLE,
+    demand_fault,
+    is_histogram,
+    is_plausible_replica,
+    replica_fault,
+    unborn_demand,
+    unborn_replica,
+)
+from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, Work
+from autoscaler.series import NOTHING, RecentHistogram, RecentSums
+from tidegate.function import ConcurrencyUnit, Revision
+from tidegate.records import GatewaySample, ReplicaSample, RevisionDemand, SparseHistogram
 
 STALE_S = 3.0
 """A source that was not heard of for so long tells nothing any more: three pulls missed."""
 YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
-PLAUSIBLE = 1e15
-"""No honest counter or level is larger; larger ones would only overflow later sums."""
-ROUNDING = 1e-6
-"""By so much a sum of floats may shrink between two samples without having run backwards."""
 PATIENCE = 3
 """So many samples in a row that run backwards are a reset that nobody announced: the next one is a new start."""
 MAX_GROUPS = 64
 """Groups kept per revision."""
+EXECUTIONS_EVERY_S = 5.0
+"""How often a replica's execution times are taken: the tail of a minute needs no second's resolution."""
+CROWDED = 0.5
+"""Mean number of waiting requests from which on every slot is taken to be in use."""
+PART = 100
+"""Demands and groups of a gateway's sample that are taken in one go: about a millisecond."""
 RATE_SLOTS = 10
 """Seconds over which arrival rates and execution means are taken."""
 
@@ -74,14 +86,20 @@ class _Replica:
     busy: float = 0.0
     refused: int = 0
     """Samples in a row that were not newer than the last usable one, or ran backwards."""
+    executions: SparseHistogram = ()
+    """Its execution times when they were last taken."""
+    executions_due: float = 0.0
 
 
 @dataclass(slots=True)
 class _Group:
-    """Recent sums of one group: requests, inferences, execution time, queue time."""
+    """What is kept of one group."""
 
     work: RecentSums = field(default_factory=lambda: RecentSums(4, RATE_SLOTS))
+    """Requests, inferences, execution time, queue time."""
     latency: RecentHistogram = field(default_factory=RecentHistogram)
+    execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
+    rates: GroupRates = field(default_factory=GroupRates)
 
 
 @dataclass(slots=True)
@@ -95,6 +113,9 @@ class _Meter:
     answers: RecentSums = field(default_factory=lambda: RecentSums(2, 6, 5.0))
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     groups: dict[str, _Group] = field(default_factory=dict)
+    is_limit_in_inferences: bool = False
+    crowded_at: float = -math.inf
+    """When requests last waited at a gateway for most of an interval."""
 
     def group(self, accelerator: str) -> _Group:
         """The group's sums. Names come from samples, so their number is bounded: beyond it nothing is kept."""
@@ -104,33 +125,6 @@ class _Meter:
             if len(self.groups) < MAX_GROUPS:
                 self.groups[accelerator] = known
         return known
-
-
-REPLICA_COUNTERS = (
-    "requests",
-    "inferences",
-    "failures",
-    "cancelled",
-    "busy_s",
-    "in_flight_request_s",
-    "in_flight_inference_s",
-    "execution_s",
-    "queue_s",
-)
-REPLICA_LEVELS = ("limit", "in_flight", "in_flight_inferences", "queued", "uptime_s", "sequence")
-DEMAND_COUNTERS = (
-    "arrivals",
-    "arrivals_inferences",
-    "refused",
-    "expired",
-    "cancelled",
-    "answered",
-    "failed",
-    "within_sla",
-    "waiting_request_s",
-    "waiting_inference_s",
-)
-DEMAND_LEVELS = ("waiting", "waiting_inferences", "oldest_waiting_s")
 
 
 class Collector:
@@ -180,20 +174,35 @@ class Collector:
 
     def gateway(self, sample: GatewaySample, now: float) -> bool:
         """Takes a gateway worker's sample that arrived at ``now``; False when all of it was ignored."""
+        parts = self.gateway_parts(sample, now)
+        try:
+            while True:
+                next(parts)
+        except StopIteration as done:
+            return bool(done.value)
+
+    def gateway_parts(self, sample: GatewaySample, now: float) -> Generator[None, None, bool]:
+        """The same in parts of ``PART`` groups, so that a sample of many functions stops nobody for long. Between two
+        parts anything may happen but the next sample of the same worker."""
         known = self._gateways.get(sample.worker)
-        if not _is_plausible((sample.sequence, sample.uptime_s)):
+        if not (0 <= sample.sequence <= PLAUSIBLE and 0 <= sample.uptime_s <= PLAUSIBLE):
             return self._reject("garbage")
         source, interval_s, from_zero = self._gateway_source(known, sample, now)
         if source is None:
             return False
         heard_before = source.at
         source.sequence, source.uptime_s, source.at = sample.sequence, sample.uptime_s, now
-        present = set()
+        present, done = set(), 0
         for demand in sample.demands:
             meter = self._meters.get(demand.revision)
-            if meter is not None:
-                present.add(demand.revision)
-                self._demand(source, demand, interval_s, from_zero and meter.since <= heard_before, now)
+            if meter is None:
+                continue
+            present.add(demand.revision)
+            self._demand(source, meter, demand, interval_s, from_zero and meter.since <= heard_before, now)
+            done += 1 + len(demand.groups)
+            if done >= PART:
+                done = 0
+                yield
         for revision in source.before.keys() - present:
             # A worker that no longer lists a revision has nothing of it and will count it from zero again.
             del source.before[revision]
@@ -218,13 +227,21 @@ class Collector:
         self._gateways[sample.worker] = fresh
         return fresh, max(sample.uptime_s, 1e-3), _began_here(None if known is None else known.at, sample.uptime_s, now)
 
-    def _demand(self, source: _Gateway, demand: RevisionDemand, interval_s: float, from_zero: bool, now: float) -> None:
+    def _demand(
+        self,
+        source: _Gateway,
+        meter: _Meter,
+        demand: RevisionDemand,
+        interval_s: float,
+        from_zero: bool,
+        now: float,
+    ) -> None:
         revision = demand.revision
         before = source.before.get(revision)
         if demand == before and demand.waiting == 0:
             source.demands.pop(revision, None)
             return
-        fault = _demand_fault(demand, before)
+        fault = demand_fault(demand, before)
         if fault is not None:
             self._reject(fault)
             source.strikes[revision] += 1
@@ -234,97 +251,50 @@ class Collector:
             # What was last known of it stays, with its age, until it is stale.
             source.demands.setdefault(revision, _Demand(at=now))
             return
-        source.strikes.pop(revision, None)
+        if source.strikes:
+            source.strikes.pop(revision, None)
         source.before[revision] = demand
-        counted = self._count(demand, before or (None if from_zero else demand), interval_s, now)
+        counted = _counted(meter, demand, before or (None if from_zero else demand), interval_s, now)
         if before is None and not from_zero:
             # The integral of before is unknown: what waits now is the best guess of the mean.
             counted = replace(counted, waiting_mean=demand.waiting, waiting_inferences_mean=demand.waiting_inferences)
         source.demands[revision] = counted
 
-    def _count(self, demand: RevisionDemand, before: RevisionDemand | None, interval_s: float, now: float) -> _Demand:
-        """Adds the difference of two demands to the revision's meter."""
-        meter = self._meters[demand.revision]
-        arrivals = demand.arrivals - (before.arrivals if before else 0)
-        inferences = demand.arrivals_inferences - (before.arrivals_inferences if before else 0)
-        waiting_s = max(0.0, demand.waiting_request_s - (before.waiting_request_s if before else 0.0))
-        waiting_inference_s = max(0.0, demand.waiting_inference_s - (before.waiting_inference_s if before else 0.0))
-        answered = demand.answered - (before.answered if before else 0)
-        if arrivals > 0 or answered > 0 or demand.waiting > 0:
-            meter.active_at = now
-        meter.arrivals.add(now, (inferences,))
-        if answered > 0:
-            meter.answers.add(now, (answered, demand.within_sla - (before.within_sla if before else 0)))
-        _add_latency(meter.latency, demand.latency, before.latency if before else (), now)
-        groups_before = {group.group: group for group in before.groups} if before else {}
-        for group in demand.groups:
-            known = groups_before.get(group.group)
-            _add_latency(meter.group(group.group).latency, group.latency, known.latency if known else (), now)
-        return _Demand(
-            at=now,
-            rps=arrivals / interval_s,
-            waiting_mean=waiting_s / interval_s,
-            waiting_inferences_mean=waiting_inference_s / interval_s,
-            waiting=demand.waiting,
-            waiting_inferences=demand.waiting_inferences,
-            oldest_waiting_s=demand.oldest_waiting_s,
-        )
-
     def replica(self, sample: ReplicaSample, now: float) -> bool:
         """Takes a queue_proxy's sample that arrived at ``now``; False when it was ignored."""
-        if sample.revision not in self._meters:
+        meter = self._meters.get(sample.revision)
+        if meter is None:
             return False
-        if not _is_plausible(getattr(sample, name) for name in REPLICA_COUNTERS + REPLICA_LEVELS):
+        if not is_plausible_replica(sample):
             return self._reject("garbage")
         known = self._replicas.get(sample.replica)
         if known is None or known.sample.incarnation != sample.incarnation:
-            self._first_of_replica(sample, None if known is None else known.at, now)
+            self._first_of_replica(meter, sample, None if known is None else known.at, now)
             return True
         before = known.sample
-        fault = _replica_fault(sample, before)
+        fault = replica_fault(sample, before)
         if fault is not None:
             known.refused += 1
             if known.refused >= PATIENCE:
-                self._first_of_replica(sample, known.at, now)
+                self._first_of_replica(meter, sample, known.at, now)
             return self._reject(fault)
         known.sample, known.at, known.refused = sample, now, 0
-        self._work(known, sample, before, sample.uptime_s - before.uptime_s, now)
-        self._note_levels(sample, now)
+        _note_work(meter, known, sample, before, sample.uptime_s - before.uptime_s, now)
         return True
 
-    def _first_of_replica(self, sample: ReplicaSample, last_heard: float | None, now: float) -> None:
+    def _first_of_replica(self, meter: _Meter, sample: ReplicaSample, last_heard: float | None, now: float) -> None:
         source = self._replicas[sample.replica] = _Replica(
             sample=sample,
             at=now,
             concurrency=sample.in_flight + sample.queued,
             concurrency_inferences=sample.in_flight_inferences + sample.queued,
+            executions=sample.execution if is_histogram(sample.execution) else (),
+            executions_due=now + EXECUTIONS_EVERY_S,
         )
         if _began_here(last_heard, sample.uptime_s, now):
-            self._work(source, sample, None, max(sample.uptime_s, 1e-3), now)
-        self._note_levels(sample, now)
-
-    def _work(
-        self, source: _Replica, sample: ReplicaSample, before: ReplicaSample | None, interval_s: float, now: float
-    ) -> None:
-        changes = {
-            name: max(0, getattr(sample, name) - (0 if before is None else getattr(before, name)))
-            for name in REPLICA_COUNTERS
-        }
-        source.concurrency = changes["in_flight_request_s"] / interval_s + sample.queued
-        source.concurrency_inferences = changes["in_flight_inference_s"] / interval_s + sample.queued
-        source.rps = changes["requests"] / interval_s
-        source.ips = changes["inferences"] / interval_s
-        source.busy = min(1.0, changes["busy_s"] / interval_s)
-        if changes["requests"] > 0:
-            meter = self._meters[sample.revision]
+            _note_work(meter, source, sample, unborn_replica(sample), max(sample.uptime_s, 1e-3), now)
+        elif sample.in_flight > 0 or sample.queued > 0:
             meter.active_at = now
-            meter.group(sample.group).work.add(
-                now, (changes["requests"], changes["inferences"], changes["execution_s"], changes["queue_s"])
-            )
-
-    def _note_levels(self, sample: ReplicaSample, now: float) -> None:
-        if sample.in_flight > 0 or sample.queued > 0:
-            self._meters[sample.revision].active_at = now
 
     def _reject(self, kind: str) -> bool:
         self.faults[kind] += 1
@@ -334,47 +304,64 @@ class Collector:
 
     def observe(self, revision: Revision, fleet: Sequence[FleetGroup], now: float) -> Observation:
         """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on."""
-        meter = self._meters.setdefault(revision.id, _Meter(since=now, active_at=now))
-        q = revision.function.sla.percentile / 100.0
-        groups, in_flight, in_flight_inferences, ages = [], 0.0, 0.0, []
+        name, function = revision.id, revision.function
+        meter = self._meters.get(name)
+        if meter is None:
+            meter = self._meters[name] = _Meter(since=now, active_at=now)
+        meter.is_limit_in_inferences = function.concurrency_unit is ConcurrencyUnit.INFERENCES
+        q = function.sla.percentile / 100.0
+        slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
+        groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
         complete = True
         for group in fleet:
             heard = self._heard(group, now)
-            complete = complete and (bool(heard) or not group.ready)
-            ages += [now - source.at for source in heard]
-            observed = _group_observation(group, heard, meter.groups.get(group.accelerator), now, q)
-            in_flight += observed.concurrency
-            in_flight_inferences += observed.concurrency_inferences
+            if heard:
+                oldest = min(oldest, heard[0].at if len(heard) == 1 else min(source.at for source in heard))
+            elif group.ready:
+                complete = False
+            observed = _group_observation(group, heard, meter.groups.get(group.accelerator), now, q, slo_s)
+            concurrency += observed.concurrency
+            concurrency_inferences += observed.concurrency_inferences
             groups.append(observed)
-        demands, gateway_ages, all_heard = self._demands(revision.id, now)
-        ages += gateway_ages
+        demands, oldest_heard, all_heard = self._demands(name, now)
+        oldest = min(oldest, oldest_heard)
+        waiting = waiting_inferences = 0
+        oldest_waiting_s = rps = 0.0
+        for demand in demands:
+            waiting += demand.waiting
+            waiting_inferences += demand.waiting_inferences
+            oldest_waiting_s = max(oldest_waiting_s, demand.oldest_waiting_s)
+            concurrency += demand.waiting_mean
+            concurrency_inferences += demand.waiting_inferences_mean
+            rps += demand.rps
         answered, within = meter.answers.sums(now)
         return Observation(
-            function=revision.function.name,
-            revision=revision.id,
+            function=function.name,
+            revision=name,
             at=now,
             complete=complete and all_heard,
-            age_s=max(ages) if ages else None,
+            age_s=None if oldest == math.inf else now - oldest,
             groups=tuple(groups),
-            waiting=sum(demand.waiting for demand in demands),
-            waiting_inferences=sum(demand.waiting_inferences for demand in demands),
-            oldest_waiting_s=max((demand.oldest_waiting_s for demand in demands), default=0.0),
-            concurrency=in_flight + sum(demand.waiting_mean for demand in demands),
-            concurrency_inferences=in_flight_inferences + sum(demand.waiting_inferences_mean for demand in demands),
-            rps=sum(demand.rps for demand in demands),
+            waiting=waiting,
+            waiting_inferences=waiting_inferences,
+            oldest_waiting_s=oldest_waiting_s,
+            concurrency=concurrency,
+            concurrency_inferences=concurrency_inferences,
+            rps=rps,
             lambda_ips=meter.arrivals.sums(now)[0] / meter.arrivals.span_s(now),
-            latency_s=meter.latency.quantile(now, q),
+            latency_s=meter.latency.reading(now, q, slo_s).quantile_s,
             within_sla=within / answered if answered > 0 else None,
             idle_s=max(0.0, now - meter.active_at),
         )
 
     def _heard(self, group: FleetGroup, now: float) -> list[_Replica]:
-        sources = (self._replicas.get(replica) for replica in group.ready)
-        return [source for source in sources if source is not None and now - source.at <= self._stale_s]
+        replicas, oldest = self._replicas, now - self._stale_s
+        found = [replicas[replica] for replica in group.ready if replica in replicas]
+        return [source for source in found if source.at >= oldest]
 
-    def _demands(self, revision_id: str, now: float) -> tuple[list[_Demand], list[float], bool]:
-        """(contributions of the gateways heard of, their ages, whether every expected gateway was heard of)."""
-        demands, ages, complete = [], [], bool(self._expected_gateways)
+    def _demands(self, revision_id: str, now: float) -> tuple[list[_Demand], float, bool]:
+        """(contributions of the gateways heard of, when the oldest of them was heard, whether all expected were)."""
+        demands, oldest, complete = [], math.inf, bool(self._expected_gateways)
         for worker in self._expected_gateways:
             source = self._gateways.get(worker)
             if source is None or now - source.at > self._stale_s:
@@ -385,8 +372,15 @@ class Collector:
             complete = complete and now - at <= self._stale_s
             if demand is not None:
                 demands.append(demand)
-            ages.append(now - at)
-        return demands, ages, complete
+            oldest = min(oldest, at)
+        return demands, oldest, complete
+
+    def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
+        """The learnt service rate of one replica at its limit; None: not learnt."""
+        meter = self._meters.get(revision_id)
+        group = None if meter is None else meter.groups.get(accelerator)
+        rate = None if group is None else group.rates.rate(None)
+        return rate.mu_ips if rate is not None and rate.is_at_limit else None
 
     def __repr__(self) -> str:
         return (
@@ -395,30 +389,126 @@ class Collector:
         )
 
 
+def _counted(
+    meter: _Meter, demand: RevisionDemand, before: RevisionDemand | None, interval_s: float, now: float
+) -> _Demand:
+    """Adds the difference of two demands to the revision's meter."""
+    if before is None:
+        before = unborn_demand(demand)
+    arrivals = demand.arrivals - before.arrivals
+    waiting_s = max(0.0, demand.waiting_request_s - before.waiting_request_s)
+    waiting_inference_s = max(0.0, demand.waiting_inference_s - before.waiting_inference_s)
+    answered = demand.answered - before.answered
+    if arrivals > 0 or answered > 0 or demand.waiting > 0:
+        meter.active_at = now
+    if waiting_s >= CROWDED * interval_s:
+        meter.crowded_at = now
+    meter.arrivals.add(now, (demand.arrivals_inferences - before.arrivals_inferences,))
+    if answered > 0:
+        meter.answers.add(now, (answered, demand.within_sla - before.within_sla))
+    _add_gain(meter.latency, demand.latency, before.latency, now)
+    if demand.groups:
+        groups_before = {group.group: group.latency for group in before.groups}
+        for group in demand.groups:
+            known = groups_before.get(group.group, ())
+            if group.latency != known:
+                _add_gain(meter.group(group.group).latency, group.latency, known, now)
+    return _Demand(
+        at=now,
+        rps=arrivals / interval_s,
+        waiting_mean=waiting_s / interval_s,
+        waiting_inferences_mean=waiting_inference_s / interval_s,
+        waiting=demand.waiting,
+        waiting_inferences=demand.waiting_inferences,
+        oldest_waiting_s=demand.oldest_waiting_s,
+    )
+
+
+def _note_work(
+    meter: _Meter, source: _Replica, sample: ReplicaSample, before: ReplicaSample, interval_s: float, now: float
+) -> None:
+    """What one replica did between two samples, into its source and its group's sums."""
+    request_s = max(0.0, sample.in_flight_request_s - before.in_flight_request_s)
+    inference_s = max(0.0, sample.in_flight_inference_s - before.in_flight_inference_s)
+    requests, inferences = sample.requests - before.requests, sample.inferences - before.inferences
+    busy_s = max(0.0, sample.busy_s - before.busy_s)
+    source.concurrency = request_s / interval_s + sample.queued
+    source.concurrency_inferences = inference_s / interval_s + sample.queued
+    source.rps = requests / interval_s
+    source.ips = inferences / interval_s
+    source.busy = min(1.0, busy_s / interval_s)
+    if sample.in_flight > 0 or sample.queued > 0 or requests > 0:
+        meter.active_at = now
+    if requests <= 0 and busy_s <= 0.0:
+        return
+    group = meter.group(sample.group)
+    execution_s = max(0.0, sample.execution_s - before.execution_s)
+    if requests > 0:
+        group.work.add(now, (requests, inferences, execution_s, max(0.0, sample.queue_s - before.queue_s)))
+    if before.requests >= WARM_REQUESTS or before.busy_s >= WARM_S:
+        work = Work(requests, inferences, busy_s, request_s, inference_s, execution_s)
+        limit = float(sample.limit)
+        if limit > 0.0 and meter.is_limit_in_inferences and request_s > 0.0:
+            limit = max(1.0, limit * request_s / max(inference_s, request_s))
+        group.rates.served(now, work, limit=limit, is_crowded=now - meter.crowded_at <= 1.5)
+        if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
+            source.executions_due = now + EXECUTIONS_EVERY_S
+            if is_histogram(sample.execution):
+                _add_gain(group.execution, sample.execution, source.executions, now)
+                source.executions = sample.execution
+    else:
+        source.executions = sample.execution if is_histogram(sample.execution) else ()
+
+
 def _group_observation(
-    group: FleetGroup, heard: Sequence[_Replica], kept: _Group | None, now: float, q: float
+    group: FleetGroup, heard: Sequence[_Replica], kept: _Group | None, now: float, q: float, slo_s: float
 ) -> GroupObservation:
-    scale = len(group.ready) / len(heard) if heard else 0.0
-    requests, inferences, execution_s, queue_s = kept.work.sums(now) if kept and heard else (0.0, 0.0, 0.0, 0.0)
+    ready, count = len(group.ready), len(heard)
+    if kept is None or not count:
+        latency = NOTHING if kept is None else kept.latency.reading(now, q, slo_s)
+        tail_s, requests, inferences, execution_s, queue_s = None, 0.0, 0.0, 0.0, 0.0
+    else:
+        requests, inferences, execution_s, queue_s = kept.work.sums(now)
+        latency, tail_s = kept.latency.reading(now, q, slo_s), kept.execution.reading(now, q, math.inf).quantile_s
+    mean_batch = inferences / requests if requests > 0 else None
+    learnt = floor_s = None
+    if kept is not None:
+        learnt, floor_s = kept.rates.rate(mean_batch), kept.rates.floor_s(mean_batch)
+    is_learnt = learnt is not None and learnt.is_at_limit
+    concurrency = concurrency_inferences = rps = ips = busy = 0.0
+    for source in heard:
+        concurrency += source.concurrency
+        concurrency_inferences += source.concurrency_inferences
+        rps += source.rps
+        ips += source.ips
+        busy += source.busy
+    scale = ready / count if count else 0.0
     return GroupObservation(
         accelerator=group.accelerator,
-        ready=len(group.ready),
+        ready=ready,
         starting=group.starting,
         draining=group.draining,
         room=group.room,
         price_per_hour=group.price_per_hour,
-        mu_ips=group.mu_ips,
-        limit=tightest(source.sample.limit for source in heard),
-        sampled=len(heard),
-        concurrency=scale * sum(source.concurrency for source in heard),
-        concurrency_inferences=scale * sum(source.concurrency_inferences for source in heard),
-        rps=scale * sum(source.rps for source in heard),
-        ips=scale * sum(source.ips for source in heard),
-        busy=scale * sum(source.busy for source in heard),
-        mean_batch=inferences / requests if requests > 0 else None,
+        mu_ips=learnt.mu_ips if learnt is not None and is_learnt else group.mu_ips,
+        mu_bound_ips=None if learnt is None else learnt.mu_ips,
+        limit=heard[0].sample.limit if count == 1 else tightest(source.sample.limit for source in heard),
+        sampled=count,
+        concurrency=scale * concurrency,
+        concurrency_inferences=scale * concurrency_inferences,
+        rps=scale * rps,
+        ips=scale * ips,
+        busy=scale * busy,
+        mean_batch=mean_batch,
         execution_s=execution_s / requests if requests > 0 else None,
         queue_s=queue_s / requests if requests > 0 else None,
-        latency_s=kept.latency.quantile(now, q) if kept else None,
+        floor_s=floor_s,
+        tail_s=tail_s,
+        latency_s=latency.quantile_s,
+        answers=latency.total,
+        late=latency.late,
+        is_mu_learnt=is_learnt,
+        metrics=group.metrics,
     )
 
 
@@ -428,43 +518,12 @@ def _began_here(last_heard: float | None, uptime_s: float, now: float) -> bool:
     return uptime_s <= YOUNG_S if last_heard is None else uptime_s <= now - last_heard + YOUNG_S
 
 
-def _is_plausible(values: Iterable[float]) -> bool:
-    """Numbers from 0 to PLAUSIBLE; a NaN compares false with everything."""
-    return all(0 <= value <= PLAUSIBLE for value in values)
-
-
-def _replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str | None:
-    if sample.sequence <= before.sequence:
-        return "repeated"
-    is_older = sample.uptime_s <= before.uptime_s
-    if is_older or any(getattr(sample, name) < getattr(before, name) - ROUNDING for name in REPLICA_COUNTERS):
-        return "backwards"
-    return None
-
-
-def _demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:
-    if not _is_plausible(getattr(demand, name) for name in DEMAND_COUNTERS + DEMAND_LEVELS):
-        return "garbage"
-    if not _is_histogram(demand.latency) or not all(_is_group(group) for group in demand.groups):
-        return "garbage"
-    if before is not None and any(getattr(demand, name) < getattr(before, name) - ROUNDING for name in DEMAND_COUNTERS):
-        return "backwards"
-    return None
-
-
-def _is_group(group: GroupTraffic) -> bool:
-    return _is_plausible((group.requests, group.inferences, group.failures)) and _is_histogram(group.latency)
-
-
-def _is_histogram(sparse: SparseHistogram) -> bool:
-    return all(0 <= index < BUCKETS and 0 <= count <= PLAUSIBLE for index, count in sparse)
-
-
-def _add_latency(into: RecentHistogram, now_counts: SparseHistogram, before: SparseHistogram, now: float) -> None:
+def _add_gain(into: RecentHistogram, now_counts: SparseHistogram, before: SparseHistogram, now: float) -> None:
     """Adds what came since ``before``; buckets that shrank (a reset nobody announced) add nothing."""
     if now_counts == before:
         return
     known = dict(before)
-    gained = tuple((index, count - known.get(index, 0)) for index, count in now_counts if count > known.get(index, 0))
+    get = known.get
+    gained = [(index, count - get(index, 0)) for index, count in now_counts if count > get(index, 0)]
     if gained:
         into.add(now, gained)

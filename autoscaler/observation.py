@@ -58,6 +58,8 @@ class GroupObservation:
     """Service rate of one replica: learnt here at the concurrency limit, else as the fleet was told it."""
     is_mu_learnt: bool = False
     """Whether it was learnt at the limit; a told one may be a profile's."""
+    mu_bound_ips: float | None = None
+    """What one replica has yielded: below the limit that is a lower bound of its service rate."""
     limit: int | None = None
     """Slots of one replica as its queue_proxy reports them; 0: no limit."""
     sampled: int = 0

@@ -23,7 +23,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         # the SLA policy
         "sla_load": "the load against the service rates asks for this many replicas",
         "sla_missed": "the latency percentile misses the target",
-        "slo_infeasible": "no accelerator kind can meet the latency target: the fastest serves, more replicas do not help",
+        "slo_infeasible": "no accelerator kind can meet the target: the fastest serves, more replicas do not help",
         "hetero_up": "another accelerator kind takes what the first cannot serve, or cannot serve in time",
         "no_capacity": "the accelerators that are left cannot carry the load",
         "settling": "a recent change of replicas is still in the latency window: the percentile is not judged yet",

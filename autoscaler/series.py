@@ -8,42 +8,51 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.histogram import bucket_upper_micros
-from tidegate.records import SparseHistogram
 
 TIE = 1e-9
 """A rank this near to a cumulative count counts as equal to it."""
 
 
 class RecentSums:
-    """Sums of a fixed set of figures over the last ``slots`` slots of ``slot_s`` seconds."""
+    """Sums of a fixed set of figures over the last ``slots`` slots of ``slot_s`` seconds.
 
-    __slots__ = ("_rows", "_slot_s", "_slots", "_started", "_width")
+    The totals are kept, not summed at every reading; they are zero again, exactly, when the window is empty.
+    """
+
+    __slots__ = ("_oldest", "_rows", "_slot_s", "_slots", "_started", "_totals", "_width")
 
     def __init__(self, width: int, slots: int = 10, slot_s: float = 1.0) -> None:
         self._width = width
         self._slots = slots
         self._slot_s = slot_s
         self._rows: dict[int, list[float]] = {}
+        self._totals = [0.0] * width
+        self._oldest: int | None = None
+        """The oldest slot kept."""
         self._started: int | None = None
         """Slot of the first record since the last silence as long as the window."""
 
-    def add(self, now: float, values: Iterable[float]) -> None:
+    def add(self, now: float, values: Sequence[float]) -> None:
         """Adds one value to each figure; a record older than the window is forgotten at the next one."""
         slot = math.floor(now / self._slot_s)
         row = self._rows.get(slot)
         if row is None:
             self._drop(slot)
-            if not self._rows:
-                self._started = slot
+            if self._oldest is None:
+                self._started = self._oldest = slot
+            elif slot < self._oldest:
+                self._oldest = slot
             row = self._rows[slot] = [0.0] * self._width
+        totals = self._totals
         for index, value in enumerate(values):
             row[index] += value
+            totals[index] += value
 
-    def sums(self, now: float) -> list[float]:
-        self._drop(math.floor(now / self._slot_s))
-        if not self._rows:
-            return [0.0] * self._width
-        return [math.fsum(column) for column in zip(*self._rows.values(), strict=True)]
+    def sums(self, now: float) -> Sequence[float]:
+        """The sums at ``now``; not to be kept, they change with the next record."""
+        if self._oldest is not None:
+            self._drop(math.floor(now / self._slot_s))
+        return self._totals
 
     def span_s(self, now: float) -> float:
         """Seconds that :meth:`sums` covers: the window, or less while it fills; at least one slot."""
@@ -53,11 +62,31 @@ class RecentSums:
 
     def _drop(self, slot: int) -> None:
         oldest = slot - self._slots + 1
-        for old in [at for at in self._rows if at < oldest]:
-            del self._rows[old]
+        if self._oldest is None or self._oldest >= oldest:
+            return
+        rows, totals = self._rows, self._totals
+        for old in [at for at in rows if at < oldest]:
+            for index, value in enumerate(rows.pop(old)):
+                totals[index] = max(0.0, totals[index] - value)
+        self._oldest = min(rows, default=None)
+        if self._oldest is None:
+            self._totals = [0.0] * self._width
 
     def __repr__(self) -> str:
         return f"<RecentSums {len(self._rows)}/{self._slots} slots of {self._slot_s:g} s>"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a histogram tells."""
+
+    quantile_s: float | None
+    total: int
+    late: int
+    """Observations in buckets that lie above the limit."""
+
+
+NOTHING = Reading(None, 0, 0)
 
 
 class RecentHistogram:
@@ -66,7 +95,7 @@ class RecentHistogram:
     The sum over the slots is kept beside them, so that a reading costs one pass over the buckets in use.
     """
 
-    __slots__ = ("_counts", "_merged", "_oldest", "_slot_s", "_slots")
+    __slots__ = ("_asked", "_counts", "_merged", "_oldest", "_reading", "_slot_s", "_slots")
 
     def __init__(self, slots: int = 6, slot_s: float = 5.0) -> None:
         self._slots = slots
@@ -75,13 +104,16 @@ class RecentHistogram:
         self._merged: dict[int, int] = {}
         self._oldest: int | None = None
         """The oldest slot kept."""
+        self._asked: tuple[float, float] | None = None
+        """What was last asked for, while nothing has changed since."""
+        self._reading = NOTHING
 
     @property
     def span_s(self) -> float:
         """Length of the window."""
         return self._slots * self._slot_s
 
-    def add(self, now: float, observations: SparseHistogram) -> None:
+    def add(self, now: float, observations: Iterable[tuple[int, int]]) -> None:
         """Adds observations of ``now``; those older than the window are dropped."""
         slot = math.floor(now / self._slot_s)
         self._drop(slot)
@@ -90,6 +122,7 @@ class RecentHistogram:
             counts = self._counts[slot] = {}
             self._oldest = slot if self._oldest is None else min(slot, self._oldest)
         merged = self._merged
+        self._asked = None
         for index, count in observations:
             counts[index] = counts.get(index, 0) + count
             merged[index] = merged.get(index, 0) + count
@@ -98,10 +131,17 @@ class RecentHistogram:
         """The q-quantile in seconds, interpolated inside its bucket; None without observations."""
         return self.reading(now, q, math.inf).quantile_s
 
-    def reading(self, now: float, q: float, limit_s: float) -> "Reading":
+    def reading(self, now: float, q: float, limit_s: float) -> Reading:
         """The q-quantile and how many observations there are, in all and later than ``limit_s``."""
         if self._oldest is not None:
             self._drop(math.floor(now / self._slot_s))
+        if self._asked == (q, limit_s):
+            return self._reading
+        self._asked = (q, limit_s)
+        self._reading = self._read(q, limit_s)
+        return self._reading
+
+    def _read(self, q: float, limit_s: float) -> Reading:
         merged = self._merged
         if not merged:
             return NOTHING
@@ -130,23 +170,10 @@ class RecentHistogram:
                     self._merged[index] = left
                 else:
                     del self._merged[index]
-        self._oldest = min(self._counts, default=None)
+        self._oldest, self._asked = min(self._counts, default=None), None
 
     def __repr__(self) -> str:
         return f"<RecentHistogram {len(self._counts)}/{self._slots} slots of {self._slot_s:g} s>"
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a histogram tells."""
-
-    quantile_s: float | None
-    total: int
-    late: int
-    """Observations in buckets that lie above the limit."""
-
-
-NOTHING = Reading(None, 0, 0)
 
 
 def histogram_quantile(q: float, buckets: Sequence[tuple[float | None, float]]) -> float | None:

@@ -2,7 +2,7 @@
 
 Groups stand in order of their service rate, weakest first; every batch size goes to exactly one group, and a larger
 batch never to a weaker group than a smaller one. Among all such cuts the one is taken whose busiest group is least
-busy; of several, the one whose other groups are least busy too. The paper states the goal; the exact rule is our choice.
+busy; of several, the one whose other groups are least busy too. The paper states the goal, the exact rule is ours.
 With one size only there is nothing to cut: the caller takes the weights of ``traffic.weights`` instead.
 
 Rates are in requests or inferences per second as named; work is in inferences per second.

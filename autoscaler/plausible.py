@@ -1,0 +1,150 @@
+"""Whether what a source tells can be true. Plain comparisons: they run for every sample of every second.
+
+A NaN compares false with everything, so ``low <= value <= high`` refuses it too.
+"""
+
+from dataclasses import replace
+
+from tidegate.histogram import BUCKETS
+from tidegate.records import GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
+
+PLAUSIBLE = 1e15
+"""No honest counter or level is larger; larger ones would only overflow later sums."""
+ROUNDING = 1e-6
+"""By so much a sum of floats may shrink between two samples without having run backwards."""
+
+
+def is_plausible_replica(sample: ReplicaSample) -> bool:
+    """Numbers from 0 to PLAUSIBLE; histograms are looked at when they are used."""
+    return (
+        0 <= sample.requests <= PLAUSIBLE
+        and 0 <= sample.inferences <= PLAUSIBLE
+        and 0 <= sample.failures <= PLAUSIBLE
+        and 0 <= sample.cancelled <= PLAUSIBLE
+        and 0 <= sample.busy_s <= PLAUSIBLE
+        and 0 <= sample.in_flight_request_s <= PLAUSIBLE
+        and 0 <= sample.in_flight_inference_s <= PLAUSIBLE
+        and 0 <= sample.execution_s <= PLAUSIBLE
+        and 0 <= sample.queue_s <= PLAUSIBLE
+        and 0 <= sample.limit <= PLAUSIBLE
+        and 0 <= sample.in_flight <= PLAUSIBLE
+        and 0 <= sample.in_flight_inferences <= PLAUSIBLE
+        and 0 <= sample.queued <= PLAUSIBLE
+        and 0 <= sample.uptime_s <= PLAUSIBLE
+        and 0 <= sample.sequence <= PLAUSIBLE
+    )
+
+
+def replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str | None:
+    """What is wrong with a sample after ``before`` of the same life; None: nothing."""
+    if sample.sequence <= before.sequence:
+        return "repeated"
+    runs_on = (
+        sample.uptime_s > before.uptime_s
+        and sample.requests >= before.requests
+        and sample.inferences >= before.inferences
+        and sample.failures >= before.failures
+        and sample.cancelled >= before.cancelled
+        and sample.busy_s >= before.busy_s - ROUNDING
+        and sample.in_flight_request_s >= before.in_flight_request_s - ROUNDING
+        and sample.in_flight_inference_s >= before.in_flight_inference_s - ROUNDING
+        and sample.execution_s >= before.execution_s - ROUNDING
+        and sample.queue_s >= before.queue_s - ROUNDING
+    )
+    return None if runs_on else "backwards"
+
+
+def demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:
+    """What is wrong with a demand after ``before`` of the same worker; None: nothing."""
+    if not (_is_plausible_demand(demand) and is_histogram(demand.latency)):
+        return "garbage"
+    known = () if before is None else before.groups
+    if demand.groups and demand.groups != known and not all(_is_group(group) for group in demand.groups):
+        return "garbage"
+    return None if before is None or _runs_on(demand, before) else "backwards"
+
+
+def _is_plausible_demand(demand: RevisionDemand) -> bool:
+    return (
+        0 <= demand.arrivals <= PLAUSIBLE
+        and 0 <= demand.arrivals_inferences <= PLAUSIBLE
+        and 0 <= demand.refused <= PLAUSIBLE
+        and 0 <= demand.expired <= PLAUSIBLE
+        and 0 <= demand.cancelled <= PLAUSIBLE
+        and 0 <= demand.answered <= PLAUSIBLE
+        and 0 <= demand.failed <= PLAUSIBLE
+        and 0 <= demand.within_sla <= PLAUSIBLE
+        and 0 <= demand.waiting_request_s <= PLAUSIBLE
+        and 0 <= demand.waiting_inference_s <= PLAUSIBLE
+        and 0 <= demand.waiting <= PLAUSIBLE
+        and 0 <= demand.waiting_inferences <= PLAUSIBLE
+        and 0 <= demand.oldest_waiting_s <= PLAUSIBLE
+    )
+
+
+def _runs_on(demand: RevisionDemand, before: RevisionDemand) -> bool:
+    return (
+        demand.arrivals >= before.arrivals
+        and demand.arrivals_inferences >= before.arrivals_inferences
+        and demand.refused >= before.refused
+        and demand.expired >= before.expired
+        and demand.cancelled >= before.cancelled
+        and demand.answered >= before.answered
+        and demand.failed >= before.failed
+        and demand.within_sla >= before.within_sla
+        and demand.waiting_request_s >= before.waiting_request_s - ROUNDING
+        and demand.waiting_inference_s >= before.waiting_inference_s - ROUNDING
+    )
+
+
+def _is_group(group: GroupTraffic) -> bool:
+    return (
+        0 <= group.requests <= PLAUSIBLE
+        and 0 <= group.inferences <= PLAUSIBLE
+        and 0 <= group.failures <= PLAUSIBLE
+        and is_histogram(group.latency)
+    )
+
+
+def is_histogram(sparse: SparseHistogram) -> bool:
+    """Known buckets with plausible counts."""
+    for index, count in sparse:  # noqa: SIM110 - a generator costs twice as much
+        if not (0 <= index < BUCKETS and 0 <= count <= PLAUSIBLE):
+            return False
+    return True
+
+
+def unborn_replica(sample: ReplicaSample) -> ReplicaSample:
+    """The sample that the process would have sent at its very start."""
+    return replace(
+        sample,
+        requests=0,
+        inferences=0,
+        failures=0,
+        cancelled=0,
+        busy_s=0.0,
+        in_flight_request_s=0.0,
+        in_flight_inference_s=0.0,
+        execution_s=0.0,
+        queue_s=0.0,
+        execution=(),
+    )
+
+
+def unborn_demand(demand: RevisionDemand) -> RevisionDemand:
+    """The demand that the worker would have told at its very start."""
+    return replace(
+        demand,
+        arrivals=0,
+        arrivals_inferences=0,
+        refused=0,
+        expired=0,
+        cancelled=0,
+        answered=0,
+        failed=0,
+        within_sla=0,
+        waiting_request_s=0.0,
+        waiting_inference_s=0.0,
+        latency=(),
+        groups=(),
+    )

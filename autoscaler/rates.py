@@ -1,0 +1,205 @@
+"""Service rates learnt from what was served (the paper's mu): no profiling step, no clock, no IO.
+
+A replica's rate is what it yields at its concurrency limit. Below the limit it yields less, so that a lightly loaded
+replica only bounds its rate from below; what is learnt is therefore kept apart by occupancy, and by batch size, because
+a batch of 64 does not take 64 times as long as a batch of one. One *cell* holds the seconds of work per inference at
+one batch size and occupancy (both in half octaves), smoothed: the newest second weighs ``ALPHA``, unless it was of few
+requests; then a cell remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it.
+
+The first requests of a replica do not count (``WARM_REQUESTS``): a cold model is slow.
+
+A rate is for one replica with one share of its device; shares do not change while a replica lives, and a group has one.
+"""
+
+import math
+from dataclasses import dataclass
+
+ALPHA = 0.3
+"""Weight of the newest second (our choice, as in ``traffic.weights``)."""
+MEMORY_REQUESTS = 200
+"""A cell's memory in requests, where a second brings fewer than this."""
+FOLD_REQUESTS = 4
+"""Requests that are gathered before they count: of less, the edges of the interval would tell more than the work."""
+FULL = 0.9
+"""From this share of its limit on a replica counts as full; it cannot always be filled to the last slot."""
+CROWDED_FULL = 0.5
+"""The same while requests wait: the rest is credits on their way."""
+WARM_REQUESTS = 8
+WARM_S = 20.0
+"""A replica is warm after so many requests, or so much work."""
+MAX_CELLS = 64
+"""Cells kept per group, the latest used ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one replica did in one interval. Integrals over the interval, in seconds."""
+
+    requests: float
+    inferences: float
+    busy_s: float
+    """With at least one request in the model."""
+    request_s: float
+    """Integral of requests in flight."""
+    inference_s: float
+    """Integral of inferences in flight."""
+    execution_s: float
+    """Sum of the execution times of the requests that ended."""
+
+
+@dataclass(slots=True)
+class _Cell:
+    """One batch size at one occupancy."""
+
+    batch: float = 0.0
+    seconds_per_inference: float = 0.0
+    execution_s: float = 0.0
+    """Of one request."""
+    requests: float = 0.0
+    """Weight of what is known."""
+    pending_requests: float = 0.0
+    pending_inferences: float = 0.0
+    pending_busy_s: float = 0.0
+    pending_execution_s: float = 0.0
+
+    used_at: float = 0.0
+
+    def add(self, now: float, work: Work) -> None:
+        self.used_at = now
+        self.pending_requests += work.requests
+        self.pending_inferences += work.inferences
+        self.pending_busy_s += work.busy_s
+        self.pending_execution_s += work.execution_s
+
+    def fold(self) -> bool:
+        """Takes what was gathered into the mean; False when it was not enough."""
+        fresh = self.pending_requests
+        if fresh < FOLD_REQUESTS or self.pending_inferences <= 0.0 or self.pending_busy_s <= 0.0:
+            return False
+        share = fresh / (self.requests + fresh)
+        per_inference = self.pending_busy_s / self.pending_inferences
+        self.batch += share * (self.pending_inferences / fresh - self.batch)
+        self.seconds_per_inference += share * (per_inference - self.seconds_per_inference)
+        self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
+        memory = max(MEMORY_REQUESTS, fresh * (1.0 / ALPHA - 1.0))
+        self.requests = min(self.requests + fresh, memory)
+        self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
+        return True
+
+    @property
+    def is_known(self) -> bool:
+        return self.requests > 0.0
+
+    @property
+    def mu_ips(self) -> float:
+        return 1.0 / self.seconds_per_inference
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What is known of one replica's service rate."""
+
+    mu_ips: float
+    is_at_limit: bool
+    """False: measured below the limit, so the rate may be higher."""
+
+
+_Key = tuple[int, int]
+_FULL_KEY = -1
+"""The occupancy of full replicas, whatever their limit is in requests."""
+
+
+def _half_octave(value: float) -> int:
+    return round(2.0 * math.log2(value)) if value > 1.0 else 0
+
+
+class GroupRates:
+    """Service rates of the replicas of one group. Readings are cached until something new was folded in."""
+
+    __slots__ = ("_cells", "_full", "_of_size", "_second")
+
+    def __init__(self) -> None:
+        self._cells: dict[_Key, _Cell] = {}
+        self._second = -1
+        self._full: list[_Cell] | None = []
+        """Known cells of full replicas in order of batch size; None: to be made anew."""
+        self._of_size: dict[int, tuple[float, float] | None] = {}
+        """Largest rate and smallest execution time by batch size in half octaves, as far as asked for."""
+
+    def served(self, now: float, work: Work, *, limit: float, is_crowded: bool) -> None:
+        """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
+        waited meanwhile, so that every slot there is was taken."""
+        if not (work.busy_s > 0.0 and work.request_s > 0.0):
+            return
+        occupancy = work.request_s / work.busy_s
+        is_full = limit > 0 and occupancy >= (CROWDED_FULL if is_crowded else FULL) * limit
+        key = (_half_octave(work.inference_s / work.request_s), _FULL_KEY if is_full else _half_octave(occupancy))
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._cells[key] = _Cell()
+            if len(self._cells) > MAX_CELLS:
+                self._forget_stalest()
+        cell.add(now, work)
+        second = math.floor(now)
+        if second != self._second:
+            self._second = second
+            if sum(each.fold() for each in self._cells.values()):
+                self._full, self._of_size = None, {}
+
+    def rate(self, batch: float | None) -> Rate | None:
+        """The rate of one replica for requests of about ``batch`` inferences, None: as they last were; the result is
+        None before anything was learnt."""
+        full = self._full
+        if full is None:
+            full = [cell for (_, occupancy), cell in self._cells.items() if occupancy == _FULL_KEY and cell.is_known]
+            full.sort(key=lambda cell: cell.batch)
+            self._full = full
+        if full:
+            latest = max(full, key=lambda cell: cell.used_at)
+            return Rate(latest.mu_ips if batch is None else _between(full, batch), is_at_limit=True)
+        known = self._at(batch)
+        return None if known is None else Rate(known[0], is_at_limit=False)
+
+    def floor_s(self, batch: float | None) -> float | None:
+        """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
+        known = self._at(batch)
+        return None if known is None else known[1]
+
+    def _at(self, batch: float | None) -> tuple[float, float] | None:
+        """(largest rate, smallest execution time) over the occupancies of the nearest known batch size."""
+        size = -1 if batch is None else _half_octave(batch)
+        if size not in self._of_size:
+            self._of_size[size] = self._summary(size)
+        return self._of_size[size]
+
+    def _summary(self, size: int) -> tuple[float, float] | None:
+        known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
+        if not known:
+            return None
+        if size < 0:
+            size = max(known, key=lambda each: each[1].used_at)[0]
+        nearest = min(abs(each - size) for each, _ in known)
+        cells = [cell for each, cell in known if abs(each - size) == nearest]
+        return max(cell.mu_ips for cell in cells), min(cell.execution_s for cell in cells)
+
+    def _forget_stalest(self) -> None:
+        stalest = min(self._cells, key=lambda key: (self._cells[key].used_at, key))
+        del self._cells[stalest]
+        self._full, self._of_size = None, {}
+
+    def __repr__(self) -> str:
+        known = {key: round(cell.mu_ips, 2) for key, cell in self._cells.items() if cell.is_known}
+        return f"<GroupRates {known}>"
+
+
+def _between(cells: list[_Cell], batch: float) -> float:
+    """The rate at ``batch`` from cells in order of batch size: the time of one request is a line between two known
+    sizes (that of SMIF's table 1 is one, within 3.2 %); outside of them the rate of the nearest holds."""
+    above = next((index for index, cell in enumerate(cells) if cell.batch >= batch), len(cells))
+    if above == 0 or above == len(cells):
+        return cells[min(above, len(cells) - 1)].mu_ips
+    low, high = cells[above - 1], cells[above]
+    if high.batch - low.batch <= 1e-9:
+        return high.mu_ips
+    low_s, high_s = low.batch * low.seconds_per_inference, high.batch * high.seconds_per_inference
+    return batch / (low_s + (high_s - low_s) * (batch - low.batch) / (high.batch - low.batch))
