@@ -8,12 +8,11 @@ from tidegate.wire.head import (
     HeadRules,
     RequestHead,
     ResponseHead,
-    check_partial,
-    check_partial_response,
     parse_request,
     parse_response,
     self_test,
 )
+from tidegate.wire.partial import check_partial, check_partial_response
 
 FRONT = HeadRules()
 TRUSTING = HeadRules(trusted=True)

@@ -9,8 +9,9 @@ States::
 
 from tidegate.wire.chunked import ChunkDecoder
 from tidegate.wire.events import Data
-from tidegate.wire.head import Bad, ResponseHead, check_partial_response
+from tidegate.wire.head import Bad, ResponseHead
 from tidegate.wire.head_memory import ResponseHeads
+from tidegate.wire.partial import check_partial_response
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
 

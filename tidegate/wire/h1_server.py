@@ -13,7 +13,8 @@ with all of its body is one event.
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.events import REASONS, Data
-from tidegate.wire.head import Bad, HeadRules, RequestHead, check_partial, parse_request
+from tidegate.wire.head import Bad, HeadRules, RequestHead, parse_request
+from tidegate.wire.partial import check_partial
 
 HEAD, BODY, WAIT, CLOSED = range(4)
 NO_BODY, LENGTH, CHUNKED, UNTIL_CLOSE = range(4)

@@ -1,18 +1,19 @@
 """Request and response heads: one strict bytes regex per head, then one look at the few fields that matter.
 
 The header block is not taken apart: it is validated as a whole, its lower-case copy is searched once for the names
-that decide about framing, routing and forwarding, and what may pass is forwarded as one slice. Peer data never
-raises; it returns :class:`Bad`.
+that decide about framing, routing and forwarding, and what may pass is forwarded as one slice. Requests of the
+commonest shape are read by one regex alone (``plain.py``). Peer data never raises; it returns :class:`Bad`.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX, KEPT_FROM_CLIENTS, TIMEOUT_MS
 from tidegate.wire import grammar
+from tidegate.wire.plain import FEWEST_HEADERS, plain_request
 
 
 @final
@@ -32,7 +33,7 @@ class Bad:
 _FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 _LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
 """Fields that apps ask every request for and few requests have: found with the special ones."""
-_ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent"}
+_ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent", b"user-agent"}
 _MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE})
 
 
@@ -52,9 +53,18 @@ class HeadRules:
     """Special fields that are forwarded as they came."""
     surely_small: int = field(init=False, default=0)
     """A head of so few bytes breaks no limit, counting included: no field has less than 4 bytes (``a:`` CRLF)."""
+    plain: Callable[[bytes, int], re.Match[bytes] | None] = field(init=False, repr=False)
+    """Matches a plain head within the limit of headers."""
+    plain_bytes: int = field(init=False, default=0)
+    """So long a plain head may be without breaking a limit."""
 
     def __post_init__(self) -> None:
         internal = KEPT_FROM_CLIENTS if self.front_door else _MODEL_MAY_SEE
+        is_of_replica = self.trusted and not self.front_door  # The peer may be a gateway of this deployment.
+        pattern = plain_request(max(self.headers, FEWEST_HEADERS), internal=is_of_replica)
+        object.__setattr__(self, "plain", pattern.match)
+        if self.headers >= FEWEST_HEADERS:
+            object.__setattr__(self, "plain_bytes", min(self.head_bytes, self.target_bytes) - 2)
         passing = _ALWAYS_PASSING | internal | (_FORWARDING if self.trusted else frozenset())
         object.__setattr__(self, "passing", passing)
         object.__setattr__(self, "surely_small", min(self.head_bytes, self.target_bytes, 4 * self.headers))
@@ -77,7 +87,7 @@ _NEVER_LISTED = _FORWARDING | {
 _specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(host|content-length|transfer-encoding|connection|expect|upgrade|traceparent|keep-alive|proxy-connection|te"
     rb"|http2-settings|forwarded|x-forwarded-(?:for|proto|host)|tidegate-[^:]*+|grpc-timeout"
-    rb"|inference-header-content-length|k-network-(?:probe|hash)):[\t ]*+([^\r]*+)"
+    rb"|inference-header-content-length|k-network-(?:probe|hash)|user-agent(?=:[\t ]*+k)):[\t ]*+([^\r]*+)"
 ).findall
 _response_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|tidegate-[^:]*+)"
@@ -95,13 +105,14 @@ class _Fields:
     __slots__ = ("_block", "_lower", "_original", "_values")
 
     _looked_for: ClassVar[frozenset[bytes]] = frozenset()
-    """Names that are in ``_values`` if they are there at all."""
+    """Names that are among the special fields if they are there at all."""
     _block: bytes
     """What is forwarded."""
     _original: bytes
-    _lower: bytes
-    _values: dict[bytes, bytes]
-    """The special fields and every ``tidegate-`` field that may be seen, values in lower case."""
+    _lower: bytes | None
+    """``_original`` in lower case; None: nobody has asked yet."""
+    _values: dict[bytes, bytes] | None
+    """The special fields and every ``tidegate-`` field that may be seen, values in lower case; None: as above."""
 
     @property
     def fields(self) -> bytes:
@@ -117,13 +128,17 @@ class _Fields:
 
         Sees the head as received, also fields that are not passed on.
         """
-        value = self._values.get(name)
+        values = self._values
+        if values is None:
+            # Only plain heads of requests are without.
+            self._values = values = dict(reversed(_specials(self._in_lower_case())))
+        value = values.get(name)
         if value is None:
             if name in self._looked_for or name.startswith(INTERNAL_PREFIX):
                 return None  # the answer for most requests, in a third of the time
         elif value.isdigit():
             return value  # as received: digits have no case
-        at = self._lower.find(b"\n%b:" % name)
+        at = self._in_lower_case().find(b"\n%b:" % name)
         if at < 0:
             return None
         at += len(name) + 2
@@ -134,15 +149,37 @@ class _Fields:
 
         Numbers and words of the protocol between our own processes mean the same in lower case.
         """
-        return self._values.get(name)
+        values = self._values
+        if values is None:
+            self._values = values = dict(reversed(_specials(self._in_lower_case())))
+        return values.get(name)
 
     def mentions(self, text: bytes) -> bool:
         """Whether ``text`` (in lower case) stands anywhere in the fields: one quick no instead of several look-ups."""
-        return self._lower.find(text) >= 0  # `in` first tries the bytes as a number: 0.2 us for an exception
+        return self._in_lower_case().find(text) >= 0  # `in` first tries the bytes as a number: 0.2 us for an exception
+
+    def _in_lower_case(self) -> bytes:
+        lower = self._lower
+        if lower is None:
+            self._lower = lower = self._original.lower()
+        return lower
 
     def drop(self, *names: bytes) -> None:
         """Removes fields (names in lower case) from what is passed on."""
         self._block = _without(self._block, self._block.lower(), names)
+
+
+class Internal(NamedTuple):
+    """The fields of a gateway's request, as they stand there."""
+
+    token: bytes
+    timeout_ms: bytes
+    """1-12 digits."""
+    batch_size: bytes
+    """1-9 digits."""
+    credit: bytes | None
+    """1-18 digits."""
+    want: bytes | None
 
 
 @final
@@ -156,6 +193,7 @@ class RequestHead(_Fields):
         "content_length",
         "expect_continue",
         "host",
+        "internal",
         "keep_alive",
         "method",
         "names_host",
@@ -192,8 +230,11 @@ class RequestHead(_Fields):
     names_proto: bool
     """A trusted peer's ``x-forwarded-proto`` is among the fields."""
     plain: bool
-    """What most requests are: none of the fields that mean something to us or to apps but Host, Content-Length and
-    ``traceparent``; no upgrade, no expectation, no ``tidegate-`` field, nothing of ``_LOOKED_FOR``."""
+    """What most requests are: none of the fields that mean something to us or to apps but Host, Content-Length,
+    ``traceparent`` and a ``Connection: keep-alive``; so no upgrade, no expectation, nothing of ``_LOOKED_FOR``, no
+    ``tidegate-`` field, no probe's agent."""
+    internal: "Internal | None"
+    """What a gateway wrote in the usual way; None: look for it with ``get``. Nothing is proven by it: see the token."""
 
     @property
     def path(self) -> bytes:
@@ -209,7 +250,6 @@ class ResponseHead(_Fields):
     """A parsed response head."""
 
     __slots__ = ("_end", "_kept", "chunked", "content_length", "keep_alive", "reason", "status", "upgrade")
-
     _end: int
     """Position behind the head in what was parsed."""
     _kept: bytes
@@ -230,6 +270,7 @@ class ResponseHead(_Fields):
             self.status == 200
             and self.content_length is not None
             and self.keep_alive
+            and self._values is not None
             and self._values.keys() <= _PLAIN_RESPONSE
         )
 
@@ -278,8 +319,64 @@ def _length(value: bytes) -> int | None:
 def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad | None:
     """The head that begins at ``data[at]``; None: no whole head matches there.
 
-    None says nothing about whether one may still come: see :func:`check_partial`.
+    None says nothing about whether one may still come: see ``partial.check_partial``.
     """
+    match = rules.plain(data, at)
+    if match is None:
+        return parse_any_request(data, at, rules)
+    end = match.end()
+    method, target, block, authority, kept_alive, trace, length, trace_too, length_too, *ours = match.groups()
+    if length_too is not None:
+        if length is not None:
+            return parse_any_request(data, at, rules)  # twice
+        length = length_too
+    if not data.startswith(b"\r\n", end) or end - at > rules.plain_bytes or (trace and trace_too):
+        return parse_any_request(data, at, rules)
+    head = RequestHead()
+    head.method = method
+    head.target = target
+    head.content_length = None if length is None else int(length)
+    head.authority, head.host = _plain_host(authority)
+    head.traced = trace is not None or trace_too is not None
+    head._end = end + 2
+    head._block = head._original = block
+    head._lower = head._values = head.upgrade = head.internal = None
+    head.version_minor = 1
+    head.keep_alive = head.plain = True
+    head.chunked = head.expect_continue = head.names_host = head.names_proto = False
+    if ours and ours[0] is not None:
+        if head.traced and ours[-1] is not None:
+            return parse_any_request(data, at, rules)
+        _read_ours(head, match, ours)
+    if kept_alive is not None:
+        head._block = _without(head._block, head._block.lower(), (b"connection",))
+    return head
+
+
+def _read_ours(head: RequestHead, match: re.Match[bytes], ours: list[bytes]) -> None:
+    """A gateway's own fields: what they say, and the block without those that the model server may not see."""
+    _, token, timeout, batch, _, credit, want, proto_line, host_line, trace = ours
+    head.plain = False
+    head.internal = Internal(token, timeout, batch, credit, want)
+    head.traced = head.traced or trace is not None
+    head.names_proto = proto_line is not None
+    head.names_host = host_line is not None
+    start = match.start(3)
+    token_from, token_to = match.span(10)
+    slots_from, slots_to = match.span(14)
+    block = head._block
+    head._block = block[: token_from - start] + block[token_to - start : slots_from - start] + block[slots_to - start :]
+
+
+@lru_cache(maxsize=4096)
+def _plain_host(given: bytes) -> tuple[bytes, bytes]:
+    """Authority and host of a plain Host field."""
+    authority = given.lower()
+    return authority, authority.partition(b":")[0]
+
+
+def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad | None:
+    """As :func:`parse_request`, the general way for every head."""
     match = _request(data, at)
     if match is None:
         return None
@@ -294,7 +391,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad |
     head._block = head._original = block
     head._lower = lower = block.lower()
     head.chunked = head.expect_continue = head.traced = head.names_host = head.names_proto = False
-    head.upgrade = None
+    head.upgrade = head.internal = None
     found = _specials(lower)
     head._values = values = dict(found)
     plain = 1
@@ -349,7 +446,7 @@ def _unusual_target(head: RequestHead, given: bytes | None) -> Bad | None:
     head.authority, head.host = authority, named
     if not authority:
         # HTTP/1.0 may omit Host, what we forward is 1.1 and must not (RFC 9112 section 3.2).
-        head._block = b"\r\nhost: localhost" + _without(head._block, head._lower, (b"host",))
+        head._block = b"\r\nhost: localhost" + _without(head._block, head._block.lower(), (b"host",))
     if head.target[0] == _SLASH:
         return None
     if head.target == b"*":
@@ -407,7 +504,7 @@ def _examine_rest(
         _consider_upgrade(head, values[b"upgrade"].strip(b" \t"), tokens, rules)
     if strip:
         block = head._block
-        lower = head._lower if block is head._original else block.lower()
+        lower = head._in_lower_case() if block is head._original else block.lower()
         once = len(values) == len(found)
         head._block = (_without_internal(block, strip) if once else None) or _without(block, lower, strip)
         if rules.front_door:
@@ -501,15 +598,15 @@ def parse_response(data: bytes, at: int, head_bytes: int = 64 * 1024) -> Respons
         if length is None:
             return Bad(502, "invalid Content-Length")
     elif found:
-        bad = _examine_response(head, found)
+        bad = _examine_response(head, found, lower)
         if bad is not None:
             return bad
     head._kept = head._block
     return head
 
 
-def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]]) -> Bad | None:
-    values = head._values
+def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]], lower: bytes) -> Bad | None:
+    head._values = values = dict(found)
     names = [name for name, _ in found]
     strip = set(values) - {b"content-length"}
     if (value := values.get(b"content-length")) is not None:
@@ -529,59 +626,7 @@ def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]]) -> B
         if b"upgrade" in tokens:
             head.upgrade = values.get(b"upgrade", b"").strip(b" \t") or None
     once = len(values) == len(found)
-    head._block = (_without_internal(head._block, strip) if once else None) or _without(head._block, head._lower, strip)
-    return None
-
-
-def check_partial(data: bytes, at: int, line: int, rules: HeadRules) -> Bad | int:
-    """Whether ``data[at:]``, not yet a whole head, may still become one.
-
-    ``line`` is where the first unchecked line begins (``at`` at first). Returns where the first unfinished line
-    begins, for the next call, or the refusal: garbage must not hang until the head timeout.
-    """
-    while (end := data.find(b"\r\n", line)) >= 0:
-        end += 2
-        if line == at:
-            bad = _check_request_line(data[line:end], rules)
-            if bad is not None:
-                return bad
-        elif end - line == 2 or not grammar.FIELD_LINE.fullmatch(data, line, end):
-            # An empty line here would have ended a head that matches.
-            return Bad(400, "malformed field")
-        line = end
-    size = len(data) - at
-    if line == at:
-        if size > rules.target_bytes + 64:
-            return Bad(414, "target too long")
-        if not grammar.REQUEST_START.fullmatch(data, line):
-            return Bad(400, "not an HTTP request")
-    elif not grammar.FIELD_START.fullmatch(data, line):
-        return Bad(400, "malformed field")
-    if size > rules.head_bytes:
-        return Bad(431, "head too large")
-    return line
-
-
-def _check_request_line(line: bytes, rules: HeadRules) -> Bad | None:
-    match = grammar.REQUEST_LINE.fullmatch(line)
-    if match is None:
-        return Bad(400, "malformed request line")
-    if len(match[2]) > rules.target_bytes:
-        return Bad(414, "target too long")
-    if match[3] != b"1":
-        return Bad(505, "HTTP version not supported")
-    return None
-
-
-def check_partial_response(data: bytes, head_bytes: int = 64 * 1024) -> Bad | None:
-    """Whether ``data`` may still become a response head."""
-    if len(data) > head_bytes:
-        return Bad(502, "response head too large")
-    line, newline, rest = data.partition(b"\r\n")
-    if not newline:
-        return None if grammar.STATUS_START.fullmatch(data) else Bad(502, "not an HTTP response")
-    if b"\r\n\r\n" in data or rest.startswith(b"\r\n") or not grammar.RESPONSE.match(line + b"\r\n\r\n"):
-        return Bad(502, "malformed response head")
+    head._block = (_without_internal(head._block, strip) if once else None) or _without(head._block, lower, strip)
     return None
 
 
