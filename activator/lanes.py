@@ -9,7 +9,7 @@ replica serves.
 import random
 from typing import TYPE_CHECKING
 
-from activator.choice import Pick, expected_s, most_owed, preferred
+from activator.choice import Pick, most_owed, preferred
 from tidegate.flow.fair_queue import FairQueue
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LaneKey = tuple[tuple[str, ...], str | None]
 class Lane:
     """A queue, and the groups that may serve it."""
 
-    __slots__ = ("avoid", "groups", "queue", "serving", "tail", "total_share")
+    __slots__ = ("avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
 
     def __init__(self, groups: "list[Group]", avoid: str | None = None) -> None:
         self.groups = groups
@@ -36,6 +36,8 @@ class Lane:
         """Groups with a share and a ready replica."""
         self.total_share = 0.0
         """Sum of their shares."""
+        self.slowest_s = 0.0
+        """No request takes longer than this for each of its inferences, on any of them."""
         self.recount()
 
     def __repr__(self) -> str:
@@ -49,6 +51,8 @@ class Lane:
         """Another set of groups serves now, or their shares changed."""
         self.serving = [group for group in self.groups if group.share > 0 and group.ready]
         self.total_share = sum(group.share for group in self.serving)
+        if len(self.serving) > 1:
+            self.slowest_s = max(group.expected_s(1) for group in self.serving)
 
     def push(self, bind: "Bind") -> None:
         """The request waits here, in the place of its key."""
@@ -63,7 +67,7 @@ class Lane:
             replica
             for group in self.serving
             for replica in group.replicas
-            if replica.usable and replica.id != self.avoid
+            if replica.ready and replica.id != self.avoid
         ]
 
     def is_single(self, replica: "Replica") -> bool:
@@ -92,8 +96,11 @@ class Lane:
                 picked.append(replica)
         if len(able) < 2:
             return picked[0] if picked else None
-        chosen = most_owed(in_time(able, bind.inferences, bind.deadline - now), self.total_share, bind.inferences)
-        return picked[able.index(chosen)]
+        quick = able
+        remaining_s = bind.deadline - now
+        if self.slowest_s * bind.inferences > remaining_s:
+            quick = in_time(able, bind.inferences, remaining_s)
+        return picked[able.index(most_owed(quick, self.total_share, bind.inferences))]
 
     def _choose_without(
         self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random
@@ -113,13 +120,6 @@ class Lane:
 
 def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list[Group]":
     """Those that can finish within the deadline; if none can, the one that would finish first."""
-    finish: list[float] = []
-    for group in groups:
-        if not group.mu_ips:
-            finish.append(0.0)  # Not learnt yet: it gets the benefit of the doubt.
-            continue
-        limit = next((replica.limit for replica in group.replicas if replica.usable), 1)
-        ips = group.mu_ips / max(1, group.ready)
-        finish.append(expected_s(inferences, limit, group.revision.counts_inferences, ips))
+    finish = [group.expected_s(inferences) for group in groups]
     able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
     return able or [groups[finish.index(min(finish))]]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from activator.choice import place_of
+from activator.choice import expected_s, place_of
 from activator.commands import Bind
 from activator.lanes import Lane
 from tidegate.flow.wants import Want, want_class
@@ -315,6 +315,13 @@ class Group:
     def serves(self, inferences: int) -> bool:
         """Whether a request of so many inferences may run here."""
         return self.smallest <= inferences and (self.largest is None or inferences <= self.largest)
+
+    def expected_s(self, inferences: int) -> float:
+        """How long a request takes here; 0 while no rate is learnt: it gets the benefit of the doubt."""
+        if not self.mu_ips:
+            return 0.0
+        limit = next((replica.limit for replica in self.replicas if replica.usable), 1)
+        return expected_s(inferences, limit, self.revision.counts_inferences, self.mu_ips / max(1, self.ready))
 
     def __repr__(self) -> str:
         return f"<Group {self.accelerator} weight {self.weight:g}, owed {self.owed:.1f}, {len(self.replicas)} replicas>"

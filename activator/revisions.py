@@ -231,9 +231,9 @@ class RevisionRoom:
             group.lanes.append(lane)
         return lane
 
-    def close(self, lane: Lane) -> None:
-        """An empty lane that was made for requests that avoid a replica."""
-        if self.lanes.get(lane.key) is lane:
+    def tidy(self, lane: Lane) -> None:
+        """Takes away a lane that was made for requests that avoid a replica, once it is empty."""
+        if lane.avoid is not None and not lane.queue and self.lanes.get(lane.key) is lane:
             del self.lanes[lane.key]
             for group in lane.groups:
                 group.lanes.remove(lane)

@@ -112,6 +112,8 @@ class WaitingRoom:
             # Nobody waits for a slot that is free here (in inferences somebody may, whom it does not fit).
             replica = lane.choose(bind, now, function.pick, self._rng)
             if replica is not None:
+                if avoid is not None:
+                    room.tidy(lane)
                 bind.lane = lane
                 self._bind(bind, replica, now)
                 return bind
@@ -151,7 +153,7 @@ class WaitingRoom:
                 replica.recalled.clear()
         elif keep:
             replica.idle.append((bind.credit, bind.units))
-            if replica.usable:
+            if replica.ready:
                 replica.free += bind.units
                 if room.waiting:
                     self._serve(room, now)
@@ -255,6 +257,7 @@ class WaitingRoom:
             if message.limit == 0:
                 view.idle.clear()
             view.refresh()
+            room.recount()
         elif isinstance(message, Short):
             view.short = message.free
             view.short_at = now
@@ -390,9 +393,11 @@ class WaitingRoom:
         room = bind.revision
         function = room.function
         if room.failure is not None and not room.has_ready:
+            room.tidy(lane)
             room.refused += 1
             return failed(bind, self._rng)
         if function.waiting >= function.bound_requests or function.waiting_bytes + bind.size > function.bound_bytes:
+            room.tidy(lane)
             room.refused += 1
             return full(bind, self._rng)
         self._enqueue(bind, lane, now)
@@ -442,8 +447,7 @@ class WaitingRoom:
             room.drop_reservation(bind)
         else:
             lane.queue.remove(bind)
-        if lane.avoid is not None and not lane.queue:
-            room.close(lane)
+        room.tidy(lane)
         room.waiting -= 1
         room.waiting_inferences -= bind.inferences
         room.function.waiting -= 1
