@@ -21,6 +21,7 @@ DEBT_LIMIT: Final = 16.0
 """No group is owed, or owes, more than this many times the present request. Our choice."""
 LOAD_BOUND: Final = 1.25
 """A preferred replica may have this many times the mean of what runs. Our choice; see :func:`preferred`."""
+_64_BITS: Final = (1 << 64) - 1
 
 
 class Takes(Protocol):
@@ -151,6 +152,15 @@ def place_of(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
+def _score(bits: int) -> int:
+    """Spreads 32 bits over 64: multiplied, folded, multiplied, by odd constants.
+
+    Needed, because sums like CRC are linear: the raw scores of two replicas would differ by one constant for all keys.
+    """
+    bits = bits * 0x9E3779B97F4A7C15 & _64_BITS
+    return (bits ^ bits >> 32) * 0xD6E8FEB86659FD93 & _64_BITS
+
+
 def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
     """The replica that requests with this key prefer among those with a free slot; None: none has one.
 
@@ -171,8 +181,7 @@ def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
     best_rank = (False, 0)
     for replica in replicas:
         if replica.free:
-            # The hash of a tuple of integers is the same in every process, and mixes well.
-            rank = (replica.in_flight < bound, hash((replica.place, point)))
+            rank = (replica.in_flight < bound, _score(replica.place ^ point))
             if (best is None or rank > best_rank) and replica.fits(inferences):
                 best, best_rank = replica, rank
     return best

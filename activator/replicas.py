@@ -208,7 +208,8 @@ class Replica:
         """The want that remains after a request, for its header; None: zero, and known to be zero."""
         if self.told == 0 and not self.group.revision.waiting:
             return None
-        return self._want(*self.level(), now)
+        amount, head = self.level()
+        return None if head is None and self.told == 0 else self._want(amount, head, now)
 
     def forget_told(self) -> None:
         """What was told may not have arrived, or was dropped: tell it again."""

@@ -3,10 +3,21 @@
 import random
 from collections import Counter
 from dataclasses import dataclass
+from math import ceil
 
 import pytest
 
-from activator.choice import DEBT_LIMIT, Pick, expected_s, most_owed, replica_pick, settle_debts
+from activator.choice import (
+    DEBT_LIMIT,
+    LOAD_BOUND,
+    Pick,
+    expected_s,
+    most_owed,
+    place_of,
+    preferred,
+    replica_pick,
+    settle_debts,
+)
 from tidegate.records import Spread
 
 
@@ -20,6 +31,26 @@ class Slots:
 
     def fits(self, inferences: int) -> bool:
         return inferences <= self.largest
+
+
+@dataclass(eq=False)
+class Server:
+    """A replica as the hash sees it."""
+
+    name: str
+    free: int = 100
+    in_flight: int = 0
+    ready: bool = True
+
+    def __post_init__(self) -> None:
+        self.place = place_of(self.name)
+
+    def fits(self, inferences: int) -> bool:
+        return True
+
+
+def servers(count: int) -> list[Server]:
+    return [Server(f"f-00001-{index:05d}") for index in range(count)]
 
 
 @dataclass(eq=False)
@@ -73,6 +104,58 @@ def test_expected_time_follows_from_limit_and_rate() -> None:
     assert expected_s(64, 32, counts_inferences=True, replica_ips=64.0) == 1.0
 
 
+def test_equal_keys_prefer_one_replica_and_different_keys_all() -> None:
+    replicas = servers(8)
+    first = [preferred(replicas, b"user %d" % number, 1) for number in range(4000)]
+    assert first == [preferred(replicas, b"user %d" % number, 1) for number in range(4000)]
+    counts = Counter(replica.name for replica in first if replica is not None)
+    expected = 4000 / 8
+    assert sum((counts[replica.name] - expected) ** 2 / expected for replica in replicas) < 24.32, "99.9 % of 7 degrees"
+
+
+@pytest.mark.parametrize("count", [2, 8, 50])
+def test_one_more_replica_takes_its_part_of_the_keys_and_moves_no_other(count: int) -> None:
+    """About 1/(n+1) of the keys move, all of them to the new one; and back when it goes."""
+    before, after = servers(count), servers(count + 1)
+    moved = 0
+    for number in range(4000):
+        key = b"user %d" % number
+        old, new = preferred(before, key, 1), preferred(after, key, 1)
+        assert old is not None and new is not None
+        if old.name != new.name:
+            moved += 1
+            assert new is after[-1]
+    share = 4000 / (count + 1)
+    assert moved == pytest.approx(share, abs=5 * share**0.5)
+
+
+def test_the_load_of_a_preferred_replica_is_bounded() -> None:
+    """All requests have one key: no replica runs more than 1.25 times the mean, rounded up."""
+    replicas = servers(8)
+    for number in range(1, 401):
+        replica = preferred(replicas, b"the same", 1)
+        assert replica is not None
+        replica.in_flight += 1
+        assert max(one.in_flight for one in replicas) <= ceil(LOAD_BOUND * number / 8)
+    assert max(one.in_flight for one in replicas) > 400 / 8, "the preferred one has more than its part"
+
+
+def test_a_preference_never_makes_a_request_wait() -> None:
+    replicas = servers(4)
+    favourite = preferred(replicas, b"k", 1)
+    assert favourite is not None
+    favourite.free = 0
+    second = preferred(replicas, b"k", 1)
+    assert second is not None and second is not favourite
+    for replica in replicas:
+        replica.free = 0
+        replica.in_flight = 5
+    replicas[3].free, replicas[3].in_flight = 1, 50
+    assert preferred(replicas, b"k", 1) is replicas[3], "far above the bound, and the only one with a free slot"
+    replicas[3].free = 0
+    assert preferred(replicas, b"k", 1) is None
+
+
 def picks(spread: Spread, replicas: list[Slots], times: int, inferences: int = 1) -> Counter[str]:
     rng = random.Random(3)
     pick: Pick[Slots] = replica_pick(spread)
@@ -119,9 +202,17 @@ def test_round_robin_skips_the_busy_evenly() -> None:
     assert picks(Spread.ROUND_ROBIN, [Slots("a", 1), Slots("b", 0), Slots("c", 9)], 10) == {"a": 5, "c": 5}
 
 
-def test_random_is_even() -> None:
-    counts = picks(Spread.RANDOM, [Slots("a", 1), Slots("b", 9)], 2000)
-    assert counts["a"] == pytest.approx(1000, abs=100)
+def chi_square(counts: Counter[str], cells: int) -> float:
+    """Sum over the cells of (seen - expected)^2 / expected, all cells being equally likely."""
+    expected = counts.total() / cells
+    return sum((counts[f"r{index}"] - expected) ** 2 / expected for index in range(cells))
+
+
+@pytest.mark.parametrize(("count", "limit"), [(2, 10.83), (5, 18.47), (16, 37.70), (40, 72.05)])
+def test_random_is_uniform(count: int, limit: float) -> None:
+    """Chi-square over 10,000 requests, below the 99.9 % quantile of ``count - 1`` degrees of freedom."""
+    replicas = [Slots(f"r{index}", 1 + index % 7) for index in range(count)]
+    assert chi_square(picks(Spread.RANDOM, replicas, 10_000), count) < limit
 
 
 def test_power_of_two_prefers_the_freer() -> None:

@@ -2,7 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable, Spread
+from tidegate.records import (
+    Binding,
+    FailureKind,
+    FunctionRoute,
+    GroupRoute,
+    QueueOrder,
+    ReplicaRoute,
+    RevisionRoute,
+    RouteTable,
+    Spread,
+)
 
 
 def function(
@@ -20,14 +30,22 @@ def function(
     queue_requests: int = 10_000,
     queue_bytes: int = 1 << 30,
     max_wait_s: float = 300.0,
+    sizes: Mapping[str, tuple[int, int | None]] | None = None,
+    queue_order: QueueOrder = QueueOrder.ARRIVAL,
+    binding: Binding = Binding.LATE,
 ) -> FunctionRoute:
-    """A function with one revision; ``replicas`` are (id, accelerator), weights equal unless given."""
+    """A function with one revision; ``replicas`` are (id, accelerator), weights equal unless given.
+
+    ``sizes``: fewest and most inferences of the requests that a group serves, by accelerator.
+    """
     kinds = list(dict.fromkeys([*(kind for _, kind in replicas), *(weights or {})]))
     groups = tuple(
         GroupRoute(
             accelerator=kind,
             weight=1 / len(kinds) if weights is None else weights[kind],
             mu_ips=None if mu_ips is None else mu_ips.get(kind),
+            smallest=1 if sizes is None else sizes[kind][0],
+            largest=None if sizes is None else sizes[kind][1],
             replicas=tuple(ReplicaRoute(id=one, address=f"unix:/{one}") for one, of in replicas if of == kind),
         )
         for kind in kinds
@@ -46,6 +64,8 @@ def function(
         overhead_bytes=0.0,
         max_batch=1024,
         spread=spread,
+        queue_order=queue_order,
+        binding=binding,
         revisions=(
             RevisionRoute(
                 id=revision or f"{name}-00001",
