@@ -53,17 +53,18 @@ def arguments() -> argparse.Namespace:
     return chosen
 
 
-def ask(bench: Bench, names: list[str], machine: dict[str, str], as_json: bool) -> tuple[list[Row], bool]:
+def ask(bench: Bench, names: list[str], machine: dict[str, str | float], as_json: bool) -> tuple[list[Row], bool]:
     """All rows, and whether every question came to its end."""
     rows: list[Row] = []
     complete = True
     for name in names:
         begun = time.monotonic()
+        around = machine | {"load_average": round(os.getloadavg()[0], 1)}
         try:
             for row in QUESTIONS[name](bench):
                 rows.append(row)
                 if as_json:
-                    print(json.dumps(row.record() | machine), flush=True)
+                    print(json.dumps(row.record() | around), flush=True)
         except (RuntimeError, OSError) as error:
             complete = False
             print(f"{name}: FAILED: {error}", file=sys.stderr)
@@ -97,8 +98,8 @@ def main() -> int:
             smoke=chosen.smoke,
         )
         os.sched_setaffinity(0, {cores[1]})
-        begun = {"commit": commit(), "machine": str(bench.machine)}
-        rows, complete = ask(bench, names, begun, not chosen.markdown)
+        origin: dict[str, str | float] = {"commit": commit(), "machine": str(bench.machine)}
+        rows, complete = ask(bench, names, origin, not chosen.markdown)
         rows += [missing("all", "-", peer, why) for peer, why in absent.items()]
     if chosen.markdown:
         print(report.markdown(rows))

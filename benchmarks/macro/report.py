@@ -130,7 +130,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.measure,
         "-" if row.value is None else f"{row.value:g}",
         "" if row.ratio is None else f"{row.ratio:.2f} x {row.against}",
-        "" if low is None or high is None else f"{low:.3g}–{high:.3g}",
+        "" if low is None or high is None else f"{low:g}–{high:g}",
         "" if row.bound is None else f"{sign} {row.bound:g}",
         " ".join(filter(None, ({True: "holds", False: "MISSED", None: ""}[row.holds], row.note))),
     )
