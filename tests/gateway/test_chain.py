@@ -1,117 +1,18 @@
 """Conversations with the gateway's request path: heads in, forwards and answers out, counted once."""
 
 import gc
-import random
 from typing import Any
 
 import pytest
 
-from activator.commands import Activate, Command, Link
-from activator.room import WaitingRoom
-from gateway.chain import Chain
-from gateway.report import Report
-from tests.support.edge_exchange import FakeExchange, Pool, request
-from tidegate.flow.messages import Grant, State, Welcome
+from activator.commands import Link
+from tests.support.door import ONE, TWO, Door, table
+from tidegate.flow.messages import State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import (
-    ColdStartPhases,
-    FunctionRoute,
-    GroupRoute,
-    ReplicaRoute,
-    RevisionDemand,
-    RevisionRoute,
-    RouteTable,
-)
+from tidegate.records import ColdStartPhases, FunctionRoute, RouteTable
 from tidegate.replica import ReplicaState
 
 BODY = b'{"inputs":[{"name":"x","shape":[8,3],"datatype":"FP32","data":[]}]}'
-ONE = ReplicaRoute(id="f-00001-aaaaa", address="10.0.0.1:1")
-TWO = ReplicaRoute(id="f-00001-bbbbb", address="10.0.0.2:1")
-
-
-def table(
-    number: int = 1, *replicas: ReplicaRoute, epoch: int = 1, revision: Any = None, **settings: Any
-) -> RouteTable:
-    route: dict[str, Any] = {
-        "name": "f",
-        "models": ("m",),
-        "protocol": "v2",
-        "timeout_s": 10.0,
-        "latency_s": 0.2,
-        "queue_requests": 2,
-        "queue_bytes": 1 << 20,
-        "max_wait_s": 60.0,
-        "batch_header": "tidegate-batch-size",
-        "bytes_per_item": None,
-        "overhead_bytes": 0.0,
-        "max_batch": 64,
-    } | settings
-    group = GroupRoute(accelerator="cpu", weight=1.0, replicas=replicas)
-    revisions = (RevisionRoute(id="f-00001", percent=100.0, groups=(group,), **(revision or {})),)
-    return RouteTable(epoch=epoch, number=number, workers=1, functions=(FunctionRoute(revisions=revisions, **route),))
-
-
-class Door:
-    """A chain, its room and its clock."""
-
-    def __init__(self, first: RouteTable) -> None:
-        self.now = 100.0
-        self.shell: list[Command] = []
-        self.learnt: list[tuple[str, str, str]] = []
-        self.alarms: list[float] = []
-        self.probes: list[tuple[str, str | None]] = []
-        self.report = Report("g0", "i", self.now)
-        self.chain = Chain(
-            room=WaitingRoom(rng=random.Random(1)),
-            report=self.report,
-            token="secret",
-            rng=random.Random(2),
-            clock=lambda: self.now,
-            pool_of=lambda address: Pool(address),  # type: ignore[arg-type,return-value]  # a stand-in
-            shell=self.shell.append,
-            after=lambda: None,
-            learn=lambda *known: self.learnt.append(known),
-            copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
-            hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
-            alarm=self.alarms.append,
-            probe=lambda replica, address, path: self.probes.append((replica, path)),
-        )
-        assert self.chain.apply(first)
-
-    def arrive(
-        self, line: str = "POST /v2/models/m/infer", *fields: str, body: bytes = b"{}", complete: bool = True
-    ) -> FakeExchange:
-        lines = "".join(f"{field}\r\n" for field in fields)
-        head = request(f"{line} HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n{lines}content-length: {len(body) or 67}\r\n\r\n")
-        return FakeExchange(self.chain, head, body, complete=complete, now=self.now).start()
-
-    def ready(self, replica: ReplicaRoute, *credits: int, phases: ColdStartPhases | None = None) -> None:  # noqa: A002
-        """The replica says that it is ready and grants credits."""
-        self.starting(replica)
-        self.chain.heard(replica.id, State(ReplicaState.READY, phases))
-        self.grant(replica, *credits)
-
-    def starting(self, replica: ReplicaRoute) -> None:
-        self.chain.linked(replica.id)
-        self.chain.heard(replica.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
-        self.chain.heard(replica.id, State(ReplicaState.STARTING))
-
-    def grant(self, replica: ReplicaRoute, *credits: int) -> None:  # noqa: A002
-        if credits:
-            self.chain.heard(replica.id, Grant(tuple((credit, 1) for credit in credits)))
-
-    def demand(self) -> RevisionDemand:
-        sample = self.report.sample(
-            self.now,
-            table=self.chain.table.version,
-            connections=0,
-            waiting=lambda revision: self.chain.room.counts(revision, self.now),
-        )
-        (demand,) = sample.demands
-        return demand
-
-    def activations(self) -> list[int]:
-        return [command.activation.waiting for command in self.shell if isinstance(command, Activate)]
 
 
 def test_a_request_with_a_free_slot_goes_through_at_once_and_is_counted_once() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway.front import Front, Memory
+from gateway.front import Front, Memory, hash_key
 from tests.support.edge_exchange import request
-from tidegate.records import FunctionRoute, RevisionRoute
+from tidegate.records import FunctionRoute, RevisionRoute, Spread
 
 ROUTE: dict[str, Any] = {
     "name": "f",
@@ -89,3 +89,43 @@ def test_it_has_failed_when_every_revision_that_takes_traffic_has() -> None:
     assert front(revision(1, 50.0, "no memory"), revision(2, 50.0)).failure is None
     assert front(revision(1, 100.0, "no memory"), revision(2, 0.0)).failure == "no memory"
     assert front(revision(1, 0.0, "no memory")).failure is None
+
+
+class Asked:
+    """A request as far as the hash spread looks at it."""
+
+    def __init__(self, *fields: str, peer: bytes = b"10.0.0.7", trusted: bool = False) -> None:
+        lines = "".join(f"{field}\n" for field in fields)
+        self.head = request(f"POST / HTTP/1.1\nhost: x\n{lines}\n")
+        self.peer = peer
+        self.trusted = trusted
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked", "key"),
+    [
+        ("client", Asked(), b"10.0.0.7"),
+        ("client", Asked("x-forwarded-for: 1.2.3.4"), b"10.0.0.7"),
+        ("client", Asked("x-forwarded-for: 1.2.3.4, 5.6.7.8", trusted=True), b"1.2.3.4"),
+        ("client", Asked(trusted=True), b"10.0.0.7"),
+        ("header:X-User", Asked("x-user: Ann"), b"Ann"),
+        ("header:x-user", Asked(), None),
+        ("cookie:sid", Asked("cookie: a=1; sid=x=y; b=2"), b"x=y"),
+        ("cookie:sid", Asked("cookie: xsid=1"), None),
+        ("cookie:sid", Asked(), None),
+    ],
+)
+def test_what_the_hash_spread_looks_at(rule: str, asked: Any, key: bytes | None) -> None:
+    assert hash_key(rule)(asked) == key
+
+
+def test_only_the_hash_spread_looks_at_all() -> None:
+    assert front(hash_on="header:x").hash_key is None
+    assert front(hash_on="header:x", spread=Spread.HASH).hash_key is not None
+
+
+def test_header_lines_of_a_size_are_made_once() -> None:
+    whole = front(revision(1, 100.0))
+    assert whole.lines(3) == b"tidegate-timeout-ms: 10000\r\ntidegate-batch-size: 3\r\n"
+    assert whole.lines(3) is whole.lines(3)
+    assert whole.lines_with(3, 0.0001).startswith(b"tidegate-timeout-ms: 1\r\n"), "never 0: that would be no time left"

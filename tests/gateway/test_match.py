@@ -1,11 +1,13 @@
 """Which function a head names: host, path prefix, model, default; and what the front door answers by itself."""
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.front import Front, Memory
 from gateway.match import CACHE_ENTRIES, Call, Matcher, Target
 from tests.support.edge_exchange import request
-from tidegate.records import FunctionRoute, RouteTable
+from tidegate.records import FunctionRoute, HeaderMatch, RouteMatch, RouteTable
 
 
 def route(name: str, *, models: tuple[str, ...] = (), protocol: str = "v2") -> FunctionRoute:
@@ -152,3 +154,80 @@ def test_the_cache_is_bounded_and_never_holds_misses_or_long_paths() -> None:
 def test_names_that_are_no_utf8_or_badly_encoded_stand_for_themselves() -> None:
     assert look("/v2/models/%zz/infer").named == "%zz"
     assert look("/v2/models/%ff/infer").named == "\xff"
+
+
+def ruled(name: str, *matches: RouteMatch) -> FunctionRoute:
+    return replace(route(name, protocol="http"), matches=matches)
+
+
+def carrying(**fields: str | None) -> tuple[HeaderMatch, ...]:
+    return tuple(HeaderMatch(name=name.replace("_", "-"), value=value) for name, value in fields.items())
+
+
+def test_rules_name_a_function_between_its_host_and_the_path_prefix() -> None:
+    by = matcher(RESNET, BERT, ruled("web", RouteMatch(path_prefix="/"), RouteMatch(host="shop.example")))
+    assert look("/v2/models/bert/infer", by=by).named == "web"
+    assert look("/functions/bert/x", by=by).named == "web"
+    assert look("/functions/bert/x", host="bert.localhost", by=by).named == "bert"
+    assert look("/functions/bert/x", host="nobody.localhost", by=by).named == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("path", "fits"),
+    [("/api", True), ("/api/", True), ("/api/x?y=1", True), ("/apix", False), ("/x/api", False), ("/API", False)],
+)
+def test_a_path_prefix_fits_whole_segments(path: str, fits: bool) -> None:
+    for written in ("/api", "/api/"):
+        by = matcher(ruled("web", RouteMatch(path_prefix=written)))
+        found = look(path, by=by)
+        assert (found.route is not None) is fits
+        assert found.strip == 0, "nothing is cut off"
+
+
+def test_all_that_a_rule_names_must_fit() -> None:
+    both = RouteMatch(host="shop.example", path_prefix="/api", headers=carrying(x_tier="gold", x_beta=None))
+    by = matcher(ruled("web", both))
+    fields = ("x-tier: gold", "x-beta: whatever")
+    assert look("/api/v1", *fields, host="SHOP.example:8080", by=by).named == "web"
+    assert look("/api/v1", *fields, host="other.example", by=by).route is None
+    assert look("/other", *fields, host="shop.example", by=by).route is None
+    assert look("/api/v1", "x-tier: gold", host="shop.example", by=by).route is None
+    assert look("/api/v1", "x-tier: Gold", "x-beta: 1", host="shop.example", by=by).route is None, "values have a case"
+
+
+def test_the_most_specific_rule_counts_then_the_tables_order() -> None:
+    by = matcher(
+        ruled("any", RouteMatch(path_prefix="/")),
+        ruled("long", RouteMatch(path_prefix="/api/v1")),
+        ruled("fields", RouteMatch(path_prefix="/api", headers=carrying(x_a=None))),
+        ruled("host", RouteMatch(host="shop.example")),
+        ruled("also-any", RouteMatch(path_prefix="/")),
+    )
+    assert look("/api/v1/x", host="shop.example", by=by).named == "host"
+    assert look("/api/v1/x", "x-a: 1", by=by).named == "long"
+    assert look("/api/x", "x-a: 1", by=by).named == "fields"
+    assert look("/api/x", by=by).named == "any"
+
+
+def test_what_rules_look_at_is_part_of_what_is_remembered() -> None:
+    by = matcher(ruled("gold", RouteMatch(headers=carrying(x_tier="gold"))), BERT, default="bert")
+    for _ in range(2):
+        assert look("/x", "x-tier: gold", by=by).named == "gold"
+        assert look("/x", "x-tier: tin", by=by).route is BERT
+        assert look("/x", by=by).route is BERT
+    assert "3 cached" in repr(by)
+    look("/x", "x-tier: " + "g" * 600, by=by)
+    assert "3 cached" in repr(by), "a client cannot fill the memory with long values"
+
+
+def test_queries_share_one_place_in_the_cache() -> None:
+    by = matcher(BERT)
+    for number in range(50):
+        assert look(f"/v2/models/bert/infer?n={number}", by=by).route is BERT
+    assert "1 cached" in repr(by)
+
+
+def test_a_function_with_rules_answers_its_health_calls_there() -> None:
+    by = matcher(replace(BERT, matches=(RouteMatch(host="bert.example"),)))
+    found = look("/v2/health/ready", method="GET", host="bert.example", by=by)
+    assert (found.named, found.call) == ("bert", Call.FUNCTION_READY)
