@@ -110,7 +110,7 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
             words = [stage.bench.tools["go"], address, upstream]
             environment = {"GOMAXPROCS": "1"}
         else:
-            words = shlex.split(command.format(port=port, upstream=upstream))
+            words = shlex.split(command.replace("{port}", str(port)).replace("{upstream}", upstream))
         found.append(stage.start(label, core, words, address, environment=environment))
     if not only or "queue_proxy" in only:
         found.append(queue_proxy(stage, upstream))
