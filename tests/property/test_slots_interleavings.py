@@ -1,14 +1,15 @@
 """Slot ledgers and waiting rooms together, under every interleaving that hypothesis can think of.
 
 Messages, requests and answers wait in mailboxes (in order per channel, in any order between them) until a rule lets one
-arrive. Meanwhile clients come and go, workers are killed and stopped, replicas crash, drain, revive and are resized,
-route tables change and time passes. After every step the world checks that the model runs no more than the limit, that
-no credit is held twice, that every request ends once, and that all counters agree. At the end everything is allowed to
-come to rest: then every request must have ended, and no credit may be lost.
+arrive. Meanwhile clients of all priorities come and go, workers are killed and stopped, replicas crash, drain, revive,
+are resized, ejected and admitted, route tables change weights, sizes and binding, and time passes. After every step the
+world checks that the model runs no more than the limit, that no credit is held twice, that every request ends once and
+runs where it may, and that all counters agree. At the end everything is allowed to come to rest: then every request must
+have ended, and no credit may be lost.
 """
 
 import random
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,10 +19,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.routes import table
 from tests.support.slot_world import End, Flight, Job, Mailboxes, Replica, Worker, World
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import RouteTable
+from tidegate.records import Binding, RouteTable, Spread
 from tidegate.replica import ReplicaState
 
 TIMEOUTS_S = (0.3, 60.0)
+SIZES: tuple[dict[str, tuple[int, int | None]] | None, ...] = (
+    None,
+    {"a": (1, 4), "b": (1, None)},
+    {"a": (1, 1), "b": (2, None)},
+)
+"""Which requests the groups serve: all, overlapping, apart."""
 REST_S = 0.05
 RESTS = 60
 """The world comes to rest within 60 * 50 ms: far less than the deadline of most requests."""
@@ -38,9 +45,13 @@ class Slots(RuleBasedStateMachine):
         limits=st.lists(st.sampled_from([1, 1, 2, 4]), min_size=1, max_size=3),
         unit=st.sampled_from(list(ConcurrencyUnit)),
         ready=st.booleans(),
+        spread=st.sampled_from(list(Spread)),
     )
-    def build(self, workers: int, limits: list[int], unit: ConcurrencyUnit, ready: bool) -> None:
+    def build(
+        self, workers: int, limits: list[int], unit: ConcurrencyUnit, ready: bool, spread: Spread = Spread.MOST_FREE
+    ) -> None:
         self.unit = unit
+        self.spread = spread
         self.kinds = [(f"r{index}", "ab"[index % 2]) for index in range(len(limits))]
         self.split_answers = False
         self.world = World(
@@ -58,7 +69,12 @@ class Slots(RuleBasedStateMachine):
             self.mail.deliver_all()
 
     def _table(
-        self, replicas: list[tuple[str, str]], number: int, weights: dict[str, float] | None = None
+        self,
+        replicas: list[tuple[str, str]],
+        number: int,
+        weights: dict[str, float] | None = None,
+        sizes: Mapping[str, tuple[int, int | None]] | None = None,
+        binding: Binding = Binding.LATE,
     ) -> RouteTable:
         return table(
             replicas,
@@ -66,6 +82,9 @@ class Slots(RuleBasedStateMachine):
             workers=4,
             weights=weights,
             unit_inferences=self.unit is ConcurrencyUnit.INFERENCES,
+            sizes=sizes,
+            binding=binding,
+            spread=self.spread,
         )
 
     def _serve(self, world: World, replica: Replica, flight: Flight) -> None:
@@ -105,12 +124,19 @@ class Slots(RuleBasedStateMachine):
         number=st.integers(0, 3),
         sizes=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
         patient=st.booleans(),
+        priority=st.sampled_from([0, 5, 5, 9]),
     )
-    def clients_come(self, number: int, sizes: list[int], patient: bool) -> None:
+    def clients_come(self, number: int, sizes: list[int], patient: bool, priority: int = 5) -> None:
         worker = self._worker(number)
         if not worker.stopped:
             for size in sizes:
-                self.world.arrive(worker, size, TIMEOUTS_S[patient])
+                self.world.arrive(worker, size, TIMEOUTS_S[patient], priority)
+
+    @rule(number=st.integers(0, 3), size=st.sampled_from([1, 9]), avoided=st.integers(0, 2))
+    def a_hedge_comes(self, number: int, size: int, avoided: int) -> None:
+        worker = self._worker(number)
+        if not worker.stopped and len(self.kinds) > 1:
+            self.world.arrive(worker, size, TIMEOUTS_S[1], 5, self._replica(avoided).id)
 
     @rule(number=st.integers(0, 3), choice=st.integers(0, 1000))
     def client_goes(self, number: int, choice: int) -> None:
@@ -144,6 +170,20 @@ class Slots(RuleBasedStateMachine):
     def replica_crashes(self, number: int) -> None:
         self.world.crash_replica(self._replica(number))
 
+    @rule(number=st.integers(0, 3), replica=st.integers(0, 2), seconds=st.sampled_from([0.04, 0.5, 1.0]))
+    def replica_is_ejected(self, number: int, replica: int, seconds: float) -> None:
+        worker = self._worker(number)
+        if not worker.stopped:
+            worker.room.eject(self._replica(replica).id, self.world.now, self.world.now + seconds)
+            worker.act()
+
+    @rule(number=st.integers(0, 3), replica=st.integers(0, 2))
+    def replica_is_admitted(self, number: int, replica: int) -> None:
+        worker = self._worker(number)
+        if not worker.stopped:
+            worker.room.admit(self._replica(replica).id, self.world.now)
+            worker.act()
+
     # --- control ---
 
     @rule(number=st.integers(0, 2))
@@ -168,15 +208,32 @@ class Slots(RuleBasedStateMachine):
         replica.ledger.resize(limit, self.world.now)
         replica.act()
 
-    @rule(listed=st.lists(st.booleans(), min_size=3, max_size=3), a=st.sampled_from([0.0, 0.5, 1.0]))
-    def table_changes(self, listed: list[bool], a: float) -> None:
+    @rule(
+        listed=st.lists(st.booleans(), min_size=3, max_size=3),
+        a=st.sampled_from([0.0, 0.5, 1.0]),
+        sizes=st.sampled_from(SIZES),
+        binding=st.sampled_from(list(Binding)),
+    )
+    def table_changes(
+        self,
+        listed: list[bool],
+        a: float,
+        sizes: Mapping[str, tuple[int, int | None]] | None = None,
+        binding: Binding = Binding.LATE,
+    ) -> None:
         self.table_number += 1
         replicas = [replica for replica, there in zip(self.kinds, listed, strict=False) if there]
-        self._publish(replicas, {"a": a, "b": 1 - a})
+        self._publish(replicas, {"a": a, "b": 1 - a}, sizes, binding)
 
-    def _publish(self, replicas: list[tuple[str, str]], weights: dict[str, float]) -> None:
+    def _publish(
+        self,
+        replicas: list[tuple[str, str]],
+        weights: dict[str, float],
+        sizes: Mapping[str, tuple[int, int | None]] | None = None,
+        binding: Binding = Binding.LATE,
+    ) -> None:
         """Each worker hears of it in its own time."""
-        self.world.table = routes = self._table(replicas, self.table_number, weights)
+        self.world.table = routes = self._table(replicas, self.table_number, weights, sizes, binding)
         for worker in self.world.workers:
 
             def applies(worker: Worker = worker) -> None:
@@ -239,21 +296,30 @@ def walk(seed: int, steps: int) -> list[Job]:
         [rng.choice([1, 1, 2, 4]) for _ in range(rng.randint(1, 3))],
         rng.choice(list(ConcurrencyUnit)),
         rng.random() < 0.7,
+        rng.choice(list(Spread)),
     )
     for _ in range(steps):
         what = rng.random()
         if what < 0.5:
             machine.some_arrive([rng.randrange(1000) for _ in range(rng.randint(1, 4))])
         elif what < 0.72:
-            machine.clients_come(rng.randrange(4), [rng.choice([1, 1, 2, 9])], rng.random() < 0.8)
+            machine.clients_come(
+                rng.randrange(4), [rng.choice([1, 1, 2, 9])], rng.random() < 0.8, rng.choice([0, 5, 9])
+            )
         elif what < 0.78:
             machine.client_goes(rng.randrange(4), rng.randrange(1000))
         elif what < 0.90:
             machine.time_passes(rng.choice([0.001, 0.03, 0.06, 0.11]))
         elif what < 0.92:
             machine.stranger_comes(rng.randrange(3), rng.choice([1, 2, 9]))
-        elif what < 0.94:
+        elif what < 0.93:
             machine.worker_stops_or_goes_on(rng.randrange(4))
+        elif what < 0.94:
+            machine.a_hedge_comes(rng.randrange(4), rng.choice([1, 9]), rng.randrange(3))
+        elif what < 0.95:
+            machine.replica_is_ejected(rng.randrange(4), rng.randrange(3), rng.choice([0.04, 0.5]))
+        elif what < 0.955:
+            machine.replica_is_admitted(rng.randrange(4), rng.randrange(3))
         elif what < 0.97:
             machine.replica_is_ready(rng.randrange(3))
         else:
@@ -275,7 +341,8 @@ def _something_breaks(machine: Slots, rng: random.Random) -> None:
         case 3:
             machine.replica_is_resized(rng.randrange(3), rng.choice([0, 1, 2, 3, 8]))
         case _:
-            machine.table_changes([rng.random() < 0.7 for _ in range(3)], rng.choice([0.0, 0.5, 1.0]))
+            listed = [rng.random() < 0.7 for _ in range(3)]
+            machine.table_changes(listed, rng.choice([0.0, 0.5, 1.0]), rng.choice(SIZES), rng.choice(list(Binding)))
 
 
 def calm_walk(seed: int, steps: int) -> None:
@@ -290,6 +357,7 @@ def calm_walk(seed: int, steps: int) -> None:
         [rng.choice([1, 1, 2, 4]) for _ in range(rng.randint(1, 2))],
         rng.choice(list(ConcurrencyUnit)),
         True,
+        rng.choice(list(Spread)),
     )
     world = machine.world
     for step in range(steps):
@@ -297,7 +365,7 @@ def calm_walk(seed: int, steps: int) -> None:
         if what < 0.55:
             machine.some_arrive([rng.randrange(1000) for _ in range(rng.randint(1, 4))])
         elif what < 0.85:
-            machine.clients_come(rng.randrange(4), [rng.choice([1, 1, 2, 9])], True)
+            machine.clients_come(rng.randrange(4), [rng.choice([1, 1, 2, 9])], True, rng.choice([0, 5, 9]))
         elif what < 0.95:
             machine.client_goes(rng.randrange(4), rng.randrange(1000))
         elif what < 0.97:

@@ -50,6 +50,7 @@ class Job:
     inferences: int
     worker: int
     arrived: float
+    avoid: str | None = None
     end: End | None = None
     started: list[float] = field(default_factory=list)
     refusal: str = ""
@@ -211,6 +212,8 @@ class Worker:
         for revision in self.room._fleet.revisions.values():
             lanes = revision.lanes.values()
             assert revision.waiting == sum(len(lane.queue) for lane in lanes) + len(revision.reserved)
+            assert all(revision.lane_of(bind) is bind.lane for lane in lanes for bind in lane.queue)
+            assert all(lane in group.lanes for lane in lanes for group in lane.groups)
             for group in revision.groups:
                 for view in group.replicas:
                     flying = sum(flight.bind.replica is view for flight in self.flights.values())
@@ -261,10 +264,20 @@ class World:
 
     # --- what a test may do ---
 
-    def arrive(self, worker: Worker, inferences: int = 1, timeout_s: float = 60.0, priority: int = 5) -> Job:
-        job = Job(len(self.jobs), inferences, worker.index, self.now)
+    def arrive(
+        self,
+        worker: Worker,
+        inferences: int = 1,
+        timeout_s: float = 60.0,
+        priority: int = 5,
+        avoid: str | None = None,
+    ) -> Job:
+        job = Job(len(self.jobs), inferences, worker.index, self.now, avoid)
         self.jobs.append(job)
-        outcome = worker.room.arrive(job, "f-00001", inferences, self.now + timeout_s, self.now, 100, priority)
+        deadline = self.now + timeout_s
+        outcome = worker.room.arrive(
+            job, "f-00001", inferences, deadline, self.now, 100, priority, b"%d" % job.number, avoid
+        )
         if isinstance(outcome, Refuse):
             job.ends(End.REFUSED)
             job.refusal = outcome.kind.code
@@ -432,6 +445,9 @@ class World:
     def send(self, worker: Worker, job: Job, bind: Bind) -> None:
         flight = Flight(job, bind, worker, worker.life)
         assert job not in worker.flights, "bound twice"
+        assert bind.replica.id != job.avoid, "bound to the replica that it avoids"
+        assert bind.replica.group.serves(job.inferences), "bound to a group that does not serve its size"
+        assert not bind.replica.ejected_until, "bound to a replica that is ejected"
         worker.flights[job] = flight
         replica = self.replicas[bind.replica.id]
         life = replica.life
