@@ -69,6 +69,8 @@ class Edge:
         self._number = 0
         self.limits: dict[str, Any] = {}
         """Of the gateway workers that are started from now on."""
+        self.config: dict[str, Any] = {}
+        """Whatever else their configuration says."""
         self.environment: dict[str, str] = {}
         """Added to that of every process that is started from now on."""
         self.logs: list[Path] = []
@@ -102,6 +104,7 @@ class Edge:
                         "limits": self.limits,
                         "log": None,
                     }
+                    | self.config
                 )
             )
             self.workers.append(self._spawn(["-m", "gateway.main", "--config", str(config)], fds=(listener.fileno(),)))
