@@ -4,8 +4,8 @@ Messages, requests and answers wait in mailboxes (in order per channel, in any o
 arrive. Meanwhile clients of all priorities come and go, workers are killed and stopped, replicas crash, drain, revive,
 are resized, ejected and admitted, route tables change weights, sizes and binding, and time passes. After every step the
 world checks that the model runs no more than the limit, that no credit is held twice, that every request ends once and
-runs where it may, and that all counters agree. At the end everything is allowed to come to rest: then every request must
-have ended, and no credit may be lost.
+runs where it may, and that all counters agree. At the end everything is allowed to come to rest: then every request
+must have ended, and no credit may be lost.
 """
 
 import random
