@@ -10,6 +10,7 @@ its figures say "not measured". The exit code is 1 when a request failed or a pr
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -74,6 +75,7 @@ def ask(bench: Bench, names: list[str], machine: dict[str, str | float], as_json
 
 def main() -> int:
     chosen = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes that were started end too
     idle.files()
     cores = tuple(sorted(os.sched_getaffinity(0)))
     names = chosen.questions or list(QUESTIONS)

@@ -7,8 +7,10 @@ threads and child processes.
 
 import contextlib
 import http.client
+import itertools
 import os
 import platform
+import random
 import resource
 import shlex
 import shutil
@@ -31,11 +33,17 @@ PATIENCE_S = 15.0
 WHERE = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/go/bin"
 
 
+_PORTS = itertools.cycle(random.Random(os.getpid()).sample(range(10_000, 32_000), 5_000))
+"""Below the range from which the kernel takes ports for connections: wrk and the proxies use thousands of those."""
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A port that nobody listens on; never the same twice in a run."""
+    while True:
+        port = next(_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("0.0.0.0", port))
+            return port
 
 
 def open_socket(address: str, source: str | None = None) -> socket.socket:
