@@ -14,6 +14,8 @@ from tidegate.histogram import quantile
 from tidegate.records import GatewaySample, RevisionDemand, SparseHistogram
 
 WINDOW_S: Final = 60.0
+KEPT_GONE: Final = 64
+"""Workers that are gone whose last sample is kept: an answer of theirs may still be on its way."""
 NEW_S: Final = 5.0
 """A worker first pulled at a higher age was there before this process."""
 
@@ -67,16 +69,20 @@ class TrafficMeter:
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self.window_s = window_s
         self._last: dict[str, GatewaySample] = {}
+        self._gone: dict[str, GatewaySample] = {}
         self._slices: dict[str, deque[_Slice]] = {}
         self._totals: dict[str, Counts] = {}
 
     def record(self, sample: GatewaySample, now: float) -> None:
         """Takes in one pull of one worker."""
-        previous = self._last.get(sample.worker)
+        known = self._last
+        if (gone := self._gone.get(sample.worker)) is not None and gone.incarnation == sample.incarnation:
+            known = self._gone  # it told this before its end, which we heard of first
+        previous = known.get(sample.worker)
         same_life = previous is not None and previous.incarnation == sample.incarnation
         if previous is not None and same_life and sample.sequence <= previous.sequence:
             return
-        self._last[sample.worker] = sample
+        known[sample.worker] = sample
         before = {demand.revision: demand for demand in previous.demands} if previous is not None and same_life else {}
         if previous is None and sample.uptime_s > NEW_S:
             return
@@ -85,7 +91,12 @@ class TrafficMeter:
 
     def forget_worker(self, worker: str) -> None:
         """The worker is gone: what waited in it waits no more."""
-        self._last.pop(worker, None)
+        last = self._last.pop(worker, None)
+        if last is not None:
+            self._gone.pop(worker, None)
+            self._gone[worker] = last
+            if len(self._gone) > KEPT_GONE:
+                del self._gone[next(iter(self._gone))]
 
     def waiting(self, revision: str) -> int:
         """Requests of a revision that wait now, over all workers."""

@@ -1,6 +1,6 @@
 """The last minute of a function, from cumulative counters of several workers."""
 
-from control.meter import TrafficMeter
+from control.meter import KEPT_GONE, TrafficMeter
 from tidegate.histogram import Histogram
 from tidegate.records import GatewaySample, RevisionDemand
 
@@ -89,3 +89,24 @@ def test_latency_is_of_the_window_and_waiting_is_the_level_now() -> None:
 def test_an_unknown_function_has_seen_nothing() -> None:
     view = TrafficMeter().view("none", 98.0, 0.0)
     assert (view.requests, view.p50_s, view.tail_s) == (0, None, None)
+
+
+def test_the_last_answer_of_a_worker_may_come_after_its_end_and_counts_once() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(1, demand(10, waiting=3)), 0.0)
+    meter.forget_worker("g0")
+    meter.record(sample(2, demand(12, waiting=3)), 0.1)
+    meter.record(sample(1, demand(5), worker="g0.2", life="b"), 0.2)
+    assert meter.total("echo").requests == 17
+    assert meter.waiting("echo-00001") == 0, "what waited in it waits no more"
+    meter.record(sample(1, demand(1), life="c"), 1.0)
+    assert meter.total("echo").requests == 18, "one of the same name in a new life"
+
+
+def test_workers_that_are_gone_are_not_kept_for_ever() -> None:
+    meter = TrafficMeter()
+    for life in range(1000):
+        meter.record(sample(1, demand(1), worker=f"g0.{life}", life=str(life)), float(life))
+        meter.forget_worker(f"g0.{life}")
+    assert repr(meter) == "<TrafficMeter 0 workers, 1 functions>"
+    assert len(meter._gone) == KEPT_GONE
