@@ -101,8 +101,12 @@ def main() -> int:
         )
         os.sched_setaffinity(0, {cores[1]})
         origin: dict[str, str | float] = {"commit": commit(), "machine": str(bench.machine)}
-        rows, complete = ask(bench, names, origin, not chosen.markdown)
-        rows += [missing("all", "-", peer, why) for peer, why in absent.items()]
+        rows = [missing("all", "-", peer, why) for peer, why in absent.items()]
+        if not chosen.markdown:
+            for row in rows:
+                print(json.dumps(row.record() | origin), flush=True)
+        asked, complete = ask(bench, names, origin, not chosen.markdown)
+        rows = asked + rows
     if chosen.markdown:
         print(report.markdown(rows))
     elif not chosen.json:
