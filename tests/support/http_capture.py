@@ -29,27 +29,40 @@ class Captured:
         return [value for key, value in self.fields if key == name]
 
 
-class CaptureBackend:
-    """Answers 200 with three bytes; keeps complete, partial and malformed requests apart."""
+@dataclass
+class Captures:
+    """What came while one case ran."""
 
-    def __init__(self) -> None:
-        self.requests: list[Captured] = []
-        """In order of arrival; ``complete`` tells whole ones from partial ones."""
-        self.malformed: list[str] = []
-        self.last_activity = 0.0
-        self.address = ""
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+    requests: list[Captured] = field(default_factory=list)
+    """In order of arrival; ``complete`` tells whole ones from partial ones."""
+    malformed: list[str] = field(default_factory=list)
+    last_activity: float = 0.0
 
     @property
     def complete(self) -> list[Captured]:
         return [request for request in self.requests if request.complete]
+
+
+class CaptureBackend:
+    """Answers 200 with three bytes; keeps complete, partial and malformed requests apart, case by case."""
+
+    def __init__(self) -> None:
+        self.log = Captures()
+        """Of the case that runs; a request belongs to the case in which it began."""
+        self.address = ""
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> str:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=4 << 20)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = f"{host}:{port}"
         return self.address
+
+    def begin(self) -> Captures:
+        """A new case begins."""
+        self.log = Captures()
+        return self.log
 
     async def close(self) -> None:
         if self._server is not None:
@@ -63,49 +76,57 @@ class CaptureBackend:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._writers.add(writer)
         try:
-            while await self._request(reader, writer):
-                pass
-        except MalformedError as error:
-            self.malformed.append(str(error))
+            while (head := await self._head(reader)) is not None:
+                log = self.log
+                try:
+                    if not await self._request(head, log, reader, writer):
+                        break
+                except MalformedError as error:
+                    log.malformed.append(str(error))
+                    break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
 
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _head(self, reader: asyncio.StreamReader) -> bytes | None:
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
+            return await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
             if error.partial:
-                raise MalformedError(f"head cut off: {error.partial[:80]!r}") from error
-            return False
-        self._active()
+                self.log.malformed.append(f"head cut off: {error.partial[:80]!r}")
+            return None
+
+    async def _request(
+        self, head: bytes, log: Captures, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        _active(log)
         request = _parse_head(head)
-        self.requests.append(request)
+        log.requests.append(request)
         length, chunked = _framing(request)
         if any(value.lower() == b"100-continue" for value in request.values("expect")):
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if chunked:
-            await self._chunks(reader, request)
+            await self._chunks(reader, request, log)
         else:
             while length > len(request.body):
                 data = await reader.read(min(65536, length - len(request.body)))
                 if not data:
                     return False
-                self._active()
+                _active(log)
                 request.body += data
         request.complete = True
-        self._active()
+        _active(log)
         body = b"" if request.method == "HEAD" else b"ok\n"
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\n" + body)
         await writer.drain()
         return True
 
-    async def _chunks(self, reader: asyncio.StreamReader, request: Captured) -> None:
+    async def _chunks(self, reader: asyncio.StreamReader, request: Captured, log: Captures) -> None:
         while True:
             line = await reader.readuntil(b"\r\n")
-            self._active()
+            _active(log)
             size, _, _ = line[:-2].partition(b";")
             if not size or not set(size) <= _HEX or b"\n" in line[:-2] or b"\r" in line[:-2]:
                 raise MalformedError(f"chunk line {line!r}")
@@ -118,8 +139,9 @@ class CaptureBackend:
         while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
             request.trailers.append(_field(line[:-2]))
 
-    def _active(self) -> None:
-        self.last_activity = asyncio.get_running_loop().time()
+
+def _active(log: Captures) -> None:
+    log.last_activity = asyncio.get_running_loop().time()
 
 
 def _field(line: bytes) -> tuple[str, bytes]:

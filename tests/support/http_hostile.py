@@ -1,4 +1,4 @@
-"""Runs one case of the hostile HTTP/1.1 corpus against a proxy and judges what came of it."""
+"""Sends one case of the hostile HTTP/1.1 corpus to a proxy and judges what came of it."""
 
 import asyncio
 import base64
@@ -12,27 +12,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tests.support.http_capture import CaptureBackend, Captured
-from tests.support.loopback import start_relay
-from tidegate.aio.server import Limits
+from tests.support.http_capture import CaptureBackend, Captured, Captures
 
 Case = dict[str, Any]
 
-STANDARD = Limits(
-    body_bytes=1 << 20, head_timeout_s=2.0, body_idle_timeout_s=2.0, idle_timeout_s=5.0, response_timeout_s=15.0
-)
-"""The configuration under which the corpus states its outcomes."""
+STANDARD: dict[str, Any] = {
+    "body_bytes": 1 << 20,
+    "head_timeout_s": 2.0,
+    "body_idle_timeout_s": 2.0,
+    "idle_timeout_s": 5.0,
+    "response_timeout_s": 15.0,
+    "trusted_proxies": [],
+}
+"""The configuration under which the corpus states its outcomes, by the names of ``tidegate.aio.server.Limits``."""
+CORPUS, OWN, ANSWERS = "http_hostile.jsonl", "http_hostile_own.jsonl", "http_hostile_answers.jsonl"
 QUIET_S = 0.3
-_DEFAULT_FOLDER = Path(__file__).parents[1] / "golden" / "data"
+_METHOD = re.compile(rb"(?<![!-~])([!-~]{1,40}) [!-~]+ HTTP/1\.")
+_OURS = Path(__file__).parents[1] / "golden" / "data"
+_HEALTH, _NOT_HEALTH = b"/v2/health/", b"/v9/health/"
 
 
-def load() -> list[Case]:
-    """The cases of ``$TIDEGATE_GOLDEN/http_hostile.jsonl``, by default of our own copy. Unreadable: an error."""
-    folder = Path(os.environ.get("TIDEGATE_GOLDEN") or _DEFAULT_FOLDER)
-    lines = (folder / "http_hostile.jsonl").read_text(encoding="utf-8").splitlines()
-    cases = [json.loads(line) for line in lines if line.strip()]
+def load(name: str = CORPUS) -> list[Case]:
+    """The cases of a file in ``$TIDEGATE_GOLDEN``, else of our own copy. Unreadable or empty: an error.
+
+    The files that only we have (OWN, ANSWERS) are read from our folder where that one does not hold them.
+    """
+    path = Path(os.environ.get("TIDEGATE_GOLDEN") or _OURS) / name
+    if name != CORPUS and not path.exists():
+        path = _OURS / name
+    cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not cases:
-        raise ValueError(f"no cases in {folder}")
+        raise ValueError(f"no cases in {path}")
     return cases
 
 
@@ -45,14 +55,32 @@ class Outcome:
     statuses: list[int] = field(default_factory=list)
     interim: list[int] = field(default_factory=list)
     broken: str = ""
-    backend: CaptureBackend = field(default_factory=CaptureBackend)
+    backend: Captures = field(default_factory=Captures)
 
 
 def raw_bytes(case: Case) -> bytes:
-    """What is to be sent."""
+    """What is to be sent: ``raw``, ``raw_z``, or readable as ``text`` (a character per byte)."""
+    if "text" in case:
+        return cast(str, case["text"]).encode("latin-1")
     if "raw" in case:
         return base64.b64decode(case["raw"])
     return zlib.decompress(base64.b64decode(case["raw_z"]))
+
+
+def for_front_door(case: Case) -> Case:
+    """The case as it is sent to a gateway: it answers health calls by itself, so those paths become others of the
+    same length, in what is sent and in what is expected."""
+    raw = raw_bytes(case)
+    if _HEALTH not in raw:
+        return case
+    expect = json.loads(json.dumps(case["expect"]).replace(_HEALTH.decode(), _NOT_HEALTH.decode()))
+    for option in expect["any"]:
+        for match in option.get("requests") or []:
+            if match.get("body") is not None:
+                body = base64.b64decode(match["body"]).replace(_HEALTH, _NOT_HEALTH)
+                match["body"] = base64.b64encode(body).decode()
+    text = raw.replace(_HEALTH, _NOT_HEALTH).decode("latin-1")
+    return {key: value for key, value in case.items() if key not in ("raw", "raw_z")} | {"text": text, "expect": expect}
 
 
 class _Client(asyncio.Protocol):
@@ -82,32 +110,30 @@ class _Client(asyncio.Protocol):
         self.closed.set()
 
 
-async def run_case(case: Case) -> Outcome:
-    """Sends the case on a fresh connection to a fresh proxy before a fresh backend."""
-    outcome = Outcome()
-    backend = outcome.backend
-    relay = await start_relay(await backend.start(), STANDARD, sweep_s=0.1)
+async def run_case(case: Case, address: tuple[str, int], backend: CaptureBackend) -> Outcome:
+    """Sends the case on a fresh connection to the proxy at ``address``, which stands before ``backend``."""
+    outcome = Outcome(backend=backend.begin())
+    raw = raw_bytes(case)
+    methods = _METHOD.findall(raw)
     loop = asyncio.get_running_loop()
     sock = socket.socket()
     sock.setblocking(False)
-    await loop.sock_connect(sock, (relay.host, relay.port))
+    await loop.sock_connect(sock, address)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _, client = await loop.create_connection(_Client, sock=sock)
     try:
-        await _send(case, client)
-        await _await_verdict(case, client, outcome)
+        await _send(case, raw, client)
+        await _await_verdict(case, methods, client, outcome)
     finally:
         outcome.received = bytes(client.received)
         outcome.closed = client.closed.is_set()
         client.transport.abort()
-        await relay.close()
-        await backend.close()
-    _read_answers(case, outcome)
+    _read_answers(methods, outcome)
     return outcome
 
 
-async def _send(case: Case, client: _Client) -> None:
-    raw, at = raw_bytes(case), 0
+async def _send(case: Case, raw: bytes, client: _Client) -> None:
+    at = 0
     for offset, pause_s in case.get("delays") or []:
         client.write(raw[at:offset])
         at = offset
@@ -123,13 +149,13 @@ async def _send(case: Case, client: _Client) -> None:
         client.transport.abort()
 
 
-async def _await_verdict(case: Case, client: _Client, outcome: Outcome) -> None:
+async def _await_verdict(case: Case, methods: list[bytes], client: _Client, outcome: Outcome) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + case.get("wait", 1.5)
     patient = "wait" in case
     while not client.closed.is_set() and (now := loop.time()) < end:
         outcome.received = bytes(client.received)
-        _read_answers(case, outcome)
+        _read_answers(methods, outcome)
         quiet = now - max(client.last_activity, outcome.backend.last_activity) > QUIET_S
         if quiet and outcome.statuses and (not patient or _enough(case, outcome)):
             return
@@ -148,10 +174,9 @@ def _enough(case: Case, outcome: Outcome) -> bool:
     return True
 
 
-def _read_answers(case: Case, outcome: Outcome) -> None:
-    """Splits what came into answers, as a client would."""
+def _read_answers(methods: list[bytes], outcome: Outcome) -> None:
+    """Splits what came into answers, as a client that sent requests of ``methods`` would."""
     outcome.statuses, outcome.interim, outcome.broken = [], [], ""
-    methods = re.findall(rb"(?:^|\n)(HEAD|GET|POST) ", raw_bytes(case))
     data = outcome.received
     if data[:9] == b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"[:9]:
         return
@@ -173,6 +198,8 @@ def _read_answers(case: Case, outcome: Outcome) -> None:
         if method == b"HEAD" or status in (204, 304):
             data = rest
         elif length is not None:
+            if len(rest) < int(length[1]):
+                outcome.broken = f"an answer of {length[1].decode()} bytes was cut off after {len(rest)}"
             data = rest[int(length[1]) :]
         else:
             data = b""
