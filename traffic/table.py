@@ -48,7 +48,10 @@ class RevisionShare:
     mu_ips: Mapping[str, float] = field(default_factory=dict)
     """Learnt service rate of one replica by accelerator."""
     sizes: Mapping[str, SizeClass] = field(default_factory=dict)
-    """Which requests a group may serve, by accelerator; those not named serve all."""
+    """Which requests a group may serve, by accelerator; those not named serve all.
+
+    Groups named here are listed without replicas too: gateways refuse what no group serves, and let the rest wait.
+    """
     failure: str | None = None
     """Why it cannot be served now; requests that wait for it are told so."""
     failure_kind: FailureKind = FailureKind.START_FAILED
@@ -172,7 +175,7 @@ def _revision(share: RevisionShare, groups: Mapping[str, list[ReplicaFacts]]) ->
         percent=share.percent,
         unit_inferences=function.concurrency_unit is ConcurrencyUnit.INFERENCES,
         limited=function.concurrency != 0,
-        groups=tuple(_group(name, groups, share, ready) for name in sorted(groups)),
+        groups=tuple(_group(name, groups, share, ready) for name in sorted({*groups, *share.sizes})),
         failure=share.failure,
         failure_kind=share.failure_kind,
     )
@@ -183,7 +186,7 @@ def _ready(replicas: Iterable[ReplicaFacts]) -> int:
 
 
 def _group(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionShare, ready: int) -> GroupRoute:
-    replicas = groups[name]
+    replicas = groups.get(name, [])
     mu = share.mu_ips.get(name)
     smallest, largest = share.sizes.get(name, ANY_SIZE)
     return GroupRoute(
@@ -207,5 +210,5 @@ def _weight(name: str, groups: Mapping[str, list[ReplicaFacts]], share: Revision
     if any(share.weights.get(group, 0.0) > 0.0 for group in groups):
         return share.weights.get(name, 0.0)
     if ready:
-        return _ready(groups[name]) / ready
-    return len(groups[name]) / sum(len(replicas) for replicas in groups.values())
+        return _ready(groups.get(name, ())) / ready
+    return len(groups.get(name, ())) / max(1, sum(len(replicas) for replicas in groups.values()))

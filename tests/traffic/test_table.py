@@ -135,6 +135,14 @@ def test_a_group_serves_the_sizes_that_are_given_for_it() -> None:
     assert [(group.accelerator, group.smallest, group.largest) for group in groups] == [("t4", 1, 8), ("v100", 1, None)]
 
 
+def test_a_group_with_a_size_class_is_listed_while_it_sleeps() -> None:
+    share = RevisionShare(revision=revision(), sizes={"t4": (1, 8), "v100": (9, None)})
+    for replicas in ([], [Status("a")]):
+        groups = builder().build([served(share)], replicas).functions[0].revisions[0].groups
+        assert [group.accelerator for group in groups] == ["t4", "v100"]
+        assert [group.weight for group in groups] == [len(replicas), 0.0]
+
+
 def test_functions_are_in_name_order_and_replicas_without_address_are_left_out() -> None:
     other = function("bert")
     functions = [served(), served(RevisionShare(revision=Revision(other, 1)), other)]
