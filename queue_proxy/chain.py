@@ -43,9 +43,11 @@ from tidegate.wire.v2 import BatchSizer
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
     from tidegate.aio.upstream import UpstreamPool
+    from tidegate.wire.head import Internal
 
 SLOTS_FOR_QUEUE: Final = 100
 """For the bound of the queue of a replica without a limit, where requests wait during its start only."""
+_KEEP, _HOME = b"tidegate-credit: keep\r\n", b"tidegate-credit: home\r\n"
 NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 
 
@@ -111,8 +113,15 @@ class Sidecar:
 
     def start(self, ex: "Exchange") -> None:
         head = ex.head
-        if not head.plain or not ex.body_complete or self._life.message or head.mentions(b"-probe"):
+        if self._life.message:
             self._start_unusual(ex)
+            return
+        if not head.plain or not ex.body_complete:
+            told = head.internal
+            if told is not None and self._token is not None and equal_secrets(told.token, self._token):
+                self._start_told(ex, told)
+            else:
+                self._start_unusual(ex)
             return
         # Most strangers' requests, written out flat: the whole of it, with a free slot.
         now = ex.received
@@ -130,6 +139,19 @@ class Sidecar:
             ex.forward(self._pool)
         else:
             self._held.append(ex)
+
+    def _start_told(self, ex: "Exchange", told: "Internal") -> None:
+        """A gateway's request as gateways write them."""
+        ex.context = run = Run(True)
+        now = ex.received
+        own = int(told.timeout_ms) / 1000
+        timeout = self._timeout_s
+        ex.deadline = now + (own if own < timeout else timeout)
+        ex.inferences = int(told.batch_size) or 1
+        if told.credit is None:
+            self._enter(ex, run, now)
+        else:
+            self._on_credit(ex, run, told.credit, told.want or b"", now)
 
     def _start_unusual(self, ex: "Exchange") -> None:
         """The same step by step, for every request that there may be."""
@@ -167,16 +189,19 @@ class Sidecar:
         number = head.get(headers.CREDIT)
         if number is None:
             self._enter(ex, run, now)
-        elif now >= ex.deadline:
-            self._late(ex)
         else:
-            want = head.get(headers.WANT) or b""
-            run.credit = self._ledger.start(int(number), ex.inferences, want, now) if _is_number(number) else None
-            if run.credit is None:
-                self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
-            else:
-                self._send(ex, run, now)
-            self._pump()
+            self._on_credit(ex, run, number, head.get(headers.WANT) or b"", now)
+
+    def _on_credit(self, ex: "Exchange", run: Run, number: bytes, want: bytes, now: float) -> None:
+        if now >= ex.deadline:
+            self._late(ex)
+            return
+        run.credit = self._ledger.start(int(number), ex.inferences, want, now) if _is_number(number) else None
+        if run.credit is None:
+            self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
+        else:
+            self._send(ex, run, now)
+        self._pump()
 
     def _enter(self, ex: "Exchange", run: Run, now: float) -> None:
         """A request without a credit: to the model server, or to wait in the replica's own queue."""
@@ -265,18 +290,22 @@ class Sidecar:
         run: Run = ex.context
         if not run.trusted:
             return b""
-        now = self._clock()
-        parts = [
-            b"tidegate-timing: queue=%.3f,model=%.3f\r\n"
-            % ((run.sent_at - ex.received) * 1e3, (now - run.sent_at) * 1e3)
-        ]
-        if run.credit is not None and run.credit.channel is not None:
-            keep = self._ledger.keeps(run.credit, now)
-            parts.append(b"tidegate-credit: keep\r\n" if keep else b"tidegate-credit: home\r\n")
-            self._pump()
+        now, sent_at = self._clock(), run.sent_at
+        model_us = int((now - sent_at) * 1e6 + 0.5)
+        queue_us = int((sent_at - ex.received) * 1e6 + 0.5)
+        credit, last = run.credit, b""
+        if credit is not None and credit.channel is not None:
+            last = _KEEP if self._ledger.keeps(credit, now) else _HOME
         if head.status >= 500:
-            parts.append(b"tidegate-outcome: answered\r\n")
-        return b"".join(parts)
+            last += b"tidegate-outcome: answered\r\n"
+        # Milliseconds out of whole microseconds: a third of the time of formatting floats.
+        return b"tidegate-timing: queue=%d.%03d,model=%d.%03d\r\n%b" % (
+            queue_us // 1000,
+            queue_us % 1000,
+            model_us // 1000,
+            model_us % 1000,
+            last,
+        )
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
         run: Run = ex.context

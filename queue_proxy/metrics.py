@@ -8,7 +8,7 @@ two integrals, advanced at every change and read by samples and scrapes.
 from dataclasses import dataclass
 
 from tidegate import metrics
-from tidegate.histogram import Histogram
+from tidegate.histogram import SUB_BUCKETS, Histogram
 from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.replica import ReplicaState
 from tidegate.sample import ReplicaSample
@@ -130,7 +130,12 @@ class Measure:
             self.queue.record(queue_s)
         else:  # Most requests find a free slot.
             self.queue.counts[0] += 1
-        self.batch.record_whole(inferences)
+        batch = self.batch
+        if inferences < SUB_BUCKETS:  # Such a number is its own bucket.
+            batch.counts[inferences] += 1
+            batch.sum_micros += inferences
+        else:
+            batch.record_whole(inferences)
         if content_length is not None:
             self.request_bytes.record_whole(content_length)
         if status == 200 and not broke:

@@ -1,11 +1,18 @@
 """Python time of one proxied request without sockets: recorded bytes into the two protocol objects.
 
-    python -m benchmarks.micro.engine_bench [--app NAME]... [--load NAME]... [--rounds 300] [--profile]
+    python -m benchmarks.micro.engine_bench [--app NAME]... [--load NAME]... [--rounds 200] [--profile]
+    python -m benchmarks.micro.engine_bench --against FILE [--tolerance 0.05]
 
 Applications on fake transports: ``relay`` (the engine alone, ``benchmarks.macro.relay``), ``queue_proxy`` (a stranger's
 request through the whole queue_proxy) and ``credit`` (a gateway's request with a kept credit through it). All
-connections are in flight at once, as under load. Stable to a few percent where the loopback benchmark is not, and
-shows where the Python time goes; the kernel's share (15 us and more) is not in it.
+connections are in flight at once, as under load. It shows where the Python time goes; the kernel's share (15 us and
+more) is not in it.
+
+Times differ between machines, and on one machine with its neighbours. So a fixed piece of pure Python (``reference``)
+runs between the rounds, and ``ratio`` is the best round divided by the best reference: both minima are of moments in
+which nobody disturbed, and a slower clock slows both. The ratio of one build repeats within 2-3 %. Keep the lines of a
+run in a file; ``--against FILE`` compares with it and ends with status 1 where a ratio is worse by more than the
+tolerance (a case that looks worse is measured a second and a third time, since disturbance only ever adds).
 """
 
 import argparse
@@ -14,9 +21,12 @@ import cProfile
 import json
 import platform
 import pstats
+import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.macro.relay import Relay
@@ -26,9 +36,10 @@ from queue_proxy.live import NO_BOUND, client_limits
 from queue_proxy.metrics import Identity, Measure
 from queue_proxy.settings import ProxySettings
 from tidegate.aio.channel import SlotPort
+from tidegate.aio.connection import ServerConn
 from tidegate.aio.exchange import ProxyApp
 from tidegate.aio.loop import keep_memory, quiet_collector
-from tidegate.aio.server import Limits, ProxyServer, ServerConn
+from tidegate.aio.server import Limits, ProxyServer
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.upstream import UpstreamConn, UpstreamPool
 from tidegate.flow.slots import SlotLedger
@@ -44,8 +55,14 @@ _POST = (
     b"POST /v2/models/resnet/infer HTTP/1.1\r\nHost: resnet.localhost\r\nUser-Agent: bench/1.0\r\n"
     b"Accept: application/json\r\nAccept-Encoding: gzip, deflate\r\nContent-Type: application/json\r\n"
     b"Authorization: Bearer %040x\r\nX-Request-Id: %032x\r\ntraceparent: 00-%032x-%016x-01\r\n"
-    b"%bContent-Length: %d\r\n\r\n%b"
+    b"Content-Length: %d\r\n%b\r\n%b"
 )
+_OF_GATEWAY = (
+    b"tidegate-token: %b\r\ntidegate-timeout-ms: 30000\r\ntidegate-batch-size: 1\r\ntidegate-credit: %d\r\n"
+    b'x-forwarded-for: 127.0.0.1\r\nforwarded: for=127.0.0.1;host="resnet.localhost";proto=http\r\n'
+    b"via: 1.1 tidegate\r\nx-forwarded-proto: http\r\nx-forwarded-host: resnet.localhost\r\n"
+)
+"""What a gateway adds behind the client's fields."""
 _GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Fri, 21 Nov 2026 11:11:11 GMT\r\n"
@@ -130,10 +147,7 @@ def credit(sweeper: Sweeper) -> Subject:
     ledger, subject = _queue_proxy(sweeper, _TOKEN)
     numbers = list(ledger.opened("bench", time.monotonic()).idle)
     ledger.out.clear()
-    subject.lines = lambda at: (
-        b"tidegate-token: %b\r\ntidegate-credit: %d\r\ntidegate-timeout-ms: 30000\r\ntidegate-batch-size: 1\r\n"
-        % (_TOKEN, numbers[at])
-    )
+    subject.lines = lambda at: _OF_GATEWAY % (_TOKEN, numbers[at])
     return subject
 
 
@@ -145,7 +159,7 @@ def request(load: str, number: int, lines: bytes) -> bytes:
     if load == "get":
         return _GET[:-2] + lines + b"\r\n"
     body = _BODY % (number, number % 8 + 1)
-    return _POST % (number, number, number + 1, number + 1, lines, len(body), body)
+    return _POST % (number, number, number + 1, number + 1, len(body), lines, body)
 
 
 class Bench:
@@ -179,8 +193,54 @@ class Bench:
         return time.process_time() - begun
 
 
-async def measure(app: str, load: str, rounds: int, profile: cProfile.Profile | None) -> float:
-    """Microseconds per request in the best round: interruptions only ever add."""
+class _Plain:
+    """For the reference: attributes and calls."""
+
+    __slots__ = ("count", "names", "text")
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.count = 0
+        self.names: list[bytes] = []
+
+    def take(self, name: bytes) -> int:
+        self.names.append(name)
+        self.count += len(name)
+        return self.count
+
+
+_FIELD = re.compile(rb"\n([a-z-]++):[\t ]*+([^\r]*+)")
+
+
+def reference() -> float:
+    """The same kinds of work as the engine's, frozen: regex, slots, calls, bytes, a dict. CPU seconds for 1024 turns.
+
+    Never change it: every kept ratio is a ratio to this.
+    """
+    text = b"\r\nhost: a.example\r\ncontent-type: application/json\r\nx-request-id: 0123456789abcdef\r\n" * 3
+    begun = time.process_time()
+    for number in range(VARIANTS):
+        plain = _Plain(text)
+        found = dict(_FIELD.findall(text))
+        for name in found:
+            plain.take(name)
+        plain.text = b"%b %d %b" % (plain.text[:80], number, b"".join(plain.names))
+        if plain.text.find(b"zzz") >= 0 or plain.count < 0:
+            raise RuntimeError("the reference does not do its work")
+    return time.process_time() - begun
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the best round."""
+
+    us_per_request: float
+    ratio: float
+    """To the best turn of the reference in the same run."""
+
+
+async def measure(app: str, load: str, rounds: int, profile: cProfile.Profile | None) -> Cost:
+    """The best of all rounds: interruptions only ever add."""
     sweeper = Sweeper(asyncio.get_running_loop())
     bench = Bench(app, load, sweeper)
     quiet_collector()
@@ -190,35 +250,61 @@ async def measure(app: str, load: str, rounds: int, profile: cProfile.Profile | 
         for _ in range(20):
             bench.round()
         profile.disable()
-    best = min(bench.round() for _ in range(rounds))
+    ours, theirs = float("inf"), float("inf")
+    for _ in range(rounds):
+        ours = min(ours, bench.round())
+        theirs = min(theirs, reference())
     sweeper.close()
-    return best / VARIANTS * 1e6
+    return Cost(ours / VARIANTS * 1e6, ours / theirs)
 
 
-def main() -> None:
+def worse(app: str, load: str, rounds: int, kept: float, tolerance: float, cost: Cost) -> Cost:
+    """The cost after up to two further looks, as long as it seems worse than ``kept``."""
+    for _ in range(2):
+        if cost.ratio <= kept * (1 + tolerance):
+            break
+        again = asyncio.run(measure(app, load, rounds, None))
+        cost = min(cost, again, key=lambda one: one.ratio)
+    return cost
+
+
+def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--app", action="append", choices=APPS, help="default: all")
     parser.add_argument("--load", action="append", choices=LOADS, help="default: both")
-    parser.add_argument("--rounds", type=int, default=100, help=f"of {VARIANTS} requests; the best one counts")
+    parser.add_argument("--rounds", type=int, default=200, help=f"of {VARIANTS} requests; the best one counts")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="lines of an earlier run")
+    parser.add_argument("--tolerance", type=float, default=0.05)
     arguments = parser.parse_args()
     keep_memory()
+    kept: dict[tuple[str, str], float] = {}
+    if arguments.against is not None:
+        rows = [json.loads(line) for line in arguments.against.read_text().splitlines() if line.startswith("{")]
+        kept = {(row["app"], row["load"]): row["ratio"] for row in rows}
+    regressed = False
     for app in arguments.app or APPS:
         for load in arguments.load or LOADS:
             profile = cProfile.Profile() if arguments.profile else None
-            micros = asyncio.run(measure(app, load, arguments.rounds, profile))
+            cost = asyncio.run(measure(app, load, arguments.rounds, profile))
+            before = kept.get((app, load))
+            if before is not None:
+                cost = worse(app, load, arguments.rounds, before, arguments.tolerance, cost)
+                regressed |= cost.ratio > before * (1 + arguments.tolerance)
             row = {
                 "benchmark": "engine",
                 "app": app,
                 "load": load,
-                "us_per_request": round(micros, 2),
+                "us_per_request": round(cost.us_per_request, 2),
+                "ratio": round(cost.ratio, 3),
                 "connections": CONNECTIONS,
                 "python": platform.python_version(),
             }
-            print(json.dumps(row), flush=True)
+            print(json.dumps(row if before is None else row | {"kept_ratio": before}), flush=True)
             if profile is not None:
                 pstats.Stats(profile).sort_stats("tottime").print_stats(40)
+    return 1 if regressed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -91,6 +91,7 @@ class Exchange:
         "_again",
         "_client",
         "_continued",
+        "_early",
         "_extra",
         "_kept",
         "_parts",
@@ -165,7 +166,9 @@ class Exchange:
         """How often it was forwarded."""
         self.holding = False
         """Sent, and the rest of the body waits for the upstream's 100."""
-        self._parts = [body] if body else []
+        self._early = body
+        self._parts: list[bytes] | None = None
+        """What came of the body after ``_early``."""
         self._trailers = engine.trailers
         self._replay = True
         self._continued = False
@@ -180,10 +183,14 @@ class Exchange:
     @property
     def body(self) -> bytes:
         """The body received so far, as long as it is kept (256 KB); b"" once it was given up."""
-        parts = self._parts
-        if len(parts) > 1:
-            self._parts = parts = [b"".join(parts)]
-        return parts[0] if parts else b""
+        if self._parts is not None:
+            self._early = b"".join([self._early, *self._parts])
+            self._parts = None
+        return self._early
+
+    def _forget_body(self) -> None:
+        self._early = b""
+        self._parts = None
 
     @property
     def replayable(self) -> bool:
@@ -332,19 +339,20 @@ class Exchange:
         self._state = SENT
         self._upstream = upstream
         upstream.exchange = self
-        upstream.engine.request(head.method)
-        body = self.body if self._kept else b""
+        method = head.method
+        upstream.engine.request(method)
+        body = self._early if self._parts is None else self.body
         upstream.request_complete = complete = self.body_complete
+        framing = b""
         if not complete or head.chunked or head.upgrade is not None:
             framing, body = self._framing(body)
-        else:
-            framing = b""
-        parts = (head.method, self._target, head._block, self._extra, self._client.forwarding_lines(head), framing)
+        lines = self._client.forwarding_lines(head)
+        start = (method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing, b"\r\n")
         if complete and len(body) < JOIN_BYTES:
-            upstream.pool.outbox.write(upstream.transport, b"%b %b HTTP/1.1%b%b%b%b\r\n%b" % (*parts, body))
+            upstream.pool.outbox.write(upstream.transport, b"".join((*start, body)))
         else:
             # Nothing of this connection is in the outbox: it was idle.
-            upstream.transport.write(b"%b %b HTTP/1.1%b%b%b%b\r\n" % parts)
+            upstream.transport.write(b"".join(start))
             upstream.transport.write(body)
         if not complete:
             self._room()
@@ -418,11 +426,13 @@ class Exchange:
         if self._replay:
             if self._kept + len(data) <= KEPT_BYTES or self._state < SENT or self.holding:
                 if data:
+                    if self._parts is None:
+                        self._parts = []
                     self._parts.append(data)
                     self._kept += len(data)
             else:
                 self._replay = False
-                self._parts.clear()
+                self._forget_body()
         upstream = self._upstream
         if upstream is not None:
             if self.head.chunked:
@@ -513,18 +523,19 @@ class Exchange:
             extra += b"content-length: %d\r\n" % length
         self.first_byte = now = monotonic()
         self.bytes_out = len(body)
-        self._client.answer(head.status, head.reason, block, extra, length, body, complete, trailers)
-        if complete:
-            upstream = self._upstream
-            if upstream is not None:
-                self._upstream = None
-                upstream.release()
-            self._finish(head.status, now)
-            self._client.ended()
-        else:
+        client = self._client
+        client.answer(head.status, head.reason, block, extra, length, body, complete, trailers)
+        if not complete:
             self.holding = False
             self._state = STREAMING
             self.status = head.status
+            return
+        upstream = self._upstream
+        if upstream is not None:
+            self._upstream = None
+            upstream.release()
+        self._finish(head.status, now)
+        client.ended()
 
     def _take_back(self) -> None:
         """The app does not want this answer: the request waits again."""
@@ -615,7 +626,8 @@ class Exchange:
         self._state = ENDED
         self.status = status
         self.ended = now or monotonic()
-        self._parts.clear()
+        self._early = b""
+        self._parts = None
         self.app.finished(self)
         self.context = None  # what an app keeps there often refers back: no cycle is left to the collector
         self.on_body = None

@@ -146,8 +146,15 @@ class UpstreamConn(asyncio.Protocol):
         """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
         self.exchange = None
         engine = self.engine
-        if engine.complete and engine.reusable and self.request_complete and not (self.dead or self.full):
-            self.pool.put(self)
+        pool = self.pool
+        if (
+            engine.complete
+            and engine.reusable
+            and self.request_complete
+            and not (self.dead or self.full or pool.is_closed)
+        ):
+            self.idle_since = pool.sweeper.now
+            pool.idle.append(self)
         else:
             self.discard()
 
@@ -216,9 +223,7 @@ class UpstreamPool:
     """Keep-alive connections to ``host:port`` or ``unix:/path``."""
 
     __slots__ = (
-        "_closed",
         "_connect_timeout_s",
-        "_idle",
         "_idle_timeout_s",
         "_open",
         "_owner",
@@ -227,6 +232,8 @@ class UpstreamPool:
         "heads",
         "held",
         "hold_s",
+        "idle",
+        "is_closed",
         "outbox",
         "sweeper",
     )
@@ -254,10 +261,11 @@ class UpstreamPool:
         self.outbox = sweeper.outbox
         self._idle_timeout_s = idle_timeout_s
         self._connect_timeout_s = connect_timeout_s
-        self._idle: list[UpstreamConn] = []
+        self.idle: list[UpstreamConn] = []
+        """Oldest first."""
         self._open: set[UpstreamConn] = set()
         self._owner = TaskOwner(f"connect to {address}", sweeper.report)
-        self._closed = False
+        self.is_closed = False
         self.heads = ResponseHeads()
         self.hold_s = hold_s
         self.held: set[UpstreamConn] = set()
@@ -265,7 +273,7 @@ class UpstreamPool:
 
     def take(self) -> UpstreamConn | None:
         """The idle connection that was used last, if any."""
-        idle = self._idle
+        idle = self.idle
         while idle:
             upstream = idle.pop()
             if not upstream.dead and not upstream.transport.is_closing():
@@ -273,12 +281,12 @@ class UpstreamPool:
         return None
 
     def put(self, upstream: UpstreamConn) -> None:
-        """Takes an idle connection back."""
-        if self._closed:
+        """Takes a connection that has carried nothing yet."""
+        if self.is_closed:
             upstream.close()
             return
         upstream.idle_since = self.sweeper.now
-        self._idle.append(upstream)
+        self.idle.append(upstream)
 
     def connect(self, exchange: "Exchange") -> None:
         """Opens a connection for ``exchange``."""
@@ -319,7 +327,7 @@ class UpstreamPool:
 
     def _sweep(self, now: float) -> None:
         """Closes what has been idle for too long; the list is ordered, oldest first."""
-        idle, limit, count = self._idle, now - self._idle_timeout_s, 0
+        idle, limit, count = self.idle, now - self._idle_timeout_s, 0
         while count < len(idle) and (idle[count].dead or idle[count].idle_since < limit):
             count += 1
         for upstream in idle[:count]:
@@ -340,15 +348,15 @@ class UpstreamPool:
 
     def close(self) -> None:
         """Closes idle connections now and busy ones when their exchange ends. A pool that closed forwards no more."""
-        self._closed = True
+        self.is_closed = True
         self._unregister()
-        for upstream in self._idle:
+        for upstream in self.idle:
             if not upstream.dead:
                 upstream.close()
-        self._idle.clear()
+        self.idle.clear()
 
     def __repr__(self) -> str:
-        return f"<UpstreamPool {self.address}: {len(self._idle)} idle of {len(self._open)}>"
+        return f"<UpstreamPool {self.address}: {len(self.idle)} idle of {len(self._open)}>"
 
 
 def _nobody() -> None:

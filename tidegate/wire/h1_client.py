@@ -31,7 +31,6 @@ class H1Client:
         "complete",
         "reusable",
         "state",
-        "touched",
         "trailers",
     )
 
@@ -51,8 +50,6 @@ class H1Client:
         """Whether the present answer has ended."""
         self.reusable = True
         """Whether another request may follow, once ``complete``."""
-        self.touched = False
-        """Whether a byte of an answer to the present request has come."""
 
     def request(self, method: bytes) -> None:
         """A request of ``method`` is being sent; only in IDLE."""
@@ -61,13 +58,12 @@ class H1Client:
         self._method = method
         self.state = HEAD
         self.trailers = b""
-        self.complete = self.touched = False
+        self.complete = False
 
     def receive(self, data: bytes) -> Event | None:
         """What ``data`` means; None: nothing yet. After a 1xx head call :meth:`next`."""
         state = self.state
         if state == HEAD:
-            self.touched = True
             if self._buffer:
                 data = self._buffer + data
                 self._buffer = b""

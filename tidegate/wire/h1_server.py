@@ -84,8 +84,7 @@ class H1Server:
         if state == HEAD:
             if self._buffer:
                 data = self._buffer[self._at :] + data
-                self._buffer = b""
-            self._at = 0
+                self._buffer, self._at = b"", 0
             return self._head(data, 0)
         if state == BODY:
             return self._body(data)
@@ -93,12 +92,17 @@ class H1Server:
             self._hold(data)
         return None
 
-    def next(self) -> Event | None:
-        """Goes on with the next request, after the answer has ended and if ``keep_alive``."""
+    def rest(self) -> bool:
+        """Waits for the next request, after the answer has ended and if ``keep_alive``. True: bytes of it are there
+        already, see :meth:`next`."""
         self.state = HEAD
         self.body = b""
         self._line = self._skipped = 0
-        if not self._buffer:
+        return self._buffer != b""
+
+    def next(self) -> Event | None:
+        """What is there of the next request, after :meth:`rest` or instead of it."""
+        if not self.rest():
             return None
         buffer, at = self._buffer, self._at
         self._buffer, self._at = b"", 0
@@ -236,6 +240,18 @@ class H1Server:
         ``extra``: further lines, each with its CRLF. ``length`` None: unknown.
         """
         head = self.head
+        if (
+            status == 200
+            and length is not None
+            and self.keep_alive
+            and self.body_complete
+            and head is not None
+            and head.version_minor
+            and head.method != b"HEAD"
+        ):
+            # Most answers: what follows comes to the same for them.
+            self.coding = LENGTH
+            return b"".join((b"HTTP/1.1 200 ", reason, block, extra, b"\r\n"))
         if not self.body_complete:
             # The answer overtakes the request: what still comes must not be taken for the next one.
             self.keep_alive = False

@@ -1,0 +1,373 @@
+"""One client connection of a proxy process: its phases, its limits, its exchange.
+
+A connection is in one of these phases; each has its own limit, kept by the sweeper::
+
+    IDLE ──first byte──> HEAD ──request──> exchange ──answer ended──> IDLE
+                                              │
+                                              └──refused, early answer──> LINGER ──> closed
+
+While an exchange runs, its own deadline, the body's idle time and the stream's idle and total times count.
+"""
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from tidegate.aio import sockets
+from tidegate.aio.exchange import Exchange
+from tidegate.aio.forwarding import Forwarding
+from tidegate.aio.tunnel import Tunnel, join
+from tidegate.aio.upstream import WRITE_BUFFER_BYTES, UpstreamConn
+from tidegate.wire.events import Data
+from tidegate.wire.h1_server import LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
+from tidegate.wire.head import Bad, RequestHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.server import ProxyServer
+
+LINGER_BYTES = 1 << 20
+LINGER_S = 2.0
+"""After an answer that overtook its request we read and discard this much, this long: closing with unread bytes
+makes the kernel send RST, and the client would lose the answer."""
+_JOIN_BYTES = 64 * 1024
+
+_IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED = range(6)
+
+
+class ServerConn(asyncio.Protocol):
+    """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
+
+    __slots__ = (
+        "_forwarding",
+        "_full",
+        "_lingered",
+        "_paused",
+        "_server",
+        "_stalled",
+        "_turning",
+        "deadline",
+        "engine",
+        "exchange",
+        "peer",
+        "phase",
+        "transport",
+        "trusted",
+    )
+
+    transport: asyncio.Transport
+    engine: H1Server
+
+    def __init__(self, server: "ProxyServer") -> None:
+        self._server = server
+        self.exchange: Exchange | None = None
+        self.phase = _IDLE
+        self.deadline = 0.0
+        self.peer = b"unix"
+        self.trusted = False
+        self._paused = 0
+        self._full = self._stalled = self._turning = False
+        self._lingered = 0
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        server = self._server
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.peer = name[0].encode()
+        self.trusted = server.trusts(self.peer)
+        self._forwarding = Forwarding(self.peer, server.scheme, server.limits.via, server.random)
+        self.engine = H1Server(server.rules_for(self.trusted), server.limits.body_bytes)
+        self.deadline = monotonic() + server.limits.idle_timeout_s
+        server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self.phase < _LINGER:
+                self._turn(self.engine.receive(data))
+            elif self.phase == _LINGER:
+                self._lingered += len(data)
+                if self._lingered > LINGER_BYTES:
+                    self.close()
+        except Exception as error:  # an exception here would close the connection without an answer
+            self._server.sweeper.report("client connection", error)
+            self.abort()
+
+    def eof_received(self) -> None:
+        self._server.outbox.flush()
+        self._gone()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone()
+        self.phase = _CLOSED
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        if self.exchange is not None:
+            self.exchange.pause_upstream()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self.exchange is not None:
+            self.exchange.resume_upstream()
+        elif self._stalled:
+            self._stalled = False
+            self._turn(self.engine.next())
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, event: Event | None) -> None:
+        """Handles ``event`` and what the engine holds behind it. Never recurses: an exchange that ends inside
+        ``start`` returns to this loop."""
+        while type(event) is RequestHead:
+            engine = self.engine
+            server = self._server
+            now = monotonic()
+            self.phase = _EXCHANGE
+            self.exchange = exchange = Exchange(self, server.app, event, engine, now, now + server.response_timeout_s)
+            self._turning = True
+            server.app.start(exchange)
+            self._turning = False
+            if self.phase != _IDLE or self._stalled:
+                return
+            event = engine.next()
+        if event is None:
+            if self.phase == _IDLE and self.engine.pending:
+                self.phase = _HEAD
+                self.deadline = monotonic() + self._server.limits.head_timeout_s
+        elif type(event) is Data:
+            if self.exchange is not None:
+                self.exchange.client_data(event, self._server.sweeper.now)
+        elif type(event) is Bad:
+            self._refuse(event)
+
+    def _refuse(self, bad: Bad) -> None:
+        """Answers what the engine refused, if no answer has begun, and closes."""
+        exchange = self.exchange
+        if exchange is not None:
+            clean = exchange.refuse(bad.status)
+            self.exchange = None
+            if not clean:
+                self.truncate()
+                return
+        self._write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.sweeper.date))
+        self._linger()
+
+    def _gone(self) -> None:
+        """The client ended the connection, in whatever way."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone()
+            self.phase = _CLOSED
+            self.transport.abort()
+
+    def _write(self, data: bytes) -> None:
+        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        self._server.outbox.flush()
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _read(self, on: bool) -> None:
+        transport = self.transport
+        if not transport.is_closing():
+            if on:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    # --- ClientSide -------------------------------------------------------------------------------------------------
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self._forwarding.lines(head)
+
+    def date(self) -> bytes:
+        return self._server.sweeper.date
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: bytes,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        engine = self.engine
+        transport = self.transport
+        if self._server.draining:
+            engine.keep_alive = False
+        head = engine.respond(status, reason, block, extra, length)
+        if engine.coding != LENGTH:
+            body = engine.data(body)
+            if done:
+                body += engine.end(trailers)
+        if transport.is_closing():
+            return
+        outbox = self._server.outbox
+        if done and not self._turning and len(body) < _JOIN_BYTES:
+            outbox.write(transport, head + body)
+            return
+        # More follows, or the client's next request is waiting to be looked at: `_full` must be true at once.
+        outbox.flush()
+        if len(body) < _JOIN_BYTES:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+
+    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+        engine = self.engine
+        if engine.coding != LENGTH:
+            data = engine.data(data)
+            if done:
+                data += engine.end(trailers)
+        if data:
+            self._write(data)
+
+    def last(self) -> None:
+        self.engine.keep_alive = False
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        self._write(b"HTTP/1.1 %d %b%b\r\n" % (status, reason, block))
+
+    def ended(self) -> None:
+        engine = self.engine
+        self.exchange = None
+        if self._paused:
+            self._paused = 0
+            self._read(True)
+        if engine.keep_alive:
+            server = self._server
+            self.phase = _IDLE
+            self.deadline = server.sweeper.now + server.idle_timeout_s
+            if self._full:
+                # The client asks for more than it reads: its next request waits until the answer has gone out.
+                self._stalled = True
+            elif not self._turning and engine.rest():
+                self._turn(engine.next())
+        elif engine.state == WAIT and not engine.pending:
+            self.close()
+        else:
+            self._linger()
+
+    def truncate(self) -> None:
+        """Aborts, so that the missing end is visible."""
+        if self.engine.coding == UNTIL_CLOSE:
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None:
+                sockets.reset_on_close(sock)
+        self.abort()
+
+    def pause(self, why: int) -> None:
+        if not self._paused and self.phase == _EXCHANGE:
+            self._read(False)
+        self._paused |= why
+
+    def resume(self, why: int) -> None:
+        if self._paused:
+            self._paused &= ~why
+            if not self._paused and self.phase == _EXCHANGE:
+                self._read(True)
+                if self.exchange is not None:
+                    self.exchange.heard = self._server.sweeper.now
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        self.exchange = None
+        self.phase = _CLOSED
+        transport = self.transport
+        self._write(head)
+        self._server.closed(self)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        rest = self.engine.leftover()
+        if rest:
+            protocol.data_received(rest)
+
+    def tunnel(self, head: bytes, upstream: UpstreamConn) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            raise RuntimeError("a tunnel without an exchange")
+        self.phase = _TUNNEL
+        self._write(head)
+        limit_s = self._server.limits.tunnel_idle_timeout_s
+        tunnel = join(exchange, self.transport, upstream, self.engine.leftover(), limit_s, self._tunnel_closed)
+        self._server.tunnels.add(tunnel)
+        self._server.closed(self)
+
+    def _tunnel_closed(self, tunnel: Tunnel) -> None:
+        self._server.tunnels.discard(tunnel)
+        self._server.left()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        self._server.outbox.flush()
+        self.phase = _LINGER
+        self._lingered = 0
+        self.deadline = monotonic() + LINGER_S
+        if self._paused:
+            self._paused = 0
+            self._read(True)
+        if not self.transport.is_closing() and self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def close_if_idle(self) -> None:
+        """While draining: closes between two requests, unless the next one has already reached our socket."""
+        if self.phase == _IDLE:
+            sock = self.transport.get_extra_info("socket")
+            if sock is None or not sockets.is_readable(sock):
+                self.close()
+
+    def close(self) -> None:
+        """Closes after what was written has gone out."""
+        self._server.outbox.flush()
+        self.phase = _CLOSED
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection now."""
+        self._server.outbox.flush()
+        self._gone()
+        self.phase = _CLOSED
+        self.transport.abort()
+
+    # --- sweeper ----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Acts on the limit of the present phase, if it has passed."""
+        exchange = self.exchange
+        if exchange is not None:
+            self._sweep_exchange(exchange, now)
+        elif now < self.deadline:
+            return
+        elif self.phase == _HEAD:
+            self._refuse(Bad(408, "the head took too long"))
+        elif self.phase in (_IDLE, _LINGER):
+            self.close()
+
+    def _sweep_exchange(self, exchange: Exchange, now: float) -> None:
+        limits = self._server.limits
+        if self._paused and self._peer_is_gone():
+            self.abort()
+        elif not exchange.answered:
+            if now >= exchange.deadline:
+                exchange.expire()
+            elif exchange.body_due and not self._paused and now - exchange.heard > limits.body_idle_timeout_s:
+                self._refuse(Bad(408, "the body took too long"))
+        else:
+            idle_s = now - max(exchange.heard, exchange.first_byte)
+            if idle_s > limits.stream_idle_timeout_s or now - exchange.first_byte > limits.stream_total_s:
+                exchange.truncate()
+
+    def _peer_is_gone(self) -> bool:
+        sock = self.transport.get_extra_info("socket")
+        return sock is None or sockets.peer_is_gone(sock)
+
+    def __repr__(self) -> str:
+        phase = ("IDLE", "HEAD", "EXCHANGE", "LINGER", "TUNNEL", "CLOSED")[self.phase]
+        return f"<ServerConn {self.peer.decode()} {phase} {self.engine!r}>"
