@@ -129,11 +129,10 @@ class _Fields:
         Sees the head as received, also fields that are not passed on.
         """
         values = self._values
-        if values is None:
-            # Only plain heads of requests are without.
-            self._values = values = dict(reversed(_specials(self._in_lower_case())))
-        value = values.get(name)
-        if value is None:
+        if values is None:  # a plain head of a request: every field that it has may be seen
+            if name in self._looked_for:
+                return None
+        elif (value := values.get(name)) is None:
             if name in self._looked_for or name.startswith(INTERNAL_PREFIX):
                 return None  # the answer for most requests, in a third of the time
         elif value.isdigit():
