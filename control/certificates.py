@@ -55,6 +55,15 @@ def check(settings: GatewaySettings, now: float) -> tuple[str, ...]:
     return _oddities(settings.tls_cert, *validity, now)
 
 
+def oddities(certificate: str, now: float) -> tuple[str, ...]:
+    """What is odd about the certificate in this file, for people. ``now``: Unix seconds."""
+    try:
+        validity = _validity(Path(certificate).read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        return (f"{certificate}: {error.strerror}",)
+    return (f"{certificate} holds no certificate",) if validity is None else _oddities(certificate, *validity, now)
+
+
 def client_context(
     certificate: str | None, authorities: str | None = None, make: Callable[[int], ssl.SSLContext] = ssl.SSLContext
 ) -> ssl.SSLContext:

@@ -45,7 +45,7 @@ def _certificate(config: WorkerConfig) -> "Certificate | None":
     """Raises OSError where the pair cannot be used."""
     if config.tls_cert is None or config.tls_key is None:
         return None
-    from tidegate.aio.certificate import Certificate  # imports ssl: 4 ms and 2 MB that plain HTTP need not pay
+    from tidegate.aio.certificate import Certificate
 
     return Certificate(config.tls_cert, config.tls_key)
 

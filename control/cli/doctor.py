@@ -80,6 +80,7 @@ def examine(directory: "StateDirectory", addresses: tuple[str, str]) -> Iterator
             lambda: _module("onnxruntime", "models in ONNX files cannot be served: pip install 'tidegate[onnx]'"),
         ),
         ("accelerators", _accelerators),
+        ("certificate", lambda: _certificate(directory)),
         ("state directory", lambda: _state(directory)),
         ("leftovers", lambda: _leftovers(directory)),
     ]
@@ -158,6 +159,29 @@ def _accelerators() -> tuple[Verdict, str]:
     found = take_inventory(None, complaints.append)
     listed = ", ".join(f"{each.count} x {each.name} ({each.kind.value})" for each in found.accelerators)
     return (Verdict.NOTE if complaints else Verdict.OK), "; ".join([listed or "none", *complaints])
+
+
+def _certificate(directory: "StateDirectory") -> tuple[Verdict, str]:
+    """Of the front door that runs, else of the one that ``tidegate.toml`` here would start."""
+    from control.certificates import check, oddities
+    from control.cli.process import read_settings
+    from tidegate.clock import LiveClock
+    from tidegate.errors import InvalidInputError
+
+    now = LiveClock().now()
+    try:
+        holder = directory.holder()
+        if holder is not None and holder.api is not None:
+            used = holder.certificate
+            odd = () if used is None else oddities(used, now)
+        else:
+            settings = read_settings(None, {}).gateway
+            used, odd = settings.tls_cert, check(settings, now)
+    except InvalidInputError as error:
+        return Verdict.BAD, str(error)
+    if used is None:
+        return Verdict.OK, "none: the front door speaks plain HTTP"
+    return (Verdict.NOTE, "; ".join(odd)) if odd else (Verdict.OK, used)
 
 
 def _state(directory: "StateDirectory") -> tuple[Verdict, str]:

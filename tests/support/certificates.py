@@ -5,11 +5,14 @@ import subprocess
 from pathlib import Path
 
 
-def make_certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
-    """A self-signed certificate for ``name`` and 127.0.0.1 and its key, as PEM files in ``folder``."""
+def make_certificate(
+    folder: Path, name: str = "localhost", *, key_type: str = "ec -pkeyopt ec_paramgen_curve:P-256"
+) -> tuple[Path, Path]:
+    """A self-signed certificate for ``name`` and 127.0.0.1 and its key (``key_type``: or ``rsa:2048``), as PEM files in
+    ``folder``."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     names = f"subjectAltName=DNS:{name},IP:127.0.0.1"
-    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={name}"
+    command = f"openssl req -x509 -newkey {key_type} -nodes -days 2 -subj /CN={name}"
     subprocess.run(
         [*command.split(), "-addext", names, "-keyout", str(key), "-out", str(certificate)],
         check=True,

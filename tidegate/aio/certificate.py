@@ -4,7 +4,7 @@ Each pair that was read has a context of its own; a handshake takes the newest. 
 would leave an old certificate of another key type in it, and clients that prefer that type would still get it.) A pair
 that cannot be used changes nothing, and ``fault`` says why. The key stays in this process.
 
-This module imports ``ssl``; import it only where TLS is on.
+Imported only where TLS is on.
 """
 
 import ssl
