@@ -13,7 +13,7 @@ from activator.choice import Pick, most_owed, replica_pick, settle_debts
 from activator.commands import Bind
 from activator.lanes import Lane, LaneKey
 from activator.replicas import Group, Replica
-from tidegate.records import Binding, FailureKind, FunctionRoute, QueueOrder, Spread
+from tidegate.records import Activation, Binding, FailureKind, FunctionRoute, QueueOrder, Spread
 
 SHORT_S: Final = 0.1
 """How long a head that does not fit waits for all replicas to say what they have free. Our choice."""
@@ -270,6 +270,45 @@ class RevisionRoom:
             else:
                 lane.push(bind)
         return unserved
+
+    # --- who waits --------------------------------------------------------------------------------------------------
+
+    def join(self, bind: Bind, lane: Lane, now: float) -> None:
+        """The request waits in this lane from now on, in the place of its arrival."""
+        function = self.function
+        # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
+        since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
+        bind.key = (bind.priority, 0, since, bind.number)
+        self.count(now)
+        lane.push(bind)
+        self.waiting += 1
+        self.waiting_inferences += bind.inferences
+        function.waiting += 1
+        function.waiting_bytes += bind.size
+
+    def part(self, bind: Bind, now: float) -> None:
+        """The request waits no more, wherever it stands."""
+        self.count(now)
+        if bind.reserved is not None:
+            self.drop_reservation(bind)
+        else:
+            bind.lane.queue.remove(bind)
+        self.tidy(bind.lane)
+        self.waiting -= 1
+        self.waiting_inferences -= bind.inferences
+        self.function.waiting -= 1
+        self.function.waiting_bytes -= bind.size
+
+    def wish(self, now: float) -> Activation:
+        """What is pushed while nobody serves those who wait."""
+        oldest = self.oldest()
+        return Activation(
+            function=self.function.name,
+            revision=self.id,
+            waiting=self.waiting,
+            waiting_inferences=self.waiting_inferences,
+            oldest_waiting_s=0.0 if oldest is None else now - oldest,
+        )
 
     def items(self) -> Iterator[Bind]:
         """Everybody who waits, lane by lane in order."""

@@ -29,7 +29,7 @@ from activator.timers import Timers
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.messages import Grant, Limit, ProxyMessage, Recall, Return, Short, State, Void, Welcome
 from tidegate.flow.wants import DEFAULT_PRIORITY, encode_want
-from tidegate.records import Activation, RouteTable
+from tidegate.records import RouteTable
 
 UNUSED_S: Final = 60.0
 """Channels to a revision's replicas close when no request came for so long."""
@@ -410,18 +410,9 @@ class WaitingRoom:
 
     def _enqueue(self, bind: Bind, lane: Lane, now: float) -> None:
         room = bind.revision
-        function = room.function
-        room.count(now)
-        # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
-        since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
-        bind.key = (bind.priority, 0, since, bind.number)
-        lane.push(bind)
-        room.waiting += 1
-        room.waiting_inferences += bind.inferences
-        function.waiting += 1
-        function.waiting_bytes += bind.size
+        room.join(bind, lane, now)
         self._waiting[bind.request] = bind
-        self._timers.at(min(bind.deadline, bind.arrived + function.max_wait_s), bind)
+        self._timers.at(min(bind.deadline, bind.arrived + room.function.max_wait_s), bind)
         self._touch(room)
 
     def _stand(self, bind: Bind, now: float) -> None:
@@ -441,17 +432,8 @@ class WaitingRoom:
 
     def _remove(self, bind: Bind, now: float) -> None:
         """Takes a request out of the room, wherever it stands."""
-        room, lane = bind.revision, bind.lane
-        room.count(now)
-        if bind.reserved is not None:
-            room.drop_reservation(bind)
-        else:
-            lane.queue.remove(bind)
-        room.tidy(lane)
-        room.waiting -= 1
-        room.waiting_inferences -= bind.inferences
-        room.function.waiting -= 1
-        room.function.waiting_bytes -= bind.size
+        room = bind.revision
+        room.part(bind, now)
         del self._waiting[bind.request]
         if not room.waiting:
             room.signal.update(False, now)
@@ -496,19 +478,8 @@ class WaitingRoom:
     def _signal(self, room: RevisionRoom, now: float) -> None:
         if not room.signal.update(room.is_activating(now), now):
             return
-        oldest = room.oldest()
         self._timers.at(room.signal.next_at, room)
-        self.out.append(
-            Activate(
-                Activation(
-                    function=room.function.name,
-                    revision=room.id,
-                    waiting=room.waiting,
-                    waiting_inferences=room.waiting_inferences,
-                    oldest_waiting_s=0.0 if oldest is None else now - oldest,
-                )
-            )
-        )
+        self.out.append(Activate(room.wish(now)))
 
     # --- binding ----------------------------------------------------------------------------------------------------
 
