@@ -1,0 +1,431 @@
+"""The SLA policy: replicas by kind, so that the load is carried inside the latency target (SMIF).
+
+The rule is ``autoscaler.sla_rule``. This file feeds it from observations, and stands between it and real life, where
+a rate is noisy, a percentile remembers what was mended already, and a replica takes time to start. Where it departs
+from the rule, and why:
+
+- The load is what arrives, not what the groups have served (a full group serves less than it is sent), with its noise:
+  nothing changes while the present size explains what was seen. What waits beyond what is served within the target
+  counts on top. ``target-ips`` is a floor while there is traffic.
+- Groups that exist are filled in order of price, so that an expensive replica nobody needs any more goes first.
+- The percentile is judged once a change of replicas has left its window, and only where clearly more answers are late
+  than the SLA allows. Where more replicas cannot help (the group is hardly busy, or its execution times alone miss the
+  target) the load decides alone.
+- The low watermark counts from the tail of the execution times: execution alone would else forbid shrinking.
+- A replica goes only if the ready ones that stay carry the load with N/(N-1) times the present share each, inside the
+  target; and not back to a utilisation at which the target was missed before (``SCAR_S``, doubled when it was true).
+- Missing data: hold. A restart begins with no memory of calm, so nothing shrinks for a cool-down.
+- Service rates come, in this order, from what was learnt at the limit, a told profile, the slots and the execution
+  time, the best yield seen, the mean of the other groups; without any of them concurrency against slots decides.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoscaler.load import NO_LOAD, Load, LoadEstimate
+from autoscaler.observation import GroupObservation, Observation
+from autoscaler.policy import PolicyRow, Wish
+from autoscaler.reasons import figure, reason
+from autoscaler.sla_rule import Flag, RuleGroup, RuleParameters, RuleResult, autoscale, ceil
+from autoscaler.survivors import Scars, predicted_s
+from tidegate import scaling_parameters
+from tidegate.function import ConcurrencyUnit, Function
+from tidegate.records import GroupDecision, Reason
+from tidegate.scaling_parameters import SMIF_PARAMETERS
+
+SETTLE_S = 40.0
+"""So long after a change of ready replicas, or after a backlog, the percentile is of before: the latency window and the
+answers to what had waited."""
+SURE = 2.0
+"""Late answers count as a miss from so many standard deviations above those that the SLA allows."""
+SAFE = 0.8
+"""Part of the target that a smaller fleet is expected to need at most."""
+LATE_ANSWERS = 3
+"""Fewer late answers than this are no miss: of few answers any percentile is one of them."""
+IDLE_SHARE = 0.25
+"""A group busy for less of its time gains nothing from more replicas."""
+DRAIN_S = 10.0
+"""Time in which a backlog is to be worked off."""
+PARK_SHARE = 2.0 / 3.0
+"""Part of the scale-to-zero time after which one replica is left (the rule's own 60 s of 90 s)."""
+WORTH_A_START_S = 15.0
+"""With less time than this until zero no replica is started only to park on."""
+INFORMATIVE = 1.2
+"""A told rate tells something only when it is this much above what was seen already."""
+ALONE = 1.1
+"""Requests in a busy replica at a time, up to which they have it for themselves."""
+UNKNOWN_SLOTS = 4
+"""Slots assumed of a replica that nobody has heard of."""
+MANY = 1_000_000
+"""Replicas of an accelerator without a known limit."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """One group on its way through a decision."""
+
+    group: GroupObservation
+    mu: float
+    how: str
+    """Where the rate comes from."""
+    load: float = 0.0
+    latency_s: float | None = None
+    below_for_s: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        return self.how == "learnt"
+
+
+class SmifPolicy:
+    """The policy of one revision."""
+
+    __slots__ = (
+        "_below_since",
+        "_estimate",
+        "_function",
+        "_parameters",
+        "_q",
+        "_ready",
+        "_scars",
+        "_settled_at",
+        "_slo_s",
+    )
+
+    activation_scale = 1
+    retention_s = 0.0
+
+    def __init__(self, function: Function, now: float, ready: int) -> None:
+        given: dict[str, Any] = scaling_parameters.values(SMIF_PARAMETERS, function.scaling.parameters)
+        zero_s = function.scaling.scale_to_zero_after_s
+        self._function = function
+        self._slo_s = function.sla.latency_s or 3600.0
+        self._parameters = RuleParameters(
+            rho=given["target-utilization"] / 100.0,
+            down_watermark=given["down-watermark"] / 100.0,
+            cooldown_s=given["cooldown"],
+            max_up_factor=given["max-up-factor"],
+            scale_to_zero=function.scaling.min_scale == 0,
+            zero_grace_s=zero_s,
+        )
+        self._q = function.sla.percentile / 100.0
+        self._estimate = LoadEstimate()
+        self._scars = Scars()
+        self._below_since: dict[str, float] = {}
+        self._ready: tuple[int, ...] = ()
+        self._settled_at = now + SETTLE_S
+
+    def decide(self, observation: Observation, now: float) -> Wish:
+        if observation.existing == 0 and observation.waiting == 0 and observation.concurrency == 0:
+            self._estimate.forget()
+            self._below_since.clear()
+            return Wish(desired=0, reasons=(reason("zero"),))
+        if not observation.complete:
+            return Wish(desired=None, reasons=(reason("hold_no_data", "not every gateway and group was heard"),))
+        if not observation.groups:
+            return Wish(desired=None, reasons=(reason("no_accelerator"),))
+        self._note_changes(observation, now)
+        reasons: list[Reason] = []
+        kinds = self._kinds(observation, reasons)
+        if kinds is None:
+            return self._by_concurrency(observation, reasons)
+        load = self._load(observation, kinds, now, reasons)
+        if load.mid <= 0.0:
+            return self._without_load(observation, kinds)
+        feasible = self._feasible(kinds)
+        fed = self._fed(load, feasible, observation)
+        self._judge(kinds, feasible, load, fed, observation, now, reasons)
+        result = autoscale(self._slo_s, [self._rule_group(kind) for kind in kinds], self._parameters, 0.0)
+        counts = self._after_checks(kinds, result, load, now, reasons)
+        return self._wish(observation, kinds, counts, result, load, reasons)
+
+    # --- what is known
+
+    def _note_changes(self, observation: Observation, now: float) -> None:
+        ready = tuple(group.ready for group in observation.groups)
+        if ready != self._ready:
+            self._ready, self._settled_at = ready, now + SETTLE_S
+
+    def _kinds(self, observation: Observation, reasons: list[Reason]) -> list[_Kind] | None:
+        """Groups in order of price with their service rates; None: no rate is known at all."""
+        by_price = sorted(
+            observation.groups, key=lambda group: (group.price_per_hour is None, group.price_per_hour or 0.0)
+        )
+        found = [(group, *self._mu(group)) for group in by_price]
+        known = [mu for _, mu, _ in found if mu > 0.0]
+        if not known:
+            return None
+        mean = sum(known) / len(known)
+        if len(known) < len(found):
+            names = ", ".join(group.accelerator for group, mu, _ in found if mu <= 0.0)
+            reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
+        return [_Kind(group, mu if mu > 0.0 else mean, how if mu > 0.0 else "as others") for group, mu, how in found]
+
+    def _mu(self, group: GroupObservation) -> tuple[float, str]:
+        """(service rate of one replica, where it comes from); 0: not known."""
+        told, bound = group.mu_ips or 0.0, group.mu_bound_ips or 0.0
+        if group.is_mu_learnt and told > 0.0:
+            return told, "learnt"
+        if told > INFORMATIVE * bound:
+            return told, "profile"
+        slots = (group.limit or 0) / group.execution_s if group.execution_s else 0.0
+        if self._function.concurrency_unit is not ConcurrencyUnit.INFERENCES:
+            slots *= group.mean_batch or 1.0
+        if slots > 0.0:
+            return max(slots, bound), "slots"
+        return bound, "best seen"
+
+    def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
+        """What arrives, what waits too long already, and the rate that is to be provided."""
+        requests = sum(group.rps for group in observation.groups)
+        batch = sum(group.ips for group in observation.groups) / requests if requests > 0.0 else 1.0
+        load = self._estimate.update(now, observation.lambda_ips, max(1.0, batch))
+        extra = 0.0
+        if observation.waiting_inferences > 0:
+            waiting = observation.waiting_inferences
+            if observation.ready == 0:
+                # Queued inferences over the time in which they came, at least a second.
+                extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
+            else:
+                capacity = sum(kind.group.ready * kind.mu for kind in kinds)
+                extra = max(0.0, waiting - capacity * self._slo_s) / DRAIN_S
+                if extra > 0.0 and self._settled_at < now + SETTLE_S:
+                    self._settled_at = now + SETTLE_S
+            if extra > 0.01 * load.mid:
+                reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
+        if load.mid + extra <= 0.0:
+            return NO_LOAD
+        floor = self._function.sla.target_ips or 0.0
+        if floor > load.mid + extra:
+            reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
+        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high)))
+
+    # --- what the rule is told
+
+    def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
+        """Kinds that can meet the target at all; where none can, the fastest alone, as in the rule."""
+        can = [kind for kind in kinds if kind.group.floor_s is None or kind.group.floor_s <= self._slo_s]
+        return can or [min(kinds, key=lambda kind: kind.group.floor_s or 0.0)]
+
+    def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation) -> float:
+        """The load that the rule decides upon: the one that the present size is right for, if it is among those that
+        explain what was seen."""
+        carried = sum(self._usable(kind) * kind.group.existing for kind in feasible)
+        if carried <= 0.0:
+            return load.mid
+        if load.low > carried:
+            is_guess = all(kind.how == "best seen" for kind in feasible if kind.group.existing)
+            if is_guess and self._is_calm(observation) and observation.waiting == 0:
+                return carried  # The best yield seen so far is no limit, and nobody is late.
+            return load.mid
+        return min(carried, load.high)
+
+    def _usable(self, kind: _Kind) -> float:
+        return self._parameters.rho * kind.mu
+
+    def _is_calm(self, observation: Observation) -> bool:
+        """Whether latencies are known, and small."""
+        limit_s = self._parameters.down_watermark * self._slo_s
+        return observation.latency_s is not None and observation.latency_s <= limit_s
+
+    def _judge(
+        self,
+        kinds: Sequence[_Kind],
+        feasible: Sequence[_Kind],
+        load: Load,
+        fed: float,
+        observation: Observation,
+        now: float,
+        reasons: list[Reason],
+    ) -> None:
+        """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
+        left = fed
+        for kind in feasible:
+            kind.load = min(left, self._usable(kind) * kind.group.existing)
+            left -= kind.load
+        feasible[0].load += max(0.0, left)
+        is_settled = now >= self._settled_at and observation.starting == 0
+        if not is_settled and any(kind.group.late >= LATE_ANSWERS for kind in kinds):
+            reasons.append(reason("settling"))
+        for kind in kinds:
+            group, name = kind.group, kind.group.accelerator
+            kind.latency_s = self._counted_latency(kind, is_settled, load, kinds, now, reasons)
+            is_below = ceil(kind.load / self._usable(kind)) < group.existing and group.starting == 0
+            if is_below and (kind.latency_s is None or kind.latency_s < self._slo_s):
+                since = self._below_since.setdefault(name, now)
+                kind.below_for_s = max(0.0, now - since)
+            else:
+                self._below_since.pop(name, None)
+
+    def _counted_latency(
+        self,
+        kind: _Kind,
+        is_settled: bool,
+        load: Load,
+        kinds: Sequence[_Kind],
+        now: float,
+        reasons: list[Reason],
+    ) -> float | None:
+        """The percentile as the rule is to see it: a miss only where it is one and more replicas help, at most the low
+        watermark while it is calm, the target itself (neither) in between; None: it says nothing."""
+        group, slo_s = kind.group, self._slo_s
+        if group.latency_s is None or group.answers == 0:
+            return None
+        if not is_settled:
+            return slo_s
+        if group.latency_s <= slo_s:
+            tail_s = min(slo_s, group.tail_s or group.floor_s or 0.0)
+            mark = self._parameters.down_watermark
+            is_calm = group.latency_s <= tail_s + mark * (slo_s - tail_s)
+            return min(group.latency_s, mark * slo_s) if is_calm else slo_s
+        allowed = group.answers * (1.0 - self._q)
+        if group.late < max(LATE_ANSWERS, allowed + SURE * math.sqrt(allowed)):
+            return slo_s
+        missed = f"{group.accelerator}: {figure(group.latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
+        if self._is_hopeless(group):
+            reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
+            return None
+        reasons.append(reason("sla_missed", missed))
+        self._scars.missed(now, _utilization(load.mid, kinds))
+        return group.latency_s
+
+    def _is_hopeless(self, group: GroupObservation) -> bool:
+        """Whether more replicas of a group could not make it meet the target."""
+        if group.busy < IDLE_SHARE * group.ready:
+            return True
+        company = group.concurrency / group.busy if group.busy > 0.0 else 0.0
+        return company <= ALONE and group.tail_s is not None and group.tail_s > self._slo_s
+
+    def _rule_group(self, kind: _Kind) -> RuleGroup:
+        group = kind.group
+        return RuleGroup(
+            mu_ips=kind.mu,
+            replicas=group.existing,
+            max_replicas=MANY if group.capacity is None else group.capacity,
+            load_ips=kind.load,
+            execution_s=group.floor_s,
+            latency_s=kind.latency_s,
+            below_for_s=kind.below_for_s,
+        )
+
+    # --- what becomes of the rule's answer
+
+    def _after_checks(
+        self, kinds: Sequence[_Kind], result: RuleResult, load: Load, now: float, reasons: list[Reason]
+    ) -> list[int]:
+        """The rule's counts, smaller ones only where those that stay carry the load inside the target. The most
+        expensive go first."""
+        counts = [max(count, kind.group.existing) for kind, count in zip(kinds, result.replicas, strict=True)]
+        for index in reversed(range(len(kinds))):
+            wanted, present = result.replicas[index], kinds[index].group.existing
+            if wanted >= present:
+                continue
+            if not all(kind.is_exact for kind in kinds if kind.group.existing):
+                wanted = present - 1  # A guessed rate is tried out one by one.
+            refusal = None
+            for count in range(wanted, present):
+                refusal = self._refusal(kinds, [*counts[:index], count, *counts[index + 1 :]], load, now)
+                if refusal is None:
+                    reasons.append(reason("scale_in", f"{kinds[index].group.accelerator}: {count} of {present}"))
+                    counts[index] = count
+                    break
+            if refusal is not None:
+                reasons.append(reason("scale_in_held", f"{kinds[index].group.accelerator}: {refusal}"))
+        return counts
+
+    def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
+        """Why the fleet must not become so small; None: it may. Only replicas that are ready now count."""
+        staying = [min(kind.group.ready, count) for kind, count in zip(kinds, counts, strict=True)]
+        capacity = sum(kind.mu * count for kind, count in zip(kinds, staying, strict=True))
+        before, after = _utilization(load.mid, kinds), load.mid / capacity if capacity > 0.0 else 1.0
+        if capacity <= 0.0 or load.mid > self._parameters.rho * capacity * (1.0 + 1e-9):
+            return f"the ready ones that stay would be used at {figure(100 * after)} %"
+        if self._scars.forbid(now, load.high / capacity):
+            return f"the target was missed at {figure(100 * self._scars.utilization)} % before"
+        servers = (
+            sum(kind.group.ready * (kind.group.limit or 1) for kind in kinds),
+            sum(count * (kind.group.limit or 1) for kind, count in zip(kinds, staying, strict=True)),
+        )
+        for kind, count in zip(kinds, staying, strict=True):
+            if count == 0 or (kind.group.tail_s or 0.0) > self._slo_s or kind.group.execution_s is None:
+                continue
+            latency_s = predicted_s(kind.group, self._q, before, after, servers)
+            tail_s = kind.group.tail_s or kind.group.execution_s
+            if latency_s > tail_s + SAFE * (self._slo_s - tail_s):
+                return f"{kind.group.accelerator} would come to about {figure(latency_s * 1e3)} ms"
+        return None
+
+    def _without_load(self, observation: Observation, kinds: Sequence[_Kind]) -> Wish:
+        """The rule's way to zero. What is parked on must be ready before the others go."""
+        p, idle_s = self._parameters, observation.idle_s
+        cooldown_s = min(p.cooldown_s, PARK_SHARE * p.zero_grace_s) if p.scale_to_zero else p.cooldown_s
+        p = replace(p, cooldown_s=cooldown_s)
+        self._below_since.clear()
+        result = autoscale(self._slo_s, [self._rule_group(kind) for kind in kinds], p, idle_s)
+        counts = list(result.replicas)
+        if Flag.PARK in result.flags:
+            ready = next((index for index, kind in enumerate(kinds) if kind.group.ready), None)
+            parked = counts.index(1)
+            if ready is not None and not kinds[parked].group.ready:
+                counts[ready] = 1
+                if p.scale_to_zero and p.zero_grace_s - idle_s < WORTH_A_START_S and not kinds[parked].group.existing:
+                    counts[parked] = 0
+        return self._wish(observation, kinds, counts, result, NO_LOAD, [])
+
+    def _by_concurrency(self, observation: Observation, reasons: list[Reason]) -> Wish:
+        """Before anything was served: what waits and runs against slots. What gathered while the first replica started
+        says little, so growth is limited by the ready ones; and there are never fewer than there are."""
+        in_inferences = self._function.concurrency_unit is ConcurrencyUnit.INFERENCES
+        present = observation.concurrency_inferences if in_inferences else observation.concurrency
+        slots = observation.limit if observation.limit else self._function.concurrency or UNKNOWN_SLOTS
+        wanted = ceil(present / (self._parameters.rho * slots))
+        most = ceil(self._parameters.max_up_factor * observation.ready)
+        detail = f"{figure(present)} wait or run, {slots} slots a replica: {wanted}, at most {most} at once"
+        reasons.append(reason("mu_unknown", detail))
+        desired = max(1, min(wanted, most), observation.existing)
+        return Wish(desired=desired, reasons=tuple(reasons), observed={"concurrency": present})
+
+    def _wish(
+        self,
+        observation: Observation,
+        kinds: Sequence[_Kind],
+        counts: Sequence[int],
+        result: RuleResult,
+        load: Load,
+        reasons: list[Reason],
+    ) -> Wish:
+        rates = ", ".join(f"{kind.group.accelerator} {figure(kind.mu)} ({kind.how})" for kind in kinds)
+        told = [reason(flag.value) for flag in dict.fromkeys(result.flags)]
+        if load.mid > 0.0:
+            detail = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}; a replica: {rates}"
+            told.insert(0, reason("sla_load", detail))
+        by_name = {kind.group.accelerator: count for kind, count in zip(kinds, counts, strict=True)}
+        groups = tuple(
+            GroupDecision(
+                accelerator=group.accelerator,
+                replicas=by_name[group.accelerator],
+                share=self._function.gpu.core_percentage,
+            )
+            for group in observation.groups
+        )
+        observed = {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
+        observed |= {f"mu_ips_{kind.group.accelerator}": kind.mu for kind in kinds}
+        return Wish(desired=sum(counts), groups=groups, reasons=(*told, *reasons), observed=observed)
+
+    def __repr__(self) -> str:
+        return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
+    """Load over what the ready replicas can serve; 0 while none is ready."""
+    capacity = sum(kind.mu * kind.group.ready for kind in kinds)
+    return load_ips / capacity if capacity > 0.0 else 0.0
+
+
+ROW = PolicyRow(
+    name="smif",
+    sentence="Replicas by accelerator kind, so that the load is carried inside the latency target.",
+    build=SmifPolicy,
+)

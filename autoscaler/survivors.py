@@ -1,0 +1,96 @@
+"""Whether a smaller fleet would hold the target: what the latency becomes, and what happened at that load before."""
+
+import math
+
+from autoscaler.observation import GroupObservation
+
+SCAR_S = 3600.0
+"""How long a miss of the target at some utilisation forbids to go back there."""
+LONGEST_SCAR_S = 86_400.0
+NEAR = 0.95
+"""From this part of the utilisation of a miss on a size counts as the same."""
+MOST_SERVERS = 500
+"""Erlang's formula changes little beyond."""
+LOAD_RELATED = 0.25
+"""A miss at a lower utilisation was not for want of replicas."""
+
+
+class Scars:
+    """The lowest utilisation at which the target was missed, while that is remembered.
+
+    A miss there once more shows that the memory was right: it then lasts twice as long.
+    """
+
+    __slots__ = ("_lasts_s", "_until", "utilization")
+
+    def __init__(self) -> None:
+        self.utilization = 0.0
+        self._until = 0.0
+        self._lasts_s = SCAR_S
+
+    def missed(self, now: float, utilization: float) -> None:
+        """The target was missed at ``utilization``, with the ready replicas as they were for a whole window."""
+        if utilization < LOAD_RELATED:
+            return
+        is_known = self.utilization > 0.0
+        if is_known and now >= self._until and utilization >= NEAR * self.utilization:
+            self._lasts_s = min(2.0 * self._lasts_s, LONGEST_SCAR_S)
+        if not is_known or now >= self._until:
+            self.utilization = utilization
+        self.utilization = min(self.utilization, utilization)
+        self._until = now + self._lasts_s
+
+    def forbid(self, now: float, utilization: float) -> bool:
+        """Whether a fleet used at ``utilization`` is expected to miss the target."""
+        return self.utilization > 0.0 and now < self._until and utilization >= NEAR * self.utilization
+
+    def __repr__(self) -> str:
+        return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+
+
+def erlang_c(servers: int, utilization: float) -> float:
+    """Probability that a request must wait, by Erlang's formula, for ``servers`` slots used at ``utilization`` < 1."""
+    servers = min(servers, MOST_SERVERS)
+    offered, blocked = servers * utilization, 1.0
+    for count in range(1, servers + 1):
+        blocked = offered * blocked / (count + offered * blocked)
+    return blocked / (1.0 - utilization * (1.0 - blocked))
+
+
+def waiting_s(servers: int, utilization: float, service_s: float, spread: float, q: float) -> float:
+    """The q-quantile of the time a request waits for one of ``servers`` slots (M/M/c, scaled by the spread of the
+    service times as for a single queue; ``spread``: squared coefficient of variation)."""
+    if utilization >= 1.0:
+        return math.inf
+    must_wait = erlang_c(servers, utilization)
+    if must_wait <= 1.0 - q:
+        return 0.0
+    return math.log(must_wait / (1.0 - q)) * service_s / (servers * (1.0 - utilization)) * (1.0 + spread) / 2.0
+
+
+def spread_of(mean_s: float, tail_s: float) -> float:
+    """Squared coefficient of variation, read from how far the 98th percentile lies above the mean: 0 for equal service
+    times, 1 for exponential ones (3.9 means); never above."""
+    return min(1.0, max(0.0, (tail_s / mean_s - 1.0) / 2.9) ** 2) if mean_s > 0.0 else 0.0
+
+
+def predicted_s(group: GroupObservation, q: float, before: float, after: float, servers: tuple[int, int]) -> float:
+    """The latency percentile when the utilisation goes from ``before`` to ``after`` and the slots from the first of
+    ``servers`` to the second.
+
+    What is waited now beyond what the formula says for now (bursts, bad luck) is taken to grow as u / (1 - u). Where
+    requests share a replica their execution times grow with the company they get, at most as those of a shared
+    processor, 1 / (1 - u). Infinite when the rest cannot carry the load.
+    """
+    mean_s = group.execution_s or group.floor_s or 0.0
+    tail_s = max(mean_s, group.tail_s or 0.0)
+    if after >= 1.0:
+        return math.inf
+    spread = spread_of(mean_s, tail_s)
+    waiting = waiting_s(servers[1], after, mean_s, spread, q)
+    if group.latency_s is not None and 0.0 < before < 1.0:
+        beyond = group.latency_s - tail_s - waiting_s(servers[0], before, mean_s, spread, q)
+        waiting += max(0.0, beyond) * (after / (1.0 - after)) / (before / (1.0 - before))
+        if group.limit != 1 and group.busy > 0.0 and group.concurrency > 1.05 * group.busy:
+            tail_s *= max(1.0, (1.0 - before) / (1.0 - after))
+    return tail_s + waiting
