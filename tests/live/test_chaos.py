@@ -44,7 +44,7 @@ async def rage(world: ChaosEdge, rng: random.Random, seconds: float) -> None:
     assert not journal.twice
     assert not journal.over
     assert journal.most >= max(LIMITS), "the limits were reached"
-    assert not (seen := faults(world, journal, load.outcomes)), "\n".join([str(len(seen)), *seen[:20]])
+    assert not (seen := faults(world, journal, load)), "\n".join([str(len(seen)), *seen[:20]])
     assert not under_way
     assert not (complaints := world.complaints()), "\n".join(complaints)
     assert set(world.exit_codes) == {"0"}, "who was asked to end has ended well"

@@ -97,8 +97,8 @@ def judge(what: str, delays_ms: list[float]) -> None:
     """Prints the figures; the bounds are for a machine that does ten other things."""
     median, longest = statistics.median(delays_ms), max(delays_ms)
     sys.stdout.write(json.dumps({"left": what, "p50_ms": round(median, 2), "max_ms": round(longest, 2)}) + "\n")
-    assert median < 250.0
-    assert longest < 1000.0
+    assert median < 500.0
+    assert longest < 2500.0
 
 
 @pytest.mark.live
@@ -267,7 +267,7 @@ async def life(seconds: float) -> None:
     eighths, the end of a queue_proxy after a half."""
     gap_ms = 50
     events = round(seconds * 1000 / gap_ms)
-    async with world_of([4, 4], workers=2) as world:
+    async with world_of([8, 8], workers=2) as world:
         streams = [Stream(f"stream-{number}") for number in range(6)]
         sockets = [Socket() for _ in range(2)]
         passers, done = Passers(world), asyncio.Event()
@@ -284,7 +284,7 @@ async def life(seconds: float) -> None:
             await asyncio.sleep(seconds / 8)
             assert (await world.order(one, "drain", epoch=5)).status_code == 200
             await asyncio.sleep(seconds / 8)
-            three = await world.add_replica(4)
+            three = await world.add_replica(8)
             for keeps_old in (True, False):
                 world.number += 1
                 await tell(world, two_revisions(world.route_table(), world.number, three, keeps_old=keeps_old))
@@ -331,6 +331,24 @@ def test_a_stream_survives_scale_in_rollout_and_the_restart_of_the_gateway() -> 
 @pytest.mark.timeout(600)
 def test_a_five_minute_stream_survives_scale_in_rollout_and_the_restart_of_the_gateway() -> None:
     asyncio.run(life(300.0))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(300)
+def test_a_websocket_outlives_the_channels_of_its_function() -> None:
+    """Nothing else uses the function: idle connections close after 60 and 75 s, slot channels after 60 s."""
+
+    async def main() -> None:
+        async with world_of([2]) as world:
+            quiet = Socket()
+            await quiet.open(world.ports[0])
+            await asyncio.sleep(150.0)
+            await quiet.echo(b"still here")
+            quiet.close()
+            assert await world.quiet() == []
+            await world.all_slots_work()
+
+    asyncio.run(main())
 
 
 @pytest.mark.live

@@ -19,11 +19,13 @@ from typing import Any
 import httpx
 
 from tests.support.edge import Edge, Replica, client, infer, table
-from tests.support.edge_load import End, Outcome
+from tests.support.edge_load import End, Load, Outcome
 from tidegate.codec import encode
 from tidegate.records import RouteTable
 
 TRACED_MODEL = Path(__file__).with_name("edge_traced_model.py")
+HOPS = 4
+"""Processes that a request passes and a busy machine may keep waiting, its client included."""
 TIMEOUT_S = 10.0
 """Of the function."""
 SHRINK_S = 1.0
@@ -33,8 +35,9 @@ SHRINK_S = 1.0
 class ChaosEdge(Edge):
     """Remembers what was done to whom and when (seconds of ``time.monotonic``)."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, journals: bool = True) -> None:
         super().__init__(directory)
+        self._journals = journals
         self.is_logged = True
         self.number = 0
         self.living: list[Replica] = []
@@ -55,8 +58,9 @@ class ChaosEdge(Edge):
 
     def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> subprocess.Popen[bytes]:
         del delay_s, declared
-        journal = self.directory / f"{Path(upstream).stem}.journal"
-        arguments = [str(TRACED_MODEL), "--listen", upstream, "--journal", str(journal)]
+        arguments = [str(TRACED_MODEL), "--listen", upstream]
+        if self._journals:
+            arguments += ["--journal", str(self.directory / f"{Path(upstream).stem}.journal")]
         return self._spawn(arguments, module=False)
 
     async def begin(self, workers: int, limits: list[int]) -> None:
@@ -247,11 +251,14 @@ class Journal:
         self.ends: Counter[str] = Counter()
         self.over: list[str] = []
         """Beginnings above the limit."""
+        self.at: dict[tuple[str, str], float] = {}
+        """Seconds of ``time.monotonic`` of each line, by kind and request; ``L`` by replica."""
         self.most = 0
         for file in files:
             replica = file.stem
             for line in file.read_text().splitlines():
                 kind, name, at, *more = line.split(" ")
+                self.at[kind, replica if kind == "L" else name] = int(at) / 1e9
                 if kind == "S":
                     self.starts[name].append(replica)
                     self._start(replica, name, int(at) / 1e9, int(more[0]), limits_of[replica])
@@ -274,20 +281,22 @@ class Journal:
         return {name: where for name, where in self.starts.items() if len(where) > 1}
 
 
-def faults(world: ChaosEdge, journal: Journal, outcomes: list[Outcome]) -> list[str]:
+def faults(world: ChaosEdge, journal: Journal, load: Load) -> list[str]:
     """What no client should have seen, in words."""
     found = []
-    for outcome in outcomes:
-        if why := _fault(world, journal, outcome):
+    for outcome in load.outcomes:
+        late_s = HOPS * sum(late_s for at, late_s in load.lags if outcome.began <= at + late_s and at <= outcome.ended)
+        if why := _fault(world, journal, outcome, late_s):
             deeds = [f"{deed} at {at:.3f}" for at, deed in world.deeds if outcome.began - 2.0 < at < outcome.ended]
             found.append(f"{outcome}: {why}; {', '.join(deeds)}")
     return found
 
 
-def _fault(world: ChaosEdge, journal: Journal, outcome: Outcome) -> str:
+def _fault(world: ChaosEdge, journal: Journal, outcome: Outcome, late_s: float) -> str:
     began, ended = outcome.began, outcome.ended
     stopped_s = sum(max(0.0, min(end, ended) - max(start, began)) for start, end in world.stops)
-    limit_s = (TIMEOUT_S if outcome.deadline_s is None else outcome.deadline_s) + 1.0 + stopped_s + outcome.slow_s
+    limit_s = (TIMEOUT_S if outcome.deadline_s is None else outcome.deadline_s) + 1.0
+    limit_s += stopped_s + late_s + outcome.slow_s
     worker_died = any(who == outcome.worker and began - 0.1 <= at <= ended for who, at in world.worker_kills)
     replica_died = any(began - 0.5 <= at <= ended for at in world.replica_kills)
     if outcome.took_s > limit_s or outcome.end is End.HUNG:

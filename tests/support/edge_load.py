@@ -9,6 +9,7 @@ from enum import StrEnum
 from time import monotonic
 
 CHUNK = 16 * 1024
+LAG_S = 0.05
 
 
 class End(StrEnum):
@@ -233,6 +234,8 @@ class Load:
         self._patience_s = patience_s
         self._number = 0
         self.outcomes: list[Outcome] = []
+        self.lags: list[tuple[float, float]] = []
+        """When this process itself was not served by its machine, and for how long."""
         self.is_stopping = False
 
     async def run(self, *, closed: int, open_rps: float, chaos: Callable[[], Awaitable[None]]) -> None:
@@ -242,8 +245,16 @@ class Load:
                 for _ in range(closed):
                     group.create_task(self._client(worker, random.Random(self._rng.random())))
             group.create_task(self._newcomers(group, open_rps))
+            group.create_task(self._watch())
             await chaos()
             self.is_stopping = True
+
+    async def _watch(self) -> None:
+        while not self.is_stopping:
+            began = monotonic()
+            await asyncio.sleep(LAG_S)
+            if (late_s := monotonic() - began - LAG_S) > LAG_S:
+                self.lags.append((began, late_s))
 
     async def _client(self, worker: int, rng: random.Random) -> None:
         wire = Wire(self._ports[worker])

@@ -5,9 +5,9 @@ bytes, or ``x-events`` server-sent events ``x-gap-ms`` apart. A request runs fro
 ``upgrade: websocket`` gets 101 and every byte back. It stops working on a request the moment its connection closes.
 
 The journal survives a kill. One line per event, times in nanoseconds of the machine's monotonic clock, which all
-processes share: ``S id time running`` at the head (``running``: requests whose connection the other side still holds,
-this one included), ``E id time`` at the end, ``X id time`` when the other side closed first. ``GET /stats`` has the
-counts. Standard library only, uvloop where it is there.
+processes share: ``L - time`` when it listens, ``S id time running`` at the head (``running``: requests whose
+connection the other side still holds, this one included), ``E id time`` at the end, ``X id time`` when the other side
+closed first. ``GET /stats`` has the counts. Standard library only, uvloop where it is there.
 """
 
 import argparse
@@ -239,6 +239,7 @@ async def main() -> None:
     else:
         host, _, port = options.listen.rpartition(":")
         server = await loop.create_server(lambda: Connection(model), host, int(port), backlog=1024)
+    model.note("L", "-")
     await server.serve_forever()
 
 
