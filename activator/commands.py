@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Bind:
     """A request and the replica that runs it: send it there, with ``header`` among its fields.
 
-    Handle of the request from then on, until ``WaitingRoom.answered``, ``aborted``, ``refused`` or ``unsent`` is
-    called with it. (Inside the room it is the request's place in the queue.)
+    Handle of the request from then on, until ``WaitingRoom.answered``, ``aborted``, ``refused``, ``unsent`` or
+    ``broke_off`` is called with it. (Inside the room it is the request's place in the queue.)
     """
 
     __slots__ = (
@@ -33,6 +33,7 @@ class Bind:
         "inferences",
         "key",
         "lane",
+        "may_return",
         "number",
         "prefers",
         "priority",
@@ -75,6 +76,8 @@ class Bind:
         """What it has in common with requests that should go to the same replica."""
         self.avoid: str | None = None
         """A replica that must not take it."""
+        self.may_return = False
+        """That replica may take it after all where no other serves."""
         self.group: Group | None = None
         """With early binding: the group that it waits for."""
         self.key: Key

@@ -180,9 +180,11 @@ class RevisionRoom:
         return sum(group.ready for group in self.main.serving)
 
     def recount(self) -> None:
-        """Another set of groups serves now, or their shares changed."""
+        """Another set of replicas serves now, or shares or rates changed."""
         for lane in self.lanes.values():
             lane.recount()
+        if len(self.lanes) > 1:
+            self._let_return()
 
     def is_activating(self, now: float) -> bool:
         """Requests wait and no replica is ready, as far as can be known."""
@@ -211,6 +213,8 @@ class RevisionRoom:
             return None
         if self.function.is_early:
             groups = self._fixed(bind, groups)
+        if bind.may_return and not any(replica.ready and replica.id != bind.avoid for replica in _serving(groups)):
+            bind.avoid = None
         accelerators = tuple([group.accelerator for group in groups])
         return self.lanes.get((accelerators, bind.avoid)) or self._open(Lane(groups, bind.avoid))
 
@@ -230,6 +234,18 @@ class RevisionRoom:
         for group in lane.groups:
             group.lanes.append(lane)
         return lane
+
+    def _let_return(self) -> None:
+        """Requests that would rather have gone elsewhere stand in line for all, where nobody else serves."""
+        for lane in tuple(self.lanes.values()):
+            if lane.avoid is None or lane.candidates():
+                continue
+            for bind in lane.queue.items():
+                if bind.may_return:
+                    lane.queue.remove(bind)
+                    bind.avoid = None
+                    (self.lane_of(bind) or self.main).push(bind)
+            self.tidy(lane)
 
     def tidy(self, lane: Lane) -> None:
         """Takes away a lane that was made for requests that avoid a replica, once it is empty."""
@@ -384,3 +400,8 @@ class RevisionRoom:
             waiting_request_s=self.waiting_request_s,
             waiting_inference_s=self.waiting_inference_s,
         )
+
+
+def _serving(groups: list[Group]) -> Iterator[Replica]:
+    """Replicas of the groups that have a share."""
+    return (replica for group in groups if group.share > 0 for replica in group.replicas)

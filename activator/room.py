@@ -182,6 +182,17 @@ class WaitingRoom:
             self._rest(bind.replica, now)
         self._put_back(bind, now)
 
+    def broke_off(self, bind: Bind, now: float) -> None:
+        """The exchange broke after it was sent, and may be made again: back to its old place.
+
+        Another replica takes it, as long as one serves.
+        """
+        self._give_back(bind)
+        if bind.avoid is None:
+            bind.avoid = bind.replica.id
+            bind.may_return = True
+        self._put_back(bind, now)
+
     def ready_replicas(self, revision: str) -> int:
         """Replicas of the revision that serve now, as far as this worker knows."""
         room = self._fleet.revisions.get(revision)
@@ -232,6 +243,7 @@ class WaitingRoom:
         view.reset()
         room.unreserve(view)
         self._touch(room)
+        self._review(room, now)
 
     def heard(self, replica: str, message: ProxyMessage, now: float) -> None:
         """A message arrived on its channel."""

@@ -226,6 +226,40 @@ def test_a_replica_to_avoid_that_is_gone_is_nothing_special() -> None:
     assert one.hear("r0", Grant(((1, 1),)))[0].startswith("hedge -> r0")
 
 
+def test_a_request_whose_exchange_broke_goes_to_another_replica_and_nobody_rests() -> None:
+    one = pair()
+    one.hear("r0", Grant(((1, 1), (2, 1))))
+    one.arrive("broken", 1.0)
+    one.arrive("later", 1.0)
+    one.room.broke_off(one.binds["broken"], 1.1)
+    assert one.did(1.1) == ["r0 < return 2", "r1 < want 1 1 0 0 100 100 1 0"]
+    one.hear("r0", Grant(((3, 1),)), now=1.1)
+    assert one.arrive("another", 1.2) == "another -> r0 on 3", "it serves"
+    assert one.hear("r1", Grant(((4, 1),)), now=1.3)[0].startswith("broken -> r1 on 4")
+
+
+def test_a_request_whose_exchange_broke_returns_where_no_other_replica_serves() -> None:
+    one = open_lobby(table([("r0", "cpu")]), "r0")
+    one.hear("r0", Grant(((1, 1),)))
+    one.arrive("broken", 1.0)
+    one.room.broke_off(one.binds["broken"], 1.1)
+    assert one.did(1.1) == ["r0 < return 1", "r0 < want 1 1 0 0 100 100 1 0"]
+    assert one.hear("r0", Grant(((2, 1),)), now=1.2)[0].startswith("broken -> r0 on 2")
+
+
+def test_it_returns_as_well_when_the_last_other_replica_goes() -> None:
+    one = pair()
+    one.hear("r0", Grant(((1, 1), (2, 1), (3, 1))))
+    for name in ("first", "second"):
+        one.arrive(name, 1.0)
+    one.room.broke_off(one.binds["second"], 1.1)
+    one.room.broke_off(one.binds["first"], 1.1)
+    assert not any("->" in line for line in one.did(1.1))
+    one.room.unlinked("r1", 1.2)
+    assert one.did(1.2)[0].startswith("first -> r0"), "in its old place"
+    assert len(one.room._fleet.revisions[F].lanes) == 1
+
+
 # --- order ------------------------------------------------------------------------------------------------------------
 
 

@@ -130,7 +130,8 @@ class Slots(RuleBasedStateMachine):
         worker = self._worker(number)
         if not worker.stopped:
             for size in sizes:
-                self.world.arrive(worker, size, TIMEOUTS_S[patient], priority)
+                again = len(self.world.jobs) % 2 == 0
+                self.world.arrive(worker, size, TIMEOUTS_S[patient], priority, again=again)
 
     @rule(number=st.integers(0, 3), size=st.sampled_from([1, 9]), avoided=st.integers(0, 2))
     def a_hedge_comes(self, number: int, size: int, avoided: int) -> None:

@@ -51,6 +51,8 @@ class Job:
     worker: int
     arrived: float
     avoid: str | None = None
+    again: bool = False
+    """May be sent again after it was started."""
     end: End | None = None
     started: list[float] = field(default_factory=list)
     refusal: str = ""
@@ -271,8 +273,9 @@ class World:
         timeout_s: float = 60.0,
         priority: int = 5,
         avoid: str | None = None,
+        again: bool = False,
     ) -> Job:
-        job = Job(len(self.jobs), inferences, worker.index, self.now, avoid)
+        job = Job(len(self.jobs), inferences, worker.index, self.now, avoid, again)
         self.jobs.append(job)
         deadline = self.now + timeout_s
         outcome = worker.room.arrive(
@@ -547,7 +550,10 @@ class World:
         worker = flight.worker
         if flight.aborted or worker.life != flight.life:
             return
-        if flight.at_model:
+        if flight.at_model and flight.job.again:
+            del worker.flights[flight.job]
+            worker.room.broke_off(flight.bind, self.now)
+        elif flight.at_model:
             worker.room.aborted(flight.bind, self.now)
             worker.end(flight.job, End.BROKEN)
         else:
