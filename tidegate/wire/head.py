@@ -137,11 +137,14 @@ class _Fields:
                 return None  # the answer for most requests, in a third of the time
         elif value.isdigit():
             return value  # as received: digits have no case
-        at = self._in_lower_case().find(b"\n%b:" % name)
+        lower = self._lower
+        if lower is None:
+            self._lower = lower = self._original.lower()
+        at = lower.find(b"\n%b:" % name)
         if at < 0:
             return None
         at += len(name) + 2
-        return self._original[at : self._original.index(b"\r", at)].strip(b" \t")
+        return self._original[at : lower.find(b"\r", at)].strip(b" \t")
 
     def control(self, name: bytes) -> bytes | None:
         """Value of a ``tidegate-`` field in lower case, None where it is not there: :meth:`get` in a fifth of the time.
