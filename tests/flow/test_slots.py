@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.flow.messages import Return, encode_message
 from tidegate.flow.slots import Admit, Channel, Credit, Reject, Send, SlotLedger, StateIs, Visit
-from tidegate.flow.wants import Want, encode_want
+from tidegate.flow.wants import DEFAULT_PRIORITY, Want, encode_want
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import ColdStartPhases
 from tidegate.replica import ReplicaState
@@ -516,6 +516,22 @@ def test_a_stranger_and_a_channel_go_by_arrival() -> None:
     assert desk.said() == ["g0: grant 2:1"]
     assert desk.answer(desk.start(2, 1.2, want=b"9 0"), 1.3) == "home"
     assert desk.said() == ["admit later"]
+
+
+def test_a_stranger_is_of_the_middle_class() -> None:
+    """Who names a higher class goes first, though he came later; who names a lower one goes after it."""
+    for priority, first in ((4, "g0: grant 2:1"), (6, "admit stranger")):
+        desk = Desk(1, "g0")
+        credit = desk.start(1, 1.0)
+        if priority > DEFAULT_PRIORITY:
+            desk.want("g0", 1, 1.01, priority=priority)
+            desk.enter("stranger", 1.02)
+        else:
+            desk.enter("stranger", 1.01)
+            desk.want("g0", 1, 1.02, priority=priority)
+        desk.ledger.keeps(credit, 1.1)
+        desk.ledger.ended(credit, 1.1)
+        assert desk.said() == [first]
 
 
 def test_a_stranger_that_went_away_is_not_admitted() -> None:
