@@ -19,8 +19,9 @@ CHANGED = 3.0
 """A window so many standard deviations away from the estimate is a change."""
 CERTAIN = 3.0
 """So many standard deviations lie between the estimate and its bounds."""
-BATCH_SPREAD = 2.0
-"""Mean square of a batch over the square of its mean, assumed for batches above one: exponential-like."""
+BATCH_SPREAD = 1.5
+"""Mean square of a batch over the square of its mean, assumed for batches above one: between equal ones (1) and
+exponential ones (2)."""
 SERVICE_NOISE = 0.03
 """Relative error that is allowed for in the service rates."""
 

@@ -1,6 +1,7 @@
 """Whether a smaller fleet would hold the target: what the latency becomes, and what happened at that load before."""
 
 import math
+from collections import deque
 
 from autoscaler.observation import GroupObservation
 
@@ -46,6 +47,42 @@ class Scars:
 
     def __repr__(self) -> str:
         return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+
+
+class Calm:
+    """How long a group has had more replicas than its load asks for, and the most that it asked for meanwhile."""
+
+    __slots__ = ("_since", "_wanted")
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._wanted: deque[tuple[float, int]] = deque()
+        """(when, replicas) in falling order of replicas: what is older and smaller never counts again."""
+
+    def below_for_s(self, now: float, wanted: int, existing: int) -> float:
+        """Notes what the load asks for now; seconds for which it has been less than what exists."""
+        if wanted >= existing:
+            self.forget()
+            return 0.0
+        while self._wanted and self._wanted[-1][1] <= wanted:
+            self._wanted.pop()
+        self._wanted.append((now, wanted))
+        if self._since is None:
+            self._since = now
+        return max(0.0, now - self._since)
+
+    def most_wanted(self, now: float, window_s: float) -> int:
+        """The most of the last ``window_s`` seconds; 0 while nothing is remembered."""
+        while self._wanted and self._wanted[0][0] < now - window_s:
+            self._wanted.popleft()
+        return self._wanted[0][1] if self._wanted else 0
+
+    def forget(self) -> None:
+        self._since = None
+        self._wanted.clear()
+
+    def __repr__(self) -> str:
+        return f"<Calm since {self._since}, {list(self._wanted)}>"
 
 
 def erlang_c(servers: int, utilization: float) -> float:

@@ -29,15 +29,15 @@ from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from autoscaler.sla_rule import Flag, RuleGroup, RuleParameters, RuleResult, autoscale, ceil
-from autoscaler.survivors import Scars, predicted_s
+from autoscaler.survivors import Calm, Scars, predicted_s
 from tidegate import scaling_parameters
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.records import GroupDecision, Reason
 from tidegate.scaling_parameters import SMIF_PARAMETERS
 
 SETTLE_S = 40.0
-"""So long after a change of ready replicas, or after a backlog, the percentile is of before: the latency window and the
-answers to what had waited."""
+"""So long after a change of ready replicas the percentile is of before: the latency window, and the answers to what had
+waited."""
 SURE = 2.0
 """Late answers count as a miss from so many standard deviations above those that the SLA allows."""
 SAFE = 0.8
@@ -73,6 +73,8 @@ class _Kind:
     load: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
+    least: int = 0
+    """The most that the load has asked of it within the cool-down."""
 
     @property
     def is_exact(self) -> bool:
@@ -83,7 +85,7 @@ class SmifPolicy:
     """The policy of one revision."""
 
     __slots__ = (
-        "_below_since",
+        "_calm",
         "_estimate",
         "_function",
         "_parameters",
@@ -113,14 +115,14 @@ class SmifPolicy:
         self._q = function.sla.percentile / 100.0
         self._estimate = LoadEstimate()
         self._scars = Scars()
-        self._below_since: dict[str, float] = {}
+        self._calm: dict[str, Calm] = {}
         self._ready: tuple[int, ...] = ()
         self._settled_at = now + SETTLE_S
 
     def decide(self, observation: Observation, now: float) -> Wish:
         if observation.existing == 0 and observation.waiting == 0 and observation.concurrency == 0:
             self._estimate.forget()
-            self._below_since.clear()
+            self._calm.clear()
             return Wish(desired=0, reasons=(reason("zero"),))
         if not observation.complete:
             return Wish(desired=None, reasons=(reason("hold_no_data", "not every gateway and group was heard"),))
@@ -191,8 +193,6 @@ class SmifPolicy:
             else:
                 capacity = sum(kind.group.ready * kind.mu for kind in kinds)
                 extra = max(0.0, waiting - capacity * self._slo_s) / DRAIN_S
-                if extra > 0.0 and self._settled_at < now + SETTLE_S:
-                    self._settled_at = now + SETTLE_S
             if extra > 0.01 * load.mid:
                 reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
         if load.mid + extra <= 0.0:
@@ -252,12 +252,13 @@ class SmifPolicy:
         for kind in kinds:
             group, name = kind.group, kind.group.accelerator
             kind.latency_s = self._counted_latency(kind, is_settled, load, kinds, now, reasons)
-            is_below = ceil(kind.load / self._usable(kind)) < group.existing and group.starting == 0
-            if is_below and (kind.latency_s is None or kind.latency_s < self._slo_s):
-                since = self._below_since.setdefault(name, now)
-                kind.below_for_s = max(0.0, now - since)
+            is_calm = kind.latency_s is None or kind.latency_s < self._slo_s
+            calm = self._calm.setdefault(name, Calm())
+            if is_calm and group.starting == 0:
+                kind.below_for_s = calm.below_for_s(now, ceil(kind.load / self._usable(kind)), group.existing)
             else:
-                self._below_since.pop(name, None)
+                calm.forget()
+            kind.least = calm.most_wanted(now, self._parameters.cooldown_s)
 
     def _counted_latency(
         self,
@@ -319,7 +320,7 @@ class SmifPolicy:
         expensive go first."""
         counts = [max(count, kind.group.existing) for kind, count in zip(kinds, result.replicas, strict=True)]
         for index in reversed(range(len(kinds))):
-            wanted, present = result.replicas[index], kinds[index].group.existing
+            wanted, present = max(result.replicas[index], kinds[index].least), kinds[index].group.existing
             if wanted >= present:
                 continue
             if not all(kind.is_exact for kind in kinds if kind.group.existing):
@@ -362,7 +363,7 @@ class SmifPolicy:
         p, idle_s = self._parameters, observation.idle_s
         cooldown_s = min(p.cooldown_s, PARK_SHARE * p.zero_grace_s) if p.scale_to_zero else p.cooldown_s
         p = replace(p, cooldown_s=cooldown_s)
-        self._below_since.clear()
+        self._calm.clear()
         result = autoscale(self._slo_s, [self._rule_group(kind) for kind in kinds], p, idle_s)
         counts = list(result.replicas)
         if Flag.PARK in result.flags:
