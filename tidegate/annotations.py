@@ -12,6 +12,7 @@ from typing import Final
 from tidegate import units
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
 from tidegate.routing import ROUTING
+from tidegate.scaling_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
 from tidegate.table import (
     NAME,
     Checked,
@@ -405,5 +406,7 @@ KPA_PARAMETERS: Final[tuple[Row, ...]] = (
     ),
 )
 
-PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType({"kpa": KPA_PARAMETERS})
+PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType(
+    {"kpa": KPA_PARAMETERS, "smif": SMIF_PARAMETERS, "hpa": HPA_PARAMETERS}
+)
 """Parameters of the policies that have documented ones here."""

@@ -8,6 +8,7 @@ from typing import Final
 from tidegate import knative_annotations
 from tidegate.annotations import ANNOTATIONS, KPA_PARAMETERS, PARAMETER_PREFIX, PREFIX
 from tidegate.routing import FIELDS, MATCHES
+from tidegate.scaling_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
 from tidegate.settings import SETTINGS
 from tidegate.spec import SPEC
 from tidegate.table import Row
@@ -81,6 +82,11 @@ def annotations_page() -> str:
         "## Parameters of policy kpa\n",
         f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME`, with Knative's names, bounds and durations (`1m30s`).\n",
         table(KPA_PARAMETERS),
+        "## Parameters of policy smif\n",
+        f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME` as well, with Tidegate's durations and percentages.\n",
+        table(SMIF_PARAMETERS),
+        "## Parameters of policy hpa\n",
+        table(HPA_PARAMETERS),
         "## Plain values of `spec`\n",
         "Besides `server` (exactly one of `model`, `handler`, `command`, `image`), `models`, `accelerators`, `match`,"
         " `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative paths start from the manifest's"
