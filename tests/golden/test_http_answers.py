@@ -1,0 +1,55 @@
+"""What a hostile backend answers, and what of it a client may see: the other direction of the hostile corpus.
+
+The format is described in :mod:`tests.support.http_answers`. Every case runs behind a gateway (with its queue_proxy), a
+queue_proxy and a bare relay, on uvloop and on plain asyncio.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import cache
+
+import pytest
+
+from tests.support.http_answers import Case, HostileBackend, run_case
+from tests.support.http_doors import KINDS, door
+from tests.support.http_hostile import ANSWERS, load
+from tests.support.loopback import LOOPS, run_on
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+LANES = {"gateway": 5, "queue_proxy": 6, "relay": 6}
+
+
+async def _lane(kind: str, loop: str, waiting: list[Case], verdicts: dict[tuple[str, str], list[str]]) -> None:
+    async with AsyncExitStack() as stack:
+        backend = HostileBackend()
+        stack.push_async_callback(backend.close)
+        way = await stack.enter_async_context(door(kind, loop, await backend.start()))
+        while waiting:
+            case = waiting.pop()
+            verdicts[kind, case["name"]] = await run_case(case, way.address, backend)
+
+
+@cache
+def _verdicts(loop: str) -> dict[tuple[str, str], list[str]]:
+    verdicts: dict[tuple[str, str], list[str]] = {}
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            for kind in KINDS:
+                waiting = load(ANSWERS)
+                for _ in range(LANES[kind]):
+                    group.create_task(_lane(kind, loop, waiting, verdicts))
+
+    run_on(loop, main())
+    return verdicts
+
+
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_answer_of_a_backend_deceives_a_client(kind: str, loop: str) -> None:
+    verdicts = _verdicts(loop)
+    names = [case["name"] for case in load(ANSWERS)]
+    assert len(set(names)) == len(names)
+    failed = {name: faults for name in names if (faults := verdicts[kind, name])}
+    assert not failed, "\n".join(f"{name}: {'; '.join(faults)}" for name, faults in failed.items())
