@@ -32,11 +32,11 @@ def test_sigterm_of_a_gateway_answers_everything_it_accepted() -> None:
             async with world.client() as http:
                 assert (await infer(http)).status_code == 200
                 requests = [begin(infer(http, x_work_ms="20")) for _ in range(40)]
-                await asyncio.sleep(0.1)
+                await world.arrived(41)
                 world.workers[0].send_signal(signal.SIGTERM)
                 answers = await asyncio.gather(*requests)
                 assert Counter(answer.status_code for answer in answers) == {200: 40}
-                assert await asyncio.to_thread(world.workers[0].wait, 2.0) == 0
+                assert await asyncio.to_thread(world.workers[0].wait, 10.0) == 0
 
     run(main())
 
@@ -49,8 +49,8 @@ def test_a_drain_finishes_what_runs_refuses_what_comes_and_can_be_taken_back() -
             await ready(world, one)
             async with aclosing(world.events(one)) as events, world.client() as http:
                 assert (await anext(events))["state"] == "ready"
-                running = [begin(infer(http, x_work_ms="300")) for _ in range(2)]
-                await asyncio.sleep(0.1)
+                running = [begin(infer(http, x_work_ms="2500")) for _ in range(2)]
+                await world.working(one, 2)
                 assert (await world.order(one, "drain", epoch=5)).json()["state"] == "draining"
                 waiting = begin(infer(http))
                 assert [answer.status_code for answer in await asyncio.gather(*running)] == [200, 200]
@@ -58,7 +58,7 @@ def test_a_drain_finishes_what_runs_refuses_what_comes_and_can_be_taken_back() -
                 assert not waiting.done()
                 assert (await world.order(one, "revive", epoch=5)).json()["state"] == "ready"
                 assert (await anext(events))["state"] == "ready"
-                assert (await asyncio.wait_for(waiting, 1.0)).status_code == 200
+                assert (await asyncio.wait_for(waiting, 5.0)).status_code == 200
 
     run(main())
 
@@ -71,12 +71,12 @@ def test_while_one_drains_the_other_takes_over_without_a_failure() -> None:
             await ready(world, one, two)
             async with world.client() as http:
                 requests = [begin(infer(http, x_work_ms="10")) for _ in range(100)]
-                await asyncio.sleep(0.1)
+                await world.working(one)
                 await world.order(one, "drain", epoch=5)
                 answers = await asyncio.gather(*requests)
                 assert Counter(answer.status_code for answer in answers) == {200: 100}
                 one.proxy.send_signal(signal.SIGTERM)
-                assert await asyncio.to_thread(one.proxy.wait, 2.0) == 0
+                assert await asyncio.to_thread(one.proxy.wait, 10.0) == 0
                 assert (await infer(http)).status_code == 200
             assert (await world.stats(two))["most"] <= 2
 
@@ -89,11 +89,11 @@ def test_sigterm_of_a_queue_proxy_drains_it_before_it_ends() -> None:
             replica = world.start_replica(limit="1")
             await world.replica_ready(replica)
             async with client(replica.address) as http:
-                running = begin(infer(http, x_work_ms="300"))
-                await asyncio.sleep(0.1)
+                running = begin(infer(http, x_work_ms="2500"))
+                await world.working(replica)
                 replica.proxy.send_signal(signal.SIGTERM)
                 assert (await running).status_code == 200
-            assert await asyncio.to_thread(replica.proxy.wait, 2.0) == 0
+            assert await asyncio.to_thread(replica.proxy.wait, 10.0) == 0
 
     run(main())
 
@@ -126,8 +126,10 @@ def test_a_worker_starts_from_the_table_on_its_disk_and_a_deleted_function_frees
                 assert (await infer(http)).status_code == 200
                 sample = await world.sample(world.gateway_admin())
                 assert (sample["table_epoch"], sample["table_number"]) == (5, 3)
-                running, waiting = begin(infer(http, x_work_ms="300")), begin(infer(http))
-                await asyncio.sleep(0.1)
+                running = begin(infer(http, x_work_ms="1500"))
+                await world.working(replica)
+                waiting = begin(infer(http))
+                await world.arrived(3)
                 gone = table(4, replica)
                 await world.put_table(type(gone)(epoch=5, number=4, workers=1))
                 assert (await waiting).status_code in (404, 503)
@@ -211,7 +213,7 @@ def test_a_model_that_never_comes_fails_the_start_with_what_was_seen_last() -> N
                 answer = await http.post("/x")
                 assert (answer.status_code, answer.json()["error"]["code"]) == (503, "start_failed")
             replica.proxy.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(replica.proxy.wait, 2.0) == 0
+            assert await asyncio.to_thread(replica.proxy.wait, 10.0) == 0
 
     run(main())
 
@@ -268,9 +270,9 @@ def test_metadata_is_answered_from_a_copy_while_the_function_sleeps() -> None:
             async with world.client() as http:
                 known = (await http.get("/v2/models/m")).json()
                 assert known["platform"] == "edge"
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.5)  # the copy is fetched beside the answer
                 await world.put_table(table(2))
-                assert (await asyncio.wait_for(http.get("/v2/models/m"), 1.0)).json() == known
+                assert (await asyncio.wait_for(http.get("/v2/models/m"), 5.0)).json() == known
 
     run(main())
 
@@ -292,7 +294,7 @@ def test_kill_of_a_worker_frees_its_slots_and_its_successor_serves_who_connected
                 meanwhile = begin(infer(http))
                 await asyncio.sleep(0.1)
                 world.start_again(0)
-                assert (await asyncio.wait_for(meanwhile, 4.0)).status_code == 200
+                assert (await asyncio.wait_for(meanwhile, 12.0)).status_code == 200
 
     run(main())
 
@@ -311,7 +313,7 @@ def test_a_stopped_worker_costs_the_others_its_idle_credit_for_a_moment_only() -
                 world.workers[0].send_signal(signal.SIGSTOP)
                 began = asyncio.get_running_loop().time()
                 assert (await infer(other)).status_code == 200
-                assert asyncio.get_running_loop().time() - began < 0.5
+                assert asyncio.get_running_loop().time() - began < 2.0, "not until somebody wakes the other one"
                 world.workers[0].send_signal(signal.SIGCONT)
                 answers = await asyncio.gather(*(infer(one) for one in (stopped, other) * 10))
                 assert Counter(answer.status_code for answer in answers) == {200: 20}
@@ -327,12 +329,12 @@ def test_a_second_signal_ends_a_worker_at_once() -> None:
             replica = world.start_replica(limit="1")
             await ready(world, replica)
             async with world.client() as http:
-                running = begin(infer(http, x_work_ms="5000"))
-                await asyncio.sleep(0.1)
+                running = begin(infer(http, x_work_ms="15000"))
+                await world.working(replica)
                 world.workers[0].send_signal(signal.SIGTERM)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.5)  # two signals at once would be one
                 world.workers[0].send_signal(signal.SIGTERM)
-                assert await asyncio.to_thread(world.workers[0].wait, 1.0) == 0
+                assert await asyncio.to_thread(world.workers[0].wait, 10.0) == 0
                 with pytest.raises(httpx.TransportError):
                     await running
 

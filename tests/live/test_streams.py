@@ -21,7 +21,7 @@ from time import monotonic_ns
 import pytest
 
 from tests.support.edge import Replica, client, infer
-from tests.support.edge_chaos import ChaosEdge, ask_model
+from tests.support.edge_chaos import ChaosEdge
 from tidegate.codec import encode
 from tidegate.records import GroupRoute, RevisionRoute, RouteTable
 
@@ -126,7 +126,7 @@ def test_who_leaves_while_it_runs_streams_or_uploads_ends_it_at_the_model_at_onc
             for kind in ("running", "streaming", "uploading"):
                 judge(f"{kind}, through the {through}", [await left(kind, number) for number in range(ROUNDS)])
             assert await world.quiet() == []
-            assert json.loads((await ask_model(world.living[0])).content)["most"] == 1
+            assert (await world.stats(world.living[0]))["most"] == 1
 
     asyncio.run(main())
 

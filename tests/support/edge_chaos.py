@@ -16,9 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import httpx
-
-from tests.support.edge import Edge, Replica, client, infer, table
+from tests.support.edge import Edge, Replica, begin, client, infer, table
 from tests.support.edge_load import End, Load, Outcome
 from tidegate.codec import encode
 from tidegate.records import RouteTable
@@ -186,26 +184,23 @@ class ChaosEdge(Edge):
                     found.append(f"{admin}: {under_way} under way, {demand['waiting']} waiting")
         for replica in self.living:
             sample = await self.sample(replica.admin)
-            model = json.loads((await ask_model(replica)).content)
+            model = await self.stats(replica)
             if sample["in_flight"] or sample["queued"] or model["running"]:
                 found.append(f"{replica.id}: {sample['in_flight']} in flight, {sample['queued']} queued, model {model}")
         return found
 
     async def all_slots_work(self) -> None:
         """No slot and no credit was lost: every worker by itself gets all slots of all replicas at once."""
+        capacity = sum(self.limits_of[replica.id][-1][1] for replica in self.living)
         for index in range(len(self.workers)):
-            capacity = sum(self.limits_of[replica.id][-1][1] for replica in self.living)
-            async with self.client(index) as http, asyncio.timeout(5.0):
-                requests = [
-                    asyncio.get_running_loop().create_task(infer(http, x_work_ms="700", x_id=f"last-{index}-{number}"))
-                    for number in range(capacity)
-                ]
+            async with self.client(index) as http, asyncio.timeout(15.0):
+                requests = [begin(infer(http, x_work_ms="2000")) for _ in range(capacity)]
                 while True:
-                    running = [json.loads((await ask_model(each)).content)["running"] for each in self.living]
+                    running = [(await self.stats(each))["running"] for each in self.living]
                     if sum(running) == capacity:
                         break
-                    assert not any(request.done() for request in requests), f"g{index}: {running} of {capacity} slots"
-                    await asyncio.sleep(0.01)
+                    done = [request.result().text for request in requests if request.done()]
+                    assert not done, f"g{index}: {running} of {capacity} slots, and an answer: {done[0]}"
                 assert {answer.status_code for answer in await asyncio.gather(*requests)} == {200}
 
     async def end(self) -> None:
@@ -235,11 +230,6 @@ class ChaosEdge(Edge):
 
     def journal(self) -> "Journal":
         return Journal(self.directory.glob("*.journal"), self.limits_of)
-
-
-async def ask_model(replica: Replica) -> httpx.Response:
-    async with client(replica.upstream) as http:
-        return await http.get("/stats")
 
 
 class Journal:
