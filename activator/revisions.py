@@ -247,6 +247,16 @@ class RevisionRoom:
                     (self.lane_of(bind) or self.main).push(bind)
             self.tidy(lane)
 
+    def is_unclaimed(self, lane: Lane) -> bool:
+        """Whether nobody waits for a slot that is free for this lane.
+
+        In requests whoever may take a free slot has it already; in inferences somebody may wait whom it does not fit.
+        """
+        if lane.queue or not self.counts_inferences:
+            return not lane.queue
+        groups = lane.groups
+        return not any(other.queue and any(group in groups for group in other.groups) for other in self.lanes.values())
+
     def tidy(self, lane: Lane) -> None:
         """Takes away a lane that was made for requests that avoid a replica, once it is empty."""
         if lane.avoid is not None and not lane.queue and self.lanes.get(lane.key) is lane:

@@ -108,8 +108,7 @@ class WaitingRoom:
                 room.refused += 1
                 return unserved(bind)
             lane = found
-        if not room.waiting or not (lane.queue or room.counts_inferences):
-            # Nobody waits for a slot that is free here (in inferences somebody may, whom it does not fit).
+        if not room.waiting or room.is_unclaimed(lane):
             replica = lane.choose(bind, now, function.pick, self._rng)
             if replica is not None:
                 if avoid is not None:

@@ -112,6 +112,17 @@ def test_in_inferences_a_head_that_does_not_fit_holds_back_only_what_it_may_use(
     assert one.hear("r-a", Grant(((1, 2),)), now=1.2)[0].startswith("small -> r-a")
 
 
+def test_a_full_room_of_large_requests_does_not_refuse_a_small_one_that_may_run_at_once() -> None:
+    sizes: dict[str, tuple[int, int | None]] = {"a": (1, 4), "b": (5, 64)}
+    replicas = [(f"r-{kind}", kind) for kind in sizes]
+    route = function(replicas, sizes=sizes, unit_inferences=True, queue_requests=1)
+    one = open_lobby(table(functions=[route]), "r-a", "r-b", limit=8)
+    assert one.arrive("large", inferences=8) == "waits"
+    one.hear("r-a", Grant(((1, 4),)))
+    assert one.arrive("small", inferences=1).startswith("small -> r-a on 1")
+    assert one.arrive("next", inferences=1) == "refuse next: queue_full"
+
+
 def test_a_lane_reserves_at_one_of_its_own_replicas() -> None:
     sizes = {"a": (1, 4), "b": (1, 64), "c": (1, 64)}
     one = open_lobby(sized(sizes, unit_inferences=True), "r-a", "r-b", "r-c", limit=8)
