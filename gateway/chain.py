@@ -218,7 +218,10 @@ class Chain:
             else:
                 self._copy_failed(ex, ticket)
         elif now < ex.deadline and self._may_go_again(ex, ticket, front, sent, now):
-            self.room.unsent(bind, now)
+            if sent:
+                self.room.broke_off(bind, now)
+            else:
+                self.room.unsent(bind, now)
         else:
             ticket.bind = bind
             self._fail(ex, REPLICA_BROKE, f"replica {bind.replica.id} broke off: {why}")
@@ -512,7 +515,7 @@ class Chain:
             self.room.aborted(bind, now)
         elif now < ex.deadline and self._may_go_again(ex, ticket, front, True, now):
             ticket.bind = None
-            self.room.unsent(bind, now)
+            self.room.broke_off(bind, now)
         else:
             self._fail(ex, REPLICA_BROKE, "the model server broke off while it ran")
             return b""

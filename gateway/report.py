@@ -13,7 +13,7 @@ Waiting is counted by the room itself and only copied from there.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from activator.room import RoomCounts
@@ -47,6 +47,16 @@ class GroupCounters:
         self.inferences = 0
         self.failures = 0
         self.latency = Histogram()
+
+    def traffic(self) -> GroupTraffic:
+        """The present values as they cross the process border."""
+        return GroupTraffic(
+            group=self.group,
+            requests=self.requests,
+            inferences=self.inferences,
+            failures=self.failures,
+            latency=self.latency.sparse(),
+        )
 
 
 class RevisionCounters:
@@ -128,6 +138,7 @@ class RevisionCounters:
     def demand(self, waiting: RoomCounts | None) -> RevisionDemand:
         """The present values as they cross the process border; ``waiting`` None: nobody waits."""
         ended = self.ended_by
+        groups = tuple(group.traffic() for group in self.groups.values())
         return RevisionDemand(
             function=self.function,
             revision=self.revision,
@@ -144,17 +155,8 @@ class RevisionCounters:
             oldest_waiting_s=waiting.oldest_waiting_s if waiting else 0.0,
             waiting_request_s=waiting.waiting_request_s if waiting else 0.0,
             waiting_inference_s=waiting.waiting_inference_s if waiting else 0.0,
-            latency=self.latency.sparse(),
-            groups=tuple(
-                GroupTraffic(
-                    group=group.group,
-                    requests=group.requests,
-                    inferences=group.inferences,
-                    failures=group.failures,
-                    latency=group.latency.sparse(),
-                )
-                for group in self.groups.values()
-            ),
+            latency=groups[0].latency if len(groups) == 1 else self.latency.sparse(),
+            groups=groups,
         )
 
 
@@ -188,7 +190,14 @@ class Report:
         """The first answer of a replica went out."""
         self._cold.append(seen)
 
-    def sample(self, now: float, *, table: tuple[int, int], connections: int, waiting: Waiting) -> GatewaySample:
+    def demands(self, waiting: Waiting) -> Iterator[RevisionDemand]:
+        """What is known of each revision now; may be taken in pieces."""
+        for name, held in tuple(self._revisions.items()):
+            yield held.demand(waiting(name))
+
+    def sample(
+        self, now: float, *, table: tuple[int, int], connections: int, demands: Iterable[RevisionDemand]
+    ) -> GatewaySample:
         """The next sample; every call counts one up."""
         self._sequence += 1
         return GatewaySample(
@@ -199,7 +208,7 @@ class Report:
             table_epoch=table[0],
             table_number=table[1],
             connections=connections,
-            demands=tuple(held.demand(waiting(name)) for name, held in self._revisions.items()),
+            demands=tuple(demands),
             cold_starts=tuple(self._cold),
         )
 
@@ -213,8 +222,8 @@ class Report:
         waiting: Waiting,
         outliers: Outliers,
         log_lines_dropped: int,
-    ) -> None:
-        """Adds everything to one scrape."""
+    ) -> Iterator[None]:
+        """Adds everything to one scrape, one revision with each step."""
         worker = (self._worker,)
         into.add(metrics.GATEWAY_CONNECTIONS, worker, connections)
         into.add(metrics.GATEWAY_TABLE_EPOCH, worker, table[0])
@@ -222,9 +231,10 @@ class Report:
         into.add(metrics.GATEWAY_UNMATCHED, worker, self.unmatched)
         into.add(metrics.GATEWAY_LOG_DROPPED, worker, log_lines_dropped)
         into.add(metrics.PROCESS_UPTIME, (f"gateway-{self._worker}",), now - self._started)
-        for name, held in self._revisions.items():
+        for name, held in tuple(self._revisions.items()):
             _expose_revision(into, held, waiting(name))
             _expose_resilience(into, held, outliers)
+            yield
 
     def __repr__(self) -> str:
         return f"<Report {self._worker}: {len(self._revisions)} revisions, sample {self._sequence}>"

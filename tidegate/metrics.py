@@ -9,7 +9,7 @@ whole numbers (bytes, inferences) ``le`` is the largest number below the edge: t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -254,11 +254,13 @@ class Exposition:
 
     def render(self) -> bytes:
         """The whole text."""
-        parts: list[str] = []
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[bytes]:
+        """The text metric by metric."""
         for metric, lines in self._samples.items():
-            parts.append(f"# HELP {metric.name} {escape_help(metric.help)}\n# TYPE {metric.name} {metric.kind.value}\n")
-            parts.extend(lines)
-        return "".join(parts).encode()
+            head = f"# HELP {metric.name} {escape_help(metric.help)}\n# TYPE {metric.name} {metric.kind.value}\n"
+            yield (head + "".join(lines)).encode()
 
     def _lines(self, metric: Metric) -> list[str]:
         lines = self._samples.get(metric)

@@ -70,7 +70,7 @@ def test_at_zero_the_first_request_asks_for_activation_at_once_and_is_answered_w
     warm = door.arrive()
     warm.answered(101.1, 200)
     assert b"cold-" not in warm.extra, "only who waited through the start is told about it"
-    (seen,) = door.report.sample(101.0, table=(1, 1), connections=0, waiting=lambda _: None).cold_starts
+    (seen,) = door.report.sample(101.0, table=(1, 1), connections=0, demands=()).cold_starts
     assert (seen.replica, seen.phases.load_s) == (ONE.id, 0.7)
     assert seen.phases.first_response_s == pytest.approx(0.05)
 
@@ -84,7 +84,7 @@ def test_a_replica_that_was_ready_before_this_worker_came_is_no_cold_start() -> 
     warm = door.arrive()
     warm.answered(100.0)
     assert b"cold-" not in warm.extra
-    assert not door.report.sample(101.0, table=(1, 1), connections=0, waiting=lambda _: None).cold_starts
+    assert not door.report.sample(101.0, table=(1, 1), connections=0, demands=()).cold_starts
 
 
 def test_the_room_is_bounded_and_says_when_to_come_back() -> None:

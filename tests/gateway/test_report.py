@@ -24,7 +24,10 @@ def nobody(_: str) -> RoomCounts | None:
 
 
 def revisions(report: Report) -> list[str]:
-    return [demand.revision for demand in report.sample(1.0, table=(0, 0), connections=0, waiting=nobody).demands]
+    return [
+        demand.revision
+        for demand in report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(nobody)).demands
+    ]
 
 
 def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
@@ -42,7 +45,7 @@ def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
         101.0,
         table=(3, 7),
         connections=5,
-        waiting=lambda _: counts(waiting=3, waiting_inferences=9, oldest_waiting_s=0.25),
+        demands=report.demands(lambda _: counts(waiting=3, waiting_inferences=9, oldest_waiting_s=0.25)),
     )
     assert (sample.sequence, sample.uptime_s, sample.table_epoch, sample.table_number) == (1, 1.0, 3, 7)
     (demand,) = sample.demands
@@ -74,7 +77,7 @@ def test_cold_starts_are_kept_newest_last_and_bounded() -> None:
     for number in range(KEPT_COLD_STARTS + 1):
         phases = ColdStartPhases(load_s=float(number), first_response_s=0.01)
         report.cold_start(ColdStartSeen(function="f", revision="f-00001", replica=f"r{number}", phases=phases))
-    sample = report.sample(1.0, table=(0, 0), connections=0, waiting=nobody)
+    sample = report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(nobody))
     assert len(sample.cold_starts) == KEPT_COLD_STARTS
     assert sample.cold_starts[-1].replica == f"r{KEPT_COLD_STARTS}"
     assert list(known_phases(sample.cold_starts[-1].phases)) == [("load", 64.0), ("first_response", 0.01)]
@@ -91,7 +94,10 @@ def test_the_scrape_shows_every_ending() -> None:
     for begun in (1.0, 2.0):
         outliers.failed("r1", "f-00001", OutlierRules(failures=2), begun, begun + 0.5, ready=3)
     text = Exposition()
-    report.expose(text, 5.0, table=(1, 2), connections=3, waiting=nobody, outliers=outliers, log_lines_dropped=6)
+    steps = report.expose(
+        text, 5.0, table=(1, 2), connections=3, waiting=nobody, outliers=outliers, log_lines_dropped=6
+    )
+    assert list(steps) == [None], "one step for each revision"
     lines = text.render().decode().splitlines()
     assert 'tidegate_gateway_connections{worker="g0"} 3' in lines
     assert 'tidegate_gateway_ended_requests_total{function="f",revision="f-00001",outcome="cancelled"} 1' in lines

@@ -35,7 +35,7 @@ def place(ex: FakeExchange) -> str:
 
 def metric(opened: Door, name: str) -> float:
     text = Exposition()
-    opened.report.expose(
+    steps = opened.report.expose(
         text,
         opened.now,
         table=(1, 1),
@@ -44,6 +44,7 @@ def metric(opened: Door, name: str) -> float:
         outliers=opened.chain.resilience.outliers,
         log_lines_dropped=0,
     )
+    assert list(steps)
     start = f'tidegate_gateway_{name}{{function="f",revision="f-00001"}} '
     (line,) = [line for line in text.render().decode().splitlines() if line.startswith(start)]
     return float(line.removeprefix(start))

@@ -103,7 +103,7 @@ class Door:
             self.now,
             table=self.chain.table.version,
             connections=0,
-            waiting=lambda revision: self.chain.room.counts(revision, self.now),
+            demands=self.report.demands(lambda revision: self.chain.room.counts(revision, self.now)),
         )
         (demand,) = sample.demands
         return demand
