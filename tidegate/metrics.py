@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from tidegate.histogram import BUCKETS, Histogram, bucket_upper_micros
 
@@ -272,21 +273,34 @@ class Exposition:
 def cumulative(histogram: Histogram, edges: Sequence[int]) -> list[int]:
     """Observations below each edge (rising, in the histogram's whole steps), by whole buckets."""
     counts = histogram.counts
-    index = running = 0
+    first = running = 0
     found: list[int] = []
-    for edge in edges:
-        while index < BUCKETS and bucket_upper_micros(index) <= edge:
-            running += counts[index]
-            index += 1
+    for stop in _stops(tuple(edges)):
+        running += sum(counts[first:stop])
+        first = stop
         found.append(running)
     return found
+
+
+@lru_cache(maxsize=64)
+def _stops(edges: tuple[int, ...]) -> tuple[int, ...]:
+    """For each edge how many whole buckets lie below it."""
+    found, index = [], 0
+    for edge in edges:
+        while index < BUCKETS and bucket_upper_micros(index) <= edge:
+            index += 1
+        found.append(index)
+    return tuple(found)
 
 
 def _label_text(metric: Metric, values: Sequence[str]) -> str:
     """``{name="value",...}``, or nothing for a metric without labels."""
     if len(values) != len(metric.labels):
         raise ValueError(f"{metric.name} has the labels {metric.labels}, got {len(values)} values")
-    if not values:
-        return ""
-    pairs = ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(metric.labels, values, strict=True))
-    return f"{{{pairs}}}"
+    return _pairs(metric.labels, tuple(values)) if values else ""
+
+
+@lru_cache(maxsize=1024)
+def _pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Many metrics of one scrape, and every scrape, have the same labels."""
+    return "{" + ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(names, values, strict=True)) + "}"
