@@ -122,6 +122,7 @@ class DecisionLog:
             path = self._path(self._directory, decision.function)
             if path.exists() and path.stat().st_size >= self._max_bytes:
                 path.replace(path.with_suffix(".jsonl.1"))
+            path.touch(0o600)
             with path.open("ab") as log:
                 log.write(encode(decision) + b"\n")
         except OSError as error:

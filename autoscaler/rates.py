@@ -27,6 +27,8 @@ CROWDED_FULL = 0.5
 WARM_REQUESTS = 8
 WARM_S = 20.0
 """A replica is warm after so many requests, or so much work."""
+SUMMARY_S = 5
+"""How often what was learnt below the limit is looked through anew."""
 MAX_CELLS = 64
 """Cells kept per group, the latest used ones."""
 
@@ -71,11 +73,11 @@ class _Cell:
         self.pending_busy_s += work.busy_s
         self.pending_execution_s += work.execution_s
 
-    def fold(self) -> bool:
-        """Takes what was gathered into the mean; False when it was not enough."""
+    def fold(self) -> None:
+        """Takes what was gathered into the mean."""
         fresh = self.pending_requests
-        if fresh < FOLD_REQUESTS or self.pending_inferences <= 0.0 or self.pending_busy_s <= 0.0:
-            return False
+        if self.pending_inferences <= 0.0 or self.pending_busy_s <= 0.0:
+            return
         share = fresh / (self.requests + fresh)
         per_inference = self.pending_busy_s / self.pending_inferences
         self.batch += share * (self.pending_inferences / fresh - self.batch)
@@ -84,7 +86,6 @@ class _Cell:
         memory = max(MEMORY_REQUESTS, fresh * (1.0 / ALPHA - 1.0))
         self.requests = min(self.requests + fresh, memory)
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
-        return True
 
     @property
     def is_known(self) -> bool:
@@ -114,13 +115,13 @@ def _half_octave(value: float) -> int:
 
 
 class GroupRates:
-    """Service rates of the replicas of one group. Readings are cached until something new was folded in."""
+    """Service rates of one group. What was learnt below the limit is looked through every ``SUMMARY_S``."""
 
-    __slots__ = ("_cells", "_full", "_of_size", "_second")
+    __slots__ = ("_cells", "_full", "_of_size", "_second", "_summed_at")
 
     def __init__(self) -> None:
         self._cells: dict[_Key, _Cell] = {}
-        self._second = -1
+        self._second = self._summed_at = -1
         self._full: list[_Cell] | None = []
         """Known cells of full replicas in order of batch size; None: to be made anew."""
         self._of_size: dict[int, tuple[float, float] | None] = {}
@@ -143,8 +144,15 @@ class GroupRates:
         second = math.floor(now)
         if second != self._second:
             self._second = second
-            if sum(each.fold() for each in self._cells.values()):
-                self._full, self._of_size = None, {}
+            for each in self._cells.values():
+                if each.pending_requests >= FOLD_REQUESTS:
+                    is_new = not each.is_known
+                    each.fold()
+                    if is_new:
+                        self._full = None
+            if second >= self._summed_at + SUMMARY_S or self._full is None:
+                self._summed_at = second
+                self._of_size.clear()
 
     def rate(self, batch: float | None) -> Rate | None:
         """The rate of one replica for requests of about ``batch`` inferences, None: as they last were; the result is
@@ -155,6 +163,8 @@ class GroupRates:
             full.sort(key=lambda cell: cell.batch)
             self._full = full
         if full:
+            if len(full) == 1:
+                return Rate(full[0].mu_ips, is_at_limit=True)
             latest = max(full, key=lambda cell: cell.used_at)
             return Rate(latest.mu_ips if batch is None else _between(full, batch), is_at_limit=True)
         known = self._at(batch)

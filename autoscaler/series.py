@@ -4,11 +4,12 @@ Unlike the windows of ``autoscaler.windows`` these forget by themselves: silence
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.histogram import bucket_upper_micros
+from tidegate.histogram import BUCKETS, bucket_upper_micros
 
+UPPER_MICROS = tuple(bucket_upper_micros(index) for index in range(BUCKETS))
 TIE = 1e-9
 """A rank this near to a cumulative count counts as equal to it."""
 
@@ -92,40 +93,40 @@ NOTHING = Reading(None, 0, 0)
 class RecentHistogram:
     """Observations of the last ``slots`` slots of ``slot_s`` seconds, in the buckets of ``tidegate.histogram``.
 
-    The sum over the slots is kept beside them, so that a reading costs one pass over the buckets in use.
+    The sum over the slots is kept beside them, and a reading looks at the upper buckets only.
     """
 
-    __slots__ = ("_asked", "_counts", "_merged", "_oldest", "_reading", "_slot_s", "_slots")
+    __slots__ = ("_asked", "_merged", "_oldest", "_reading", "_rows", "_slot_s", "_slots", "_total")
 
     def __init__(self, slots: int = 6, slot_s: float = 5.0) -> None:
         self._slots = slots
         self._slot_s = slot_s
-        self._counts: dict[int, dict[int, int]] = {}
+        self._rows: dict[int, list[Sequence[tuple[int, int]]]] = {}
+        """What was added in each slot."""
         self._merged: dict[int, int] = {}
+        self._total = 0
         self._oldest: int | None = None
         """The oldest slot kept."""
         self._asked: tuple[float, float] | None = None
         """What was last asked for, while nothing has changed since."""
         self._reading = NOTHING
 
-    @property
-    def span_s(self) -> float:
-        """Length of the window."""
-        return self._slots * self._slot_s
-
-    def add(self, now: float, observations: Iterable[tuple[int, int]]) -> None:
-        """Adds observations of ``now``; those older than the window are dropped."""
+    def add(self, now: float, observations: Sequence[tuple[int, int]]) -> None:
+        """Adds (bucket, count) pairs of ``now``; what is older than the window is dropped."""
         slot = math.floor(now / self._slot_s)
-        self._drop(slot)
-        counts = self._counts.get(slot)
-        if counts is None:
-            counts = self._counts[slot] = {}
+        if self._oldest is not None:
+            self._drop(slot)
+        rows = self._rows.get(slot)
+        if rows is None:
+            rows = self._rows[slot] = []
             self._oldest = slot if self._oldest is None else min(slot, self._oldest)
-        merged = self._merged
-        self._asked = None
+        rows.append(observations)
+        merged, total = self._merged, 0
         for index, count in observations:
-            counts[index] = counts.get(index, 0) + count
             merged[index] = merged.get(index, 0) + count
+            total += count
+        self._total += total
+        self._asked = None
 
     def quantile(self, now: float, q: float) -> float | None:
         """The q-quantile in seconds, interpolated inside its bucket; None without observations."""
@@ -133,47 +134,51 @@ class RecentHistogram:
 
     def reading(self, now: float, q: float, limit_s: float) -> Reading:
         """The q-quantile and how many observations there are, in all and later than ``limit_s``."""
-        if self._oldest is not None:
-            self._drop(math.floor(now / self._slot_s))
-        if self._asked == (q, limit_s):
-            return self._reading
-        self._asked = (q, limit_s)
-        self._reading = self._read(q, limit_s)
+        if self._oldest is None:
+            return NOTHING
+        self._drop(math.floor(now / self._slot_s))
+        if self._asked != (q, limit_s):
+            self._asked = (q, limit_s)
+            self._reading = self._read(q, limit_s)
         return self._reading
 
     def _read(self, q: float, limit_s: float) -> Reading:
-        merged = self._merged
-        if not merged:
+        merged, total = self._merged, self._total
+        if total <= 0:
             return NOTHING
-        total = sum(merged.values())
-        rank, running, quantile_s = q * total, 0, 0.0
-        limit_micros, late, is_found = limit_s * 1e6, 0, False
-        for index in sorted(merged):
+        rank, below, late = q * total, total, 0
+        limit_micros, quantile_s = limit_s * 1e6, None
+        for index in sorted(merged, reverse=True):
             count = merged[index]
-            upper = bucket_upper_micros(index)
-            lower = bucket_upper_micros(index - 1) if index else 0
-            if not is_found and running + count >= rank:
-                quantile_s, is_found = (lower + (upper - lower) * max(0.0, rank - running) / count) / 1e6, True
-            running += count
+            below -= count
+            lower = UPPER_MICROS[index - 1] if index else 0
             if lower >= limit_micros:
                 late += count
+            if quantile_s is None and (below < rank or below <= 0):
+                share = max(0.0, rank - below) / count
+                quantile_s = (lower + (UPPER_MICROS[index] - lower) * share) / 1e6
+            if quantile_s is not None and lower < limit_micros:
+                break
         return Reading(quantile_s, total, late)
 
     def _drop(self, slot: int) -> None:
         oldest = slot - self._slots + 1
         if self._oldest is None or self._oldest >= oldest:
             return
-        for old in [at for at in self._counts if at < oldest]:
-            for index, count in self._counts.pop(old).items():
-                left = self._merged[index] - count
-                if left > 0:
-                    self._merged[index] = left
-                else:
-                    del self._merged[index]
-        self._oldest, self._asked = min(self._counts, default=None), None
+        merged = self._merged
+        for old in [at for at in self._rows if at < oldest]:
+            for observations in self._rows.pop(old):
+                for index, count in observations:
+                    self._total -= count
+                    left = merged[index] - count
+                    if left > 0:
+                        merged[index] = left
+                    else:
+                        del merged[index]
+        self._oldest, self._asked = min(self._rows, default=None), None
 
     def __repr__(self) -> str:
-        return f"<RecentHistogram {len(self._counts)}/{self._slots} slots of {self._slot_s:g} s>"
+        return f"<RecentHistogram {len(self._rows)}/{self._slots} slots of {self._slot_s:g} s>"
 
 
 def histogram_quantile(q: float, buckets: Sequence[tuple[float | None, float]]) -> float | None:
