@@ -268,7 +268,8 @@ class Journal:
 
     @property
     def twice(self) -> dict[str, list[str]]:
-        return {name: where for name, where in self.starts.items() if len(where) > 1}
+        """Requests with a name that began more than once, and where."""
+        return {name: where for name, where in self.starts.items() if len(where) > 1 and name != "-"}
 
 
 def faults(world: ChaosEdge, journal: Journal, load: Load) -> list[str]:
