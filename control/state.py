@@ -84,12 +84,17 @@ class StateDirectory:
         self.logs = self.root / "logs"
         self.decisions = self.root / "decisions"
         self.cold_starts = self.root / "cold-starts.jsonl"
+        self.control_log = self.logs / "control.log"
+        """Of a control process in the background."""
         self.run = socket_directory(self.root)
 
     def prepare(self) -> None:
         """Makes the directory and its folders (mode 0700); raises StateError when it is somebody else's."""
         for folder in (self.root, self.processes, self.logs, self.decisions, self.run):
             own_directory(folder)
+        # SQLite gives its other files the mode of this one.
+        for file in (self.database, self.cold_starts, self.control_log):
+            own_file(file)
 
     def clear(self) -> None:
         """Everything has ended: the folder of sockets goes where it lies outside the directory."""
@@ -236,6 +241,16 @@ def own_directory(path: Path) -> None:
     if stat.S_IMODE(found.st_mode) != 0o700:
         with usable(path):
             path.chmod(0o700)
+
+
+def own_file(path: Path) -> None:
+    """Makes an empty file with mode 0600; one that exists is closed to others."""
+    with usable(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:

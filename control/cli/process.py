@@ -167,7 +167,7 @@ def _detach(directory: "StateDirectory", json: bool) -> None:
     directory.prepare()
     if (holder := directory.holder()) is not None:
         raise StateLockedError(directory.root, holder)
-    log = directory.logs / "control.log"
+    log = directory.control_log
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "--json")]
     with usable(log):
         began = log.stat().st_size if log.exists() else 0

@@ -227,6 +227,8 @@ class LocalBackend:
                 await replica.link.command("revive", {"epoch": self._table.epoch})
             except LinkError as error:
                 self._complain(f"{replica.id} cannot be revived: {error}")
+                # It may have obeyed all the same, and would serve while this side waits for its drain.
+                await self._tell_to_drain(replica)
                 return False
             if replica.id not in self._replicas:
                 return False  # it broke meanwhile
@@ -483,11 +485,7 @@ class LocalBackend:
         async with replica.turn:
             if replica.stop_recorded:
                 return
-            try:
-                await replica.link.command("drain", {"epoch": self._table.epoch})
-            except LinkError as error:
-                self._complain(f"{replica.id} cannot be told to drain: {error}")
-                replica.drained.set()  # SIGTERM drains too
+            await self._tell_to_drain(replica)
         limit_s = replica.revision.function.timeout_s
         try:
             await asyncio.wait_for(replica.drained.wait(), limit_s)
@@ -498,6 +496,13 @@ class LocalBackend:
                 return
             self._record_stop(replica)
         await self._end(replica)
+
+    async def _tell_to_drain(self, replica: LocalReplica) -> None:
+        try:
+            await replica.link.command("drain", {"epoch": self._table.epoch})
+        except LinkError as error:
+            self._complain(f"{replica.id} cannot be told to drain: {error}")
+            replica.drained.set()  # SIGTERM drains too
 
     def _record_stop(self, replica: LocalReplica) -> None:
         """The point of no return."""

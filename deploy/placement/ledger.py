@@ -124,19 +124,22 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
     allowed = [
         each
         for each in accelerators
-        if _is_allowed(function, each.name)
+        if _is_allowed(function, each)
         and demand_of(function, each).memory_bytes <= each.memory_bytes
         and each.count > 0
     ]
     return tuple(sorted(allowed, key=lambda each: (each.price_per_hour, each.name)))
 
 
-def _is_allowed(function: Function, name: str) -> bool:
-    """By the list of accelerators where there is one, else by the GPU model (``h100`` is also ``h100-80gb-hbm3``)."""
+def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
+    """By the list of accelerators where there is one, else by the GPU model (``h100`` is also ``h100-80gb-hbm3``). A
+    function that says how it uses a GPU wants one, whatever model."""
+    name, gpu = accelerator.name, function.gpu
     if function.accelerators:
         return name in function.accelerators
-    model = function.gpu.model
-    return model is None or name == model.lower() or name.startswith(f"{model.lower()}-")
+    if gpu.model is None:
+        return accelerator.kind is not AcceleratorKind.CPU or not (gpu.memory_gb is not None or gpu.mps)
+    return name == gpu.model.lower() or name.startswith(f"{gpu.model.lower()}-")
 
 
 @dataclass(slots=True)

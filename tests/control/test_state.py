@@ -179,3 +179,11 @@ def test_sockets_outside_the_directory_leave_nothing_behind(tmp_path: Path) -> N
     (state.run / "g0.sock").unlink()
     state.clear()
     assert not state.run.exists()
+
+
+def test_nothing_in_the_directory_is_readable_by_others(state: StateDirectory) -> None:
+    state.prepare()
+    state.database.chmod(0o644)  # as an older version left it
+    state.prepare()
+    for file in (state.database, state.cold_starts, state.control_log):
+        assert file.stat().st_mode & 0o777 == 0o600

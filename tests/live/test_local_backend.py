@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deploy.backend import ReplicaStatus
-from deploy.local.link import LinkError, ProxyLink, ProxyState
+from deploy.local.link import COMMAND_TIMEOUT_S, LinkError, ProxyLink, ProxyState
 from deploy.local.proc import ProcessHandle, boot_id, carrying, is_same, members, start_time
 from deploy.local.processes import ProcessTable
 from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore
@@ -413,6 +413,29 @@ def test_a_revive_whose_caller_goes_away_is_whole_all_the_same() -> None:
         await bench.until(lambda: state(bench, A) is ReplicaState.READY)
         await bench.release(A)
         assert (await bench.ask(A, "GET /hello")).startswith(b"HTTP/1.1 200")
+
+    play(scenario)
+
+
+@pytest.mark.timeout(60)
+def test_a_revive_that_is_obeyed_too_late_does_not_leave_it_serving() -> None:
+    """The queue_proxy hangs for longer than a command waits, then reads revive and drain: it must not serve while the
+    backend waits for its drain, which would last for the function's whole timeout."""
+
+    async def scenario(bench: LocalBench) -> None:
+        await ready(bench)
+        replica = bench.local._replicas[A]
+        assert replica.proxy is not None
+        await bench.hold(A)
+        await bench.backend.remove(A)
+        await asyncio.sleep(0.1)
+        replica.proxy.send(signal.SIGSTOP)
+        revived = asyncio.get_running_loop().create_task(bench.backend.revive(A))
+        await asyncio.sleep(COMMAND_TIMEOUT_S + 1.0)
+        replica.proxy.send(signal.SIGCONT)
+        assert not await revived
+        await bench.release(A)
+        await bench.until(lambda: state(bench, A) is None)
 
     play(scenario)
 

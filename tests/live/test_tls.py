@@ -90,13 +90,13 @@ def test_every_client_is_served_over_tls(tmp_path: Path) -> None:
         assert done.stdout.split("\n")[3] == "1.1 0", "the connection is kept"
 
         context = ssl.create_default_context(cafile=ca)
+        with connect(f"wss://{address}/functions/streams/socket", ssl=context) as line:
+            line.send("hello")
+            assert line.recv(timeout=10) == "hello"
         with httpx.Client(verify=context, trust_env=False, timeout=30) as client:
             answer = client.post(f"{world.gateway}/functions/streams/echo", content=LARGE)
             assert answer.content == LARGE, "600 KB up and down"
             assert client.post(f"{world.gateway}{INFER}", json=REQUEST).status_code == 200
-        with connect(f"wss://{address}/functions/streams/socket", ssl=context) as line:
-            line.send("hello")
-            assert line.recv(timeout=10) == "hello"
 
         assert world.ask("invoke", "echo", "--data", json.dumps(REQUEST))["status"] == 200
         assert world.ask("invoke", "echo", "--cacert", ca, "--data", json.dumps(REQUEST))["status"] == 200

@@ -118,6 +118,14 @@ def test_candidates_are_the_allowed_kinds_that_are_large_enough_cheapest_first()
     assert candidates(kinds, function(resources=Resources(memory_bytes=5 * GIB), accelerators=("cpu-1core",))) == ()
 
 
+@pytest.mark.parametrize("gpu", [GpuNeeds(memory_gb=2.0), GpuNeeds(mps=True)])
+def test_who_says_how_it_uses_a_gpu_gets_one_though_it_names_no_model(gpu: GpuNeeds) -> None:
+    kinds = [T4, V100, CPU, CPU2]
+    assert [each.name for each in candidates(kinds, function(gpu=gpu))] == ["t4", "v100"]
+    listed = function(gpu=gpu, accelerators=("cpu-1core", "t4"))
+    assert [each.name for each in candidates(kinds, listed)] == ["cpu-1core", "t4"], "its own list is its own"
+
+
 def test_a_gpu_model_is_also_its_variants() -> None:
     variant = Accelerator(name="h100-80gb-hbm3", kind=AcceleratorKind.NVIDIA, count=1, memory_bytes=80 * GIB)
     assert candidates([variant], function(gpu=GpuNeeds(model="h100"))) == (variant,)
