@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from benchmarks.macro import peers
 from benchmarks.macro.clients import Lane, drained, inference, paced, streams
-from benchmarks.macro.harness import Bench, Stage
+from benchmarks.macro.harness import Bench, Server, Stage
 from benchmarks.macro.report import Book, Row, percentile
 
 STREAMS, RATE, BESIDE_RATE = 40, 100, 20.0
@@ -22,45 +22,54 @@ ROUNDS = 3
 
 def measure(bench: Bench) -> Iterator[Row]:
     book = Book("events")
+    rounds = list(bench.counted())[: ROUNDS + 1]
     with Stage(bench) as stage:
         direct = peers.origin(stage)
         candidates = peers.proxies(stage, direct.address, streaming=True)
-        rounds = list(bench.counted())[: ROUNDS + 1]
         for counts in rounds:
             kept = book if counts else Book("warm-up")
             for server in (direct, *candidates):
-                before = server.cpu_us()
-                found = streams(server, f"/events/{RATE}", STREAMS, bench.length_s(counts))
-                used = server.cpu_us() - before
-                kept.add(
-                    PACED,
-                    server.name,
-                    cpu_us_per_event=used / found.count,
-                    first_p50_us=percentile(found.first_us, 50),
-                    first_p99_us=percentile(found.first_us, 99),
-                    later_p50_us=percentile(found.later_us, 50),
-                    later_p99_us=percentile(found.later_us, 99),
-                )
+                _paced(kept, server, bench.length_s(counts))
             for server in candidates:
                 before = server.cpu_us()
                 found = streams(server, "/flood", 1, bench.length_s(counts), stamped=False)
                 used = server.cpu_us() - before
                 kept.add(FLOOD, server.name, events_per_cpu_s=found.count / used * 1e6)
+        yield from _rows(book, [server.name for server in candidates])
+        for counts in rounds:
+            kept = book if counts else Book("warm-up")
+            for server in candidates:
                 lane = Lane(server.address, inference(), BESIDE_RATE, 4)
                 with drained(bench, server, "/flood"):
                     paced([lane], bench.length_s(counts))
                 kept.add(BESIDE, server.name, p50_us=lane.p50())
-    for server in (direct, *candidates):
-        ours = server.name == "queue_proxy"
-        if server is not direct:
-            bound = CPU_BOUND_US if ours else None
-            yield book.row(PACED, server.name, "cpu_us_per_event", bound=bound)
-        bound = FIRST_BOUND_US if ours else None
-        yield book.row(PACED, server.name, "first_p50_us", bound=bound)
-        yield book.row(PACED, server.name, "first_p99_us", bound=bound)
-        yield book.row(PACED, server.name, "later_p50_us")
-        yield book.row(PACED, server.name, "later_p99_us")
-        if server is not direct:
-            bound = CHUNKS_BOUND if ours else None
-            yield book.row(FLOOD, server.name, "events_per_cpu_s", bound=bound, least=True)
+        for server in candidates:
             yield book.row(BESIDE, server.name, "p50_us", against="nginx")
+
+
+def _paced(book: Book, server: Server, seconds: float) -> None:
+    before = server.cpu_us()
+    found = streams(server, f"/events/{RATE}", STREAMS, seconds)
+    used = server.cpu_us() - before
+    book.add(
+        PACED,
+        server.name,
+        cpu_us_per_event=used / found.count,
+        first_p50_us=percentile(found.first_us, 50),
+        first_p99_us=percentile(found.first_us, 99),
+        later_p50_us=percentile(found.later_us, 50),
+        later_p99_us=percentile(found.later_us, 99),
+    )
+
+
+def _rows(book: Book, names: list[str]) -> Iterator[Row]:
+    for name in ("direct", *names):
+        is_ours = name == "queue_proxy"
+        for delay in ("first_p50_us", "first_p99_us"):
+            yield book.row(PACED, name, delay, bound=FIRST_BOUND_US if is_ours else None)
+        yield book.row(PACED, name, "later_p50_us")
+        yield book.row(PACED, name, "later_p99_us")
+    for name in names:
+        is_ours = name == "queue_proxy"
+        yield book.row(PACED, name, "cpu_us_per_event", bound=CPU_BOUND_US if is_ours else None)
+        yield book.row(FLOOD, name, "events_per_cpu_s", bound=CHUNKS_BOUND if is_ours else None, least=True)
