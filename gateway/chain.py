@@ -272,8 +272,10 @@ class Chain:
         self.flush()
 
     def unlinked(self, replica: str) -> None:
+        now = self._clock()
         self._cold.unlinked(replica)
-        self.room.unlinked(replica, self._clock())
+        self.room.unlinked(replica, now)
+        self.resilience.state_told(replica, self._cold.revision_of(replica), now)
         self.flush()
 
     # --- room and time ----------------------------------------------------------------------------------------------

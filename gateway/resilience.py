@@ -83,6 +83,8 @@ class Resilience:
     def failed(self, bind: Bind, begun: float, rules: OutlierRules, now: float) -> None:
         """A request that was sent to a replica at ``begun`` failed there, through no fault of its own."""
         replica, revision = bind.replica.id, bind.revision.id
+        if replica not in self._replicas:
+            return  # It has left the table meanwhile.
         ready = self._room.ready_replicas(revision)
         until = self.outliers.failed(replica, revision, rules, begun, now, ready)
         if until is not None:
@@ -97,7 +99,7 @@ class Resilience:
             self._room.admit(replica, now)
 
     def state_told(self, replica: str, revision: str | None, now: float) -> None:
-        """The replica said what it is: it changed, or its channel is a new one."""
+        """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""
         if revision is not None and not self.outliers.is_quiet:
             self.outliers.changed(replica, revision)
             self._room.admit(replica, now)

@@ -24,10 +24,11 @@ from benchmarks.micro.engine_bench import CONNECTIONS, LOADS, VARIANTS, FakeTran
 from gateway.chain import Chain
 from gateway.report import Report
 from tests.support.routes import function
+from tidegate.aio.connection import ServerConn
 from tidegate.aio.exchange import ProxyApp
 from tidegate.aio.hedge import hand_over, second_copy
 from tidegate.aio.loop import keep_memory, quiet_collector
-from tidegate.aio.server import Limits, ProxyServer, ServerConn
+from tidegate.aio.server import Limits, ProxyServer
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.upstream import UpstreamConn, UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
@@ -125,7 +126,7 @@ async def measure(load: str, rounds: int, replicas: int, profile: cProfile.Profi
     for _ in range(rounds):  # In turns: both meet the same interruptions.
         best[0] = min(best[0], gateway.round())
         best[1] = min(best[1], relay.round())
-    demand = chain.report.sample(0.0, table=(1, 1), connections=0, waiting=lambda _: None).demands[0]
+    (demand,) = chain.report.demands(lambda _: None)
     if demand.answered != demand.arrivals or demand.failed:
         raise RuntimeError(f"not every request was answered: {demand}")
     sweeper.close()

@@ -153,6 +153,12 @@ def test_a_replica_that_changed_starts_anew() -> None:
     assert world.fails("a", 2) is None
 
 
+def test_without_a_replica_that_serves_nobody_is_refused() -> None:
+    world = Revision(ready=0)
+    world.fails("a", 9)
+    assert not world.outliers.refuses(REV, world.now)
+
+
 def test_what_left_the_table_is_forgotten() -> None:
     world = Revision(ready=2)
     world.fails("a", 3)

@@ -194,6 +194,27 @@ def test_a_replica_whose_state_is_told_anew_starts_with_a_clean_slate() -> None:
     assert opened.arrive().log == ["to 10.0.0.1:1"]
 
 
+def test_when_the_last_replica_is_gone_requests_wait_for_the_next() -> None:
+    opened = door(ONE, credits_each=9, outlier=OutlierRules(failures=1))
+    broken(opened, 1)
+    assert opened.arrive().status == 503
+    opened.chain.unlinked(ONE.id)
+    waiting = opened.arrive()
+    assert waiting.log == []
+    opened.ready(ONE, 50)
+    assert waiting.log == ["to 10.0.0.1:1"]
+
+
+def test_a_failure_of_a_replica_that_left_the_table_is_nobodys() -> None:
+    opened = door(ONE, TWO, outlier=OutlierRules(failures=1), spread=Spread.FIRST_AVAILABLE)
+    asked = opened.arrive()
+    opened.chain.apply(table(2, TWO, queue_requests=100, outlier=OutlierRules(failures=1)))
+    asked.breaks_off(opened.now, sent=True)
+    opened.now += 3600.0
+    opened.chain.sweep(opened.now)
+    assert (metric(opened, "ejections_total"), opened.probes) == (0, [])
+
+
 # --- hedges ---------------------------------------------------------------------------------------------------------
 
 

@@ -185,7 +185,7 @@ class Outliers:
             suspect.revision == revision and suspect.stage is _Stage.SERVING and suspect.is_failing
             for suspect in self._suspects.values()
         )
-        if failing >= ready:
+        if failing >= ready > 0:  # Without a replica that serves, requests wait for one.
             self.open_circuits[revision] = now + TRIAL_S
 
     def __repr__(self) -> str:
