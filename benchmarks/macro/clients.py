@@ -288,7 +288,6 @@ class Events:
     """What came on event streams."""
 
     count: int = 0
-    seconds: float = 0.0
     first_us: list[float] = field(default_factory=list)
     """From when the upstream wrote the first event of each stream to when it was read here."""
     later_us: list[float] = field(default_factory=list)
@@ -296,8 +295,8 @@ class Events:
 
 
 def streams(server: Server, target: str, connections: int, seconds: float, *, stamped: bool = True) -> Events:
-    """Reads so many streams for so long; raises RuntimeError when one ends or is refused. Streams open evenly over
-    the first fifth of a second. ``stamped`` False: only counts."""
+    """Reads so many streams, for so long from when all of them run; they open evenly over a fifth of a second. Raises
+    RuntimeError when one ends, is refused or brings nothing. ``stamped`` False: only counts."""
     found = Events()
     request = b"GET %b HTTP/1.1\r\nHost: resnet.localhost\r\nAccept: text/event-stream\r\n\r\n" % target.encode()
     with ExitStack() as stack:
@@ -312,13 +311,14 @@ def streams(server: Server, target: str, connections: int, seconds: float, *, st
             fresh[sock.fileno()] = b""
             sock.sendall(request)
             _take(epoll, by_fd, fresh, found, stamped, LEAD_S / connections)
-        start = now = time.monotonic()
-        while now < start + seconds:
+        patience = time.monotonic() + PATIENCE_S
+        while fresh:
             _take(epoll, by_fd, fresh, found, stamped, 1.0)
-            now = time.monotonic()
-        found.seconds = now - start + LEAD_S
-    if fresh:
-        raise RuntimeError(f"{server.name}{target}: {len(fresh)} of {connections} streams brought nothing")
+            if time.monotonic() > patience:
+                raise RuntimeError(f"{server.name}{target}: {len(fresh)} of {connections} streams brought nothing")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            _take(epoll, by_fd, fresh, found, stamped, 1.0)
     return found
 
 
