@@ -86,7 +86,7 @@ def test_a_channel_is_welcomed_told_the_state_and_dealt_what_nobody_asked_for() 
     assert desk.said() == ["g0: welcome i1 2 requests", "g0: state ready", "g0: grant 1:1 2:1"]
 
 
-def test_free_slots_are_dealt_round_robin() -> None:
+def test_free_slots_are_dealt_evenly() -> None:
     desk = Desk(5)
     desk.ledger.drain(0.0)
     desk.open("g0")
@@ -142,17 +142,47 @@ def test_a_credit_that_went_home_is_refused() -> None:
 # --- wants, order, contention -----------------------------------------------------------------------------------------
 
 
+def test_a_new_worker_gets_its_part_of_what_others_hold_idle() -> None:
+    """A worker chooses at once only among slots that it holds: without a part, nothing would be near to its keys."""
+    desk = Desk(4, "g0")
+    desk.open("g1", 1.0)
+    assert desk.said()[-1] == "g0: recall 1 2"
+    assert desk.returns("g0", 1, 2, now=1.001) == ["g1: grant 5:1 6:1"]
+    desk.open("g2", 2.0)
+    assert desk.said()[-1] == "g0: recall 3", "four over three is one"
+    assert desk.returns("g0", 3, now=2.001) == ["g2: grant 7:1"]
+
+
+def test_nobody_is_asked_for_a_part_while_somebody_waits_or_there_is_less_than_one_each() -> None:
+    desk = Desk(1, "g0")
+    desk.open("g1", 1.0)
+    assert desk.said()[-1] == "g1: state ready"
+    desk = Desk(4, "g0", "g1")
+    desk.want("g1", 9, 1.0)
+    desk.open("g2", 1.0)
+    assert desk.said()[-1] == "g2: state ready"
+
+
+def shared_desk(limit: int) -> Desk:
+    """g0 holds one half of the slots idle, g1 runs requests on the other."""
+    desk = Desk(limit, "g0", "g1")
+    desk.returns("g0", *range(1, limit // 2 + 1), now=0.0)
+    for number in range(limit + 1, limit + limit // 2 + 1):
+        desk.start(number, 0.0)
+    return desk
+
+
 def test_idle_credits_of_others_are_recalled_for_a_want() -> None:
-    desk = Desk(2, "g0", "g1")  # g0 got both: it was alone when it came.
-    assert desk.want("g1", 1, 1.0) == ["g0: recall 1"]
-    assert desk.returns("g0", 1, now=1.001) == ["g1: grant 3:1"]
+    desk = shared_desk(2)
+    assert desk.want("g1", 1, 1.0) == ["g0: recall 2"]
+    assert desk.returns("g0", 2, now=1.001) == ["g1: grant 4:1"]
 
 
 def test_more_is_not_recalled_than_is_missing() -> None:
-    desk = Desk(4, "g0", "g1")
-    assert desk.want("g1", 2, 1.0) == ["g0: recall 1 2"]
+    desk = shared_desk(8)
+    assert desk.want("g1", 2, 1.0) == ["g0: recall 5 6"]
     assert desk.want("g1", 2, 1.0) == [], "two are on their way"
-    assert desk.want("g1", 3, 1.0) == ["g0: recall 3"]
+    assert desk.want("g1", 3, 1.0) == ["g0: recall 7"]
 
 
 def test_free_slots_go_to_the_head_that_waits_longest() -> None:
@@ -327,12 +357,12 @@ def test_a_stopped_worker_is_dealt_nothing_until_it_is_heard() -> None:
 
 
 def test_all_idle_credits_of_a_silent_worker_are_void_at_once() -> None:
-    desk = Desk(4, "g0", "g1")
-    assert desk.want("g1", 1, 1.0) == ["g0: recall 1"]
+    desk = shared_desk(4)
+    assert desk.want("g1", 1, 1.0) == ["g0: recall 3"]
     desk.ledger.on_wakeup(1.1)
     said = desk.said()
-    assert said[0] == "g0: void 1 2 3 4"
-    assert said[1].startswith("g1: grant 5:1")
+    assert said[0] == "g0: void 3 4"
+    assert said[1].startswith("g1: grant 7:1")
 
 
 # --- channels, cancellation -------------------------------------------------------------------------------------------
@@ -394,7 +424,7 @@ def inference_desk(limit: int, *workers: str) -> Desk:
 def test_a_grant_is_whole_or_nothing_and_the_worker_learns_what_is_free() -> None:
     desk = inference_desk(8, "g0", "g1")
     busy = [desk.start(number, 1.0) for number in (1, 2, 3)]
-    assert desk.want("g1", 1, 1.0, units=6) == ["g0: recall 4 5 6 7 8"]
+    assert desk.want("g1", 1, 1.0, units=6) == ["g0: recall 5 6 7 8"], "4 was to be g1's part, and is on its way"
     assert desk.returns("g0", 4, 5, 6, 7, 8, now=1.0) == ["g1: short 5"]
     desk.ledger.ended(busy[0], 1.1)
     assert desk.said() == ["g1: grant 9:6"]

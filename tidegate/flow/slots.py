@@ -24,6 +24,7 @@ done, in order. Steady state leaves it empty.
 import zlib
 from collections import deque
 from collections.abc import Hashable, Iterable
+from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from tidegate.flow.credits import (
@@ -102,7 +103,7 @@ class SlotLedger:
         # A request may reach the successor of the process that granted its credit: their numbers must not meet.
         self._last_number = zlib.crc32(incarnation.encode()) << 20
         self._dealer = 0
-        """Where the next round of dealing starts."""
+        """Who goes first among equals when slots are dealt next."""
         self._wake: float | None = None
 
     def __repr__(self) -> str:
@@ -130,6 +131,10 @@ class SlotLedger:
         self.out.append(Send(channel, Welcome(self.incarnation, self.limit, self.unit)))
         self.out.append(Send(channel, State(self.state, self._phases)))
         self._settle(now)
+        if self.state is ReplicaState.READY and not (channel.idle or self._wanting or self._fifo):
+            # Its part of what others hold: a worker chooses at once only among slots that it holds.
+            self._recall(self.limit // len(self._channels), now)
+            self._arm()
         return channel
 
     def closed(self, channel: Channel, now: float) -> None:
@@ -505,21 +510,23 @@ class SlotLedger:
                 self.out.append(Send(channel, Recall(part)))
 
     def _deal(self, now: float) -> None:
-        """Slots that nobody asked for, round robin over the channels that are heard."""
+        """Slots that nobody asked for: to the channel that holds fewest of those that are heard; ties rotate."""
         hearing = [channel for channel in self._channels if not channel.silent]
         if not hearing or self._charged >= self.limit:
             return
+        first = self._dealer % len(hearing)
+        self._dealer += 1
+        poorest = [(len(channel.idle), turn, channel) for turn, channel in enumerate(hearing[first:] + hearing[:first])]
+        heapify(poorest)
         dealt: dict[Channel, list[Credit]] = {}
-        passes = 0
-        while self._charged < self.limit and passes < len(hearing):
-            channel = hearing[self._dealer % len(hearing)]
-            self._dealer += 1
+        while poorest and self._charged < self.limit:
+            held, turn, channel = poorest[0]
             units = self._need(channel.typical)
             if units > self.limit - self._charged:
-                passes += 1
+                heappop(poorest)
                 continue
-            passes = 0
             dealt.setdefault(channel, []).append(self._issue(channel, units, now))
+            heapreplace(poorest, (held + 1, turn, channel))
         for channel, credits in dealt.items():  # noqa: A001
             self._send_grant(channel, credits)
 
