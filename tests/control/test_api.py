@@ -280,3 +280,19 @@ def test_what_cannot_run_here_is_wrong_input() -> None:
     service = Answering(fault=CannotRunError("echo-00001 cannot be started: command 'nope' is not a program"))
     response = ask("POST", "/api/v1/functions", service=service, body={"manifest": "text", "base": "/"})
     assert (response.status_code, code_of(response)) == (422, "cannot_run")
+
+
+def test_restart_and_reload_say_what_they_did() -> None:
+    done = ask("POST", "/api/v1/restart")
+    assert done.json() == {
+        "replaced": [{"worker": "g0.2", "pid": 8, "old": "g0", "old_pid": 7}],
+        "needs_up": [],
+    }
+    assert ask("POST", "/api/v1/reload").json() == {"reloaded": ["g0"], "faults": {"g1": "no such file"}}
+
+
+def test_a_restart_tells_every_fault_of_the_settings() -> None:
+    wrong = InvalidInputError("tidegate.toml", [Fault("limits.headers", "7", "8 to 10000", 3), Fault("x", "y", "z")])
+    refused = ask("POST", "/api/v1/restart", service=Answering(fault=wrong))
+    assert (refused.status_code, code_of(refused)) == (422, "invalid_input")
+    assert [each["where"] for each in refused.json()["error"]["faults"]] == ["limits.headers", "x"]

@@ -282,3 +282,19 @@ def test_metrics_are_one_text(tmp_path: Path) -> None:
         assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1.0' in text
 
     at_desk(tmp_path, tell)
+
+
+def test_restart_and_reload_go_to_the_front_door(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        door = desk.deployment._gateways
+        assert isinstance(door, Door)
+        door.told = {"g0": None, "g1": "it broke"}
+        assert (await desk.client.post("/api/v1/reload")).json() == {"reloaded": ["g0"], "faults": {"g1": "it broke"}}
+        done = (await desk.client.post("/api/v1/restart")).json()
+        assert [each["worker"] for each in done["replaced"]] == ["g0.2"]
+        assert done["needs_up"] == ["gateway.listen"]
+        desk.deployment.leaving = True
+        for what in ("reload", "restart"):
+            assert (await desk.client.post(f"/api/v1/{what}")).status_code == 503
+
+    at_desk(tmp_path, tell)

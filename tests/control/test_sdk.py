@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from control.sdk import NotRunningError, Tidegate
-from control.state import Holder, StateDirectory
+from control.state import DirectoryLock, Holder, StateDirectory
 
 SINCE = "2026-01-01 10:00:00+01:00"
 
@@ -46,3 +46,32 @@ def test_the_wait_has_an_end_and_nobody_is_waited_for_who_is_not_there(
     with pytest.raises(NotRunningError, match=f"process {os.getpid()} .* is starting or leaving"):
         Tidegate.local(tmp_path, patience_s=0.0)
     lock.release()
+
+
+def test_one_that_is_yet_to_come_can_be_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `tidegate up & tidegate deploy FILE`: not even the directory is there at first."""
+    root = tmp_path / "state"
+    locks: list[DirectoryLock] = []
+
+    def comes_at_the_second_look(_: float) -> None:
+        state = StateDirectory(root)
+        if not root.exists():
+            state.prepare()
+        elif not locks:
+            assert state.token
+            locks.append(state.lock())
+            locks[0].describe(Holder(pid=os.getpid(), since=SINCE, epoch=1, api="http://127.0.0.1:9"))
+
+    monkeypatch.setattr("control.sdk.time.sleep", comes_at_the_second_look)
+    with Tidegate.local(root, awaited_s=5.0) as tidegate:
+        assert tidegate.url == "http://127.0.0.1:9"
+    locks[0].release()
+
+
+def test_one_that_does_not_come_is_not_awaited_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("control.sdk.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("control.sdk.time.sleep", lambda duration_s: now.__setitem__(0, now[0] + duration_s))
+    with pytest.raises(NotRunningError, match="start one with `tidegate up`"):
+        Tidegate.local(tmp_path / "none", awaited_s=5.0)
+    assert 5.0 <= now[0] < 5.2
