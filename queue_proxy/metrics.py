@@ -8,7 +8,7 @@ two integrals, advanced at every change and read by samples and scrapes.
 from dataclasses import dataclass
 
 from tidegate import metrics
-from tidegate.histogram import SUB_BUCKETS, Histogram
+from tidegate.histogram import INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
 from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.replica import ReplicaState
 from tidegate.sample import ReplicaSample
@@ -125,7 +125,11 @@ class Measure:
         self._request_moments += moment
         self._inference_moments += moment * inferences
         self.in_flight_inferences -= inferences
-        self.execution.record(now - sent_at)
+        # Histogram.record, written out: two calls less for every request.
+        micros = int((now - sent_at) * 1e6)
+        execution = self.execution
+        execution.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += 1
+        execution.sum_micros += micros
         if queue_s > 0.0:
             self.queue.record(queue_s)
         else:  # Most requests find a free slot.
@@ -137,7 +141,9 @@ class Measure:
         else:
             batch.record_whole(inferences)
         if content_length is not None:
-            self.request_bytes.record_whole(content_length)
+            sizes = self.request_bytes
+            sizes.counts[INDEX[content_length] if content_length < KNOWN else bucket_index(content_length)] += 1
+            sizes.sum_micros += content_length
         if status == 200 and not broke:
             self.by_class[2] += 1
         else:

@@ -29,10 +29,10 @@ def bucket_upper_micros(index: int) -> int:
     return (SUB_BUCKETS + sub + 1) << (shift - 1)
 
 
-_KNOWN = 1 << 15
-_INDEX = b"".join(
+KNOWN = 1 << 15
+INDEX = b"".join(
     bytes([index]) * (bucket_upper_micros(index) - (bucket_upper_micros(index - 1) if index else 0))
-    for index in range(bucket_index(_KNOWN))
+    for index in range(bucket_index(KNOWN))
 )
 """Buckets of what is recorded most: a look-up costs half of the arithmetic."""
 
@@ -53,12 +53,12 @@ class Histogram:
 
     def record(self, seconds: float) -> None:
         micros = int(seconds * 1e6)
-        self.counts[_INDEX[micros] if 0 <= micros < _KNOWN else bucket_index(micros)] += 1
+        self.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += 1
         self.sum_micros += micros
 
     def record_whole(self, steps: int) -> None:
         """Records a whole number (bytes, inferences) as if it were that many microseconds, exactly."""
-        self.counts[_INDEX[steps] if 0 <= steps < _KNOWN else bucket_index(steps)] += 1
+        self.counts[INDEX[steps] if 0 <= steps < KNOWN else bucket_index(steps)] += 1
         self.sum_micros += steps
 
     def add(self, sparse: Iterable[tuple[int, int]]) -> None:

@@ -10,6 +10,7 @@ While an exchange runs, its own deadline, the body's idle time and the stream's 
 """
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
@@ -38,7 +39,6 @@ class ServerConn(asyncio.Protocol):
     """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
 
     __slots__ = (
-        "_forwarding",
         "_full",
         "_lingered",
         "_paused",
@@ -48,6 +48,7 @@ class ServerConn(asyncio.Protocol):
         "deadline",
         "engine",
         "exchange",
+        "forwarding_lines",
         "peer",
         "phase",
         "transport",
@@ -56,6 +57,7 @@ class ServerConn(asyncio.Protocol):
 
     transport: asyncio.Transport
     engine: H1Server
+    forwarding_lines: Callable[[RequestHead], bytes]
 
     def __init__(self, server: "ProxyServer") -> None:
         self._server = server
@@ -78,7 +80,8 @@ class ServerConn(asyncio.Protocol):
         if isinstance(name, tuple):
             self.peer = name[0].encode()
         self.trusted = server.trusts(self.peer)
-        self._forwarding = Forwarding(self.peer, server.scheme, server.limits.via, server.random)
+        # Called for every request: the bound method itself, not one more call.
+        self.forwarding_lines = Forwarding(self.peer, server.scheme, server.limits.via, server.random).lines
         self.engine = H1Server(server.rules_for(self.trusted), server.limits.body_bytes)
         self.deadline = monotonic() + server.limits.idle_timeout_s
         server.opened(self)
@@ -179,9 +182,6 @@ class ServerConn(asyncio.Protocol):
                 transport.pause_reading()
 
     # --- ClientSide -------------------------------------------------------------------------------------------------
-
-    def forwarding_lines(self, head: RequestHead) -> bytes:
-        return self._forwarding.lines(head)
 
     def date(self) -> bytes:
         return self._server.sweeper.date

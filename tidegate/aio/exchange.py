@@ -343,22 +343,27 @@ class Exchange:
         upstream.engine.request(method)
         body = self._early if self._parts is None else self.body
         upstream.request_complete = complete = self.body_complete
-        framing = b""
+        framing = b"\r\n"
         if not complete or head.chunked or head.upgrade is not None:
             framing, body = self._framing(body)
         lines = self._client.forwarding_lines(head)
-        start = (method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing, b"\r\n")
         if complete and len(body) < JOIN_BYTES:
-            upstream.pool.outbox.write(upstream.transport, b"".join((*start, body)))
-        else:
-            # Nothing of this connection is in the outbox: it was idle.
-            upstream.transport.write(b"".join(start))
-            upstream.transport.write(body)
+            parts = (method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing, body)
+            upstream.pool.outbox.write(upstream.transport, b"".join(parts))
+            return
+        # Nothing of this connection is in the outbox: it was idle.
+        upstream.transport.write(
+            b"".join((method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing))
+        )
+        upstream.transport.write(body)
         if not complete:
             self._room()
 
     def _framing(self, body: bytes) -> tuple[bytes, bytes]:
-        """Header lines and framed body of a request that is chunked, not whole yet, or asks for an upgrade."""
+        """The last header lines, the empty one with them, and the framed body.
+
+        Of a request that is chunked, not whole yet, or asks for an upgrade.
+        """
         head = self.head
         lines = b""
         if head.chunked:
@@ -374,7 +379,7 @@ class Exchange:
             lines += b"expect: 100-continue\r\n"
         if head.upgrade is not None:
             lines += b"connection: upgrade\r\nupgrade: %b\r\n" % head.upgrade
-        return lines, body
+        return lines + b"\r\n", body
 
     def connected(self, upstream: "UpstreamConn", attempt: int) -> bool:
         """A connection that was opened for ``attempt`` is there; False: no longer wanted."""
@@ -534,7 +539,14 @@ class Exchange:
         if upstream is not None:
             self._upstream = None
             upstream.release()
-        self._finish(head.status, now)
+        # As _finish does, whose calls most answers save here.
+        self._state = ENDED
+        self.status = head.status
+        self.ended = now
+        self._early = b""
+        self._parts = None
+        self.app.finished(self)
+        self.context = self.on_body = None
         client.ended()
 
     def _take_back(self) -> None:

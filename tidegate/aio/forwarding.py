@@ -1,8 +1,13 @@
 """The forwarding fields of one client connection: who asked, for which host, by which scheme, under which trace."""
 
 import random
+from binascii import hexlify
+from typing import Final
 
 from tidegate.wire.head import RequestHead
+
+_NOT_ZERO: Final = 1 << 64 | 1
+"""An id of nothing but zeros is invalid, of a trace (128 bits) as of a span (64)."""
 
 
 class Forwarding:
@@ -38,8 +43,8 @@ class Forwarding:
             lines = self._common
         if head.traced:
             return lines
-        bits = self._random.getrandbits
-        return b"%btraceparent: 00-%032x-%016x-01\r\n" % (lines, bits(128) | 1, bits(64) | 1)
+        ids = hexlify((self._random.getrandbits(192) | _NOT_ZERO).to_bytes(24, "big"))
+        return b"".join((lines, b"traceparent: 00-", ids[:32], b"-", ids[32:], b"-01\r\n"))
 
     def _lines_for(self, authority: bytes, *, names_host: bool, names_proto: bool) -> bytes:
         lines = []

@@ -10,7 +10,7 @@ States::
 from tidegate.wire.chunked import ChunkDecoder
 from tidegate.wire.events import Data
 from tidegate.wire.head import Bad, ResponseHead
-from tidegate.wire.head_memory import ResponseHeads
+from tidegate.wire.head_memory import SHARED_BYTES, ResponseHeads
 from tidegate.wire.partial import check_partial_response
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
@@ -67,6 +67,16 @@ class H1Client:
             if self._buffer:
                 data = self._buffer + data
                 self._buffer = b""
+            else:
+                # Most answers under load: a head seen before, and all of its body with it.
+                end = data.find(b"\r\n\r\n", 0, SHARED_BYTES) + 4
+                head = self._heads.known.get(data[:end])
+                if head is not None and end + (head.content_length or 0) == len(data) and self._method != b"HEAD":
+                    self._heads.hits += 1
+                    self.body = data[end:]
+                    self.complete = True
+                    self.state = IDLE
+                    return head
             return self._head(data)
         if state == LENGTH:
             left = self._left - len(data)
@@ -120,12 +130,6 @@ class H1Client:
             return head
         if not head.keep_alive:
             self.reusable = False
-        if status == 200 and length is not None and end + length == len(data) and self._method != b"HEAD":
-            # Most answers, whole in one piece.
-            self.body = data[end:]
-            self.complete = True
-            self.state = IDLE
-            return head
         if status == 204 or status == 304 or self._method == b"HEAD":
             self.body = b""
             self._end(surplus=end != len(data))

@@ -3,7 +3,8 @@
 from tidegate.wire.head import Bad, ResponseHead, parse_response
 
 _SHARED_HEADS = 256
-_SHARED_BYTES = 1024
+SHARED_BYTES = 1024
+"""No longer head is kept."""
 _MISSES_ALLOWED = 1000
 
 
@@ -14,19 +15,20 @@ class ResponseHeads:
     have one size. Only plain heads are kept: 200, framed by length, keep-alive.
     """
 
-    __slots__ = ("_heads", "_hits", "_misses")
+    __slots__ = ("_misses", "hits", "known")
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, ResponseHead] = {}
-        self._hits = self._misses = 0
+        self.known: dict[bytes, ResponseHead] = {}
+        """By their bytes, the empty line included; each of a 200 that is framed by its length."""
+        self.hits = self._misses = 0
 
     def parse(self, data: bytes) -> ResponseHead | Bad | None:
         """As :func:`parse_response` at position 0; the head may be shared by later answers."""
-        heads = self._heads
-        end = data.find(b"\r\n\r\n", 0, _SHARED_BYTES) + 4
+        heads = self.known
+        end = data.find(b"\r\n\r\n", 0, SHARED_BYTES) + 4
         head = heads.get(data[:end])
         if head is not None:
-            self._hits += 1
+            self.hits += 1
             return head
         parsed = parse_response(data, 0)
         if end > 4 and type(parsed) is ResponseHead and parsed.plain and self._pays():
@@ -38,7 +40,7 @@ class ResponseHeads:
     def _pays(self) -> bool:
         """An upstream whose heads are all different (ids, timings) is not worth the memory."""
         self._misses += 1
-        return self._misses < _MISSES_ALLOWED or self._hits > self._misses
+        return self._misses < _MISSES_ALLOWED or self.hits > self._misses
 
     def __repr__(self) -> str:
-        return f"<ResponseHeads {len(self._heads)} kept, {self._hits} hits, {self._misses} misses>"
+        return f"<ResponseHeads {len(self.known)} kept, {self.hits} hits, {self._misses} misses>"
