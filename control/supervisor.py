@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import signal
 import socket
 import sys
@@ -193,9 +194,9 @@ class Supervisor:
         return [text.decode() for text in texts if isinstance(text, bytes)]
 
     async def reload(self) -> Mapping[str, str | None]:
-        """Makes every worker read its certificate now: None, or why it keeps the old one, by name."""
+        """Makes every worker read its certificate now: None, or why it keeps the old one, by name. Empty without TLS."""
         told: dict[str, str | None] = {}
-        for worker in self._all():
+        for worker in self._all() if self.certificate is not None else ():
             if not worker.is_linked:
                 continue
             try:
@@ -288,7 +289,7 @@ class Supervisor:
         subject = f"{worker.subject}: socket"
         try:
             with Inbox(self._state.run / f"{worker.name}.take") as inbox:
-                await worker.link.post("/listener", str(inbox.path).encode())
+                await worker.link.post("/listener", os.fsencode(inbox.path))
                 found = inbox.take()
         except (LinkError, OSError) as error:
             self._faults.set(subject, f"not handed over, connections that wait in it are lost if it dies: {error}")

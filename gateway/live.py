@@ -403,7 +403,7 @@ class GatewayWorker:
                 self._retire()
                 return Response(body=b'{"retiring":true}')
             case "POST", "/listener":
-                return self._give_listener(request.body.decode())
+                return self._give_listener(request.body.decode(errors="surrogateescape"))
             case "POST", "/reload":
                 return Response(body=self._reload().encode(), content_type="text/plain")
         return Response(status=404, body=encode({"error": f"no {request.method} {request.path} here"}))

@@ -114,7 +114,7 @@ def reload(state: StateOption = None, json: JsonOption = False) -> None:
     if json:
         print_json(view)
     else:
-        say(f"read by {', '.join(view.reloaded) or 'nobody'}")
+        say(f"in use by: {', '.join(view.reloaded) or 'nobody'}")
     if view.faults:
         fail("\n".join(f"{worker}: {why}" for worker, why in view.faults.items()))
 
