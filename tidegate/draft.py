@@ -22,7 +22,7 @@ KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
 
 
 UNSERVED: Final[Mapping[str, str]] = {
-    "sla.target_ips": "no policy reads it",
+    "sla.target_ips": "its policy does not read it",
     "sla.drop_after": "no policy reads it",
     "task_class": "no policy reads it",
     "user_metrics": "the model server's own metrics are not read",
@@ -31,6 +31,8 @@ UNSERVED: Final[Mapping[str, str]] = {
     "dnn.batch_size": "there is no model repository",
 }
 """Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
+SLA_POLICY: Final = "smif"
+"""The policy of functions that state a latency, and the one that reads ``target-ips``."""
 GRPC_UNSERVED: Final = "the front door speaks HTTP/1.1 only: gRPC clients are not served in this version"
 
 
@@ -225,6 +227,8 @@ class Draft:
 
     def _tell_unserved(self) -> None:
         reasons = dict(UNSERVED)
+        if self.values["scaling.policy"] == SLA_POLICY:
+            del reasons["sla.target_ips"]
         if not self.terms.images:
             reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
         for lands, reason in reasons.items():
@@ -295,13 +299,15 @@ class Draft:
         has_latency = self._has("sla.latency_s")
         origin = self.origins.get("scaling.policy")
         if origin is None:
-            self.values["scaling.policy"] = "smif" if has_latency and "smif" in policies else "kpa"
+            # Parameters of the other policy choose it: a Knative manifest with a target keeps Knative's autoscaler.
+            fits = self.parameters.keys() <= by_spelling(PARAMETERS[SLA_POLICY]).keys()
+            self.values["scaling.policy"] = SLA_POLICY if has_latency and fits and SLA_POLICY in policies else "kpa"
             return
         policy = self.values["scaling.policy"]
         assert isinstance(policy, str)
         if policy not in policies:
             self.fault(origin, (", ".join(sorted(policies)) or "none") + nearest(policy, policies))
-        elif policy == "smif" and not has_latency:
+        elif policy == SLA_POLICY and not has_latency:
             self.fault(origin, f"another policy, unless {PREFIX}latency is given")
 
     def _check_parameters(self) -> None:

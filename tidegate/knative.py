@@ -15,6 +15,7 @@ from tidegate.document import Node, Pair, Scalar, Section, nearest, shown, shown
 from tidegate.draft import GRPC_UNSERVED, NAME_KIND, UNSERVED, Draft, Origin
 from tidegate.files import Found
 from tidegate.function import Function, Protocol, Server, ServerKind
+from tidegate.scaling_parameters import HPA_PARAMETERS
 from tidegate.spec import IMAGE, PROBE_PATH, VARIABLE
 from tidegate.table import Kind, Row, Whole
 from tidegate.units import UnreadableError, go_int, quantity
@@ -85,6 +86,8 @@ CONTAINER_CONCURRENCY: Final = Row(
     key="containerConcurrency", kind=Whole(0, 1000), lands="concurrency", sentence="Slots of one replica; 0: no limit."
 )
 TIMEOUT_SECONDS: Final = Whole(0, 600, "s")
+HPA_KEYS: Final = frozenset(row.key for row in HPA_PARAMETERS)
+"""Annotations that mean something to policy hpa as well."""
 
 
 def read_service(root: Section, draft: Draft) -> Function | None:
@@ -233,6 +236,8 @@ def _land(key: str, origin: Origin, draft: Draft) -> None:
         draft.put(row.lands, go_int(origin.text), origin)
     elif key == "metric-aggregation-algorithm" and not row.accepts(origin.text):
         draft.note(origin.where, "is unknown; the average is linear", origin.line)
+    elif draft.values.get("scaling.policy") == "hpa" and key not in HPA_KEYS:
+        draft.note(origin.where, "has no effect with Knative's class hpa", origin.line)
     else:
         draft.parameters.setdefault(key, origin)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from tidegate.table import NAME, Choice, Duration, Kind, Number, Percent, Row, Text
+from tidegate.table import Choice, Duration, Kind, Number, Percent, Row, Text
 
 
 class Shrinking(StrEnum):
@@ -40,7 +40,10 @@ SMIF_PARAMETERS: Final[tuple[Row, ...]] = (
 HPA_PARAMETERS: Final[tuple[Row, ...]] = (
     _row(
         "metric",
-        Text(NAME, "the name of a metric: busy, slots, or what devices and model servers tell (cpu, gpu-memory)"),
+        Text(
+            r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}",
+            "the name of a metric: busy, slots, or what devices and model servers tell (cpu, gpu-memory)",
+        ),
         "busy",
         "What is averaged over the ready replicas, in percent.",
     ),

@@ -114,6 +114,15 @@ class QueueWorld:
 
     def second(self) -> Decision:
         """One second of load, then samples and one decision, obeyed at once."""
+        self.sample_only()
+        self.observation = self.collector.observe(self.revision, self._fleet(), self.now)
+        decision = self.decider.tick(self.now, self.observation)
+        self.decisions.append(decision)
+        self._obey(decision)
+        return decision
+
+    def sample_only(self) -> None:
+        """One second of load and the samples of it."""
         end = self.now + 1.0
         while True:
             arrival = self._arrival()
@@ -134,11 +143,6 @@ class QueueWorld:
         self._second += 1
         if not self.are_samples_lost:
             self._sample()
-        self.observation = self.collector.observe(self.revision, self._fleet(), self.now)
-        decision = self.decider.tick(self.now, self.observation)
-        self.decisions.append(decision)
-        self._obey(decision)
-        return decision
 
     def run(self, seconds: int) -> list[int]:
         """Existing replicas after each second."""

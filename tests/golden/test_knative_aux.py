@@ -5,28 +5,28 @@ from typing import Any
 import pytest
 
 from autoscaler import knative_parameters
+from autoscaler.sampling import sample_size
 from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindow
 from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import load, near
+from tidegate import knative_annotations
 
 CASES = load("knative_aux.jsonl")
 
-COVERED = {"window_average", "delay_window", "derive_spec", "request_stats"}
+COVERED = {"window_average", "delay_window", "derive_spec", "request_stats", "sample_size", "validate_annotations"}
 
 NOT_BUILT = {
-    "sample_size": "every replica is sampled each second; sampling one in many comes with large groups",
     "activator_reporter": "the waiting room is part of the gateway: its samples are pulled, only activation is pushed",
-    "validate_annotations": "belongs to the reader of Knative documents (tidegate.knative)",
     "validate_config": "there is no config-autoscaler map; the same keys are policy parameters, checked by their table",
-    "scale_to_zero": "the exact apply step is not yet built; Tidegate's own protocol is autoscaler.limits",
-    "active_condition": "belongs to the exact apply step, not yet built",
+    "scale_to_zero": "nothing is switched over at zero: Tidegate's own protocol is autoscaler.limits",
+    "active_condition": "a step of the same switch; replicas say themselves whether they are ready",
     "num_activators": "no activator deployment: every gateway worker has the waiting room",
     "choose_subset": "no activator subsets",
     "bucket_owner": "one control process owns all revisions; sharding is not yet built",
     "assign_slice": "slots are granted by credits, not by slices of pods",
     "activator_capacity": "slots are granted by credits",
     "lb_policy": "the choice inside a group belongs to the activator's core",
-    "rollout": "gradual rollout is not yet built",
+    "rollout": "gradual rollout belongs to the traffic manager",
 }
 
 
@@ -102,6 +102,27 @@ def test_derive_spec(item: dict[str, Any]) -> None:
     for key, value in expected.items():
         same = near(actual[key], value) if isinstance(value, float) else actual[key] == value
         assert same, (key, actual[key], value)
+
+
+@pytest.mark.parametrize("case", of_kind("sample_size"))
+def test_sample_size(case: dict[str, Any]) -> None:
+    for population, expected in case["pairs"]:
+        assert sample_size(population) == expected, population
+
+
+@pytest.mark.parametrize(
+    "item", [item for case in CASES if case["kind"] == "validate_annotations" for item in case["items"]]
+)
+def test_validate_annotations(item: dict[str, Any]) -> None:
+    prefix = knative_annotations.AUTOSCALING
+    texts = {key.removeprefix(prefix): text for key, text in item["annotations"].items() if key.startswith(prefix)}
+    config = item["config_autoscaler"] or {}
+    found = knative_annotations.faults(
+        knative_annotations.chosen(texts),
+        allow_zero_initial_scale=config.get("allow-zero-initial-scale") == "true",
+        max_scale_limit=int(config.get("max-scale-limit", "0")),
+    )
+    assert (not found) == item["valid"], found
 
 
 class Second:

@@ -129,7 +129,6 @@ def test_what_is_kept_without_effect_is_told(terms: Terms) -> None:
     parsed = read(good("everything"), source="everything", terms=terms)
     here = "metadata.annotations.tidegate.dev"
     assert [str(note) for note in parsed.warnings] == [
-        f"line 9: {here}/target-ips: is kept, but has no effect: no policy reads it",
         f"line 10: {here}/drop-after: is kept, but has no effect: no policy reads it",
         f"line 20: {here}/task-class: is kept, but has no effect: no policy reads it",
         f"line 22: {here}/user-metrics: is kept, but has no effect: the model server's own metrics are not read",
@@ -186,6 +185,27 @@ def test_the_models_owner_is_asked_only_within_one_text(terms: Terms) -> None:
 
 
 # --- policies and their parameters -----------------------------------------------------------------------------------
+
+
+def test_a_latency_means_the_sla_policy_unless_parameters_are_anothers(terms: Terms) -> None:
+    def policy(**annotations: str) -> str:
+        keys = {key.replace("_", "-"): text for key, text in annotations.items()}
+        (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=keys)).functions
+        return function.scaling.policy
+
+    assert policy(latency="200ms") == "smif"
+    assert policy(latency="200ms", **{"policy.cooldown": "30s"}) == "smif"
+    assert policy(latency="200ms", **{"policy.target": "2"}) == "kpa"
+    assert policy() == "kpa"
+
+
+def test_a_rate_to_provide_is_told_to_have_no_effect_where_the_policy_ignores_it(terms: Terms) -> None:
+    flags = {"target-ips": "50", "latency": "200ms"}
+    told = {
+        policy: [each.message for each in read(good("smallest"), source="m", terms=replace(terms, flags=more)).warnings]
+        for policy, more in (("smif", flags), ("kpa", flags | {"policy": "kpa"}))
+    }
+    assert told == {"smif": [], "kpa": ["is kept, but has no effect: its policy does not read it"]}
 
 
 def test_parameters_of_the_kpa_keep_knatives_texts(terms: Terms) -> None:

@@ -1,0 +1,132 @@
+"""Service rates learnt from served requests: by batch and occupancy, without the cold ones, in virtual time."""
+
+import random
+
+import pytest
+
+from autoscaler.rates import MAX_CELLS, GroupRates, Work
+from tests.autoscaler.queueing import Kind, QueueWorld, batched, fixed
+from tests.support.autoscaling import T0, revision
+
+
+def work(requests: float, busy_s: float, *, batch: float = 1.0, occupancy: float = 1.0) -> Work:
+    request_s = occupancy * busy_s
+    return Work(requests, requests * batch, busy_s, request_s, request_s * batch, request_s)
+
+
+def served(rates: GroupRates, seconds: int, each: Work, *, limit: float, start: float = T0) -> None:
+    for second in range(seconds):
+        rates.served(start + second, each, limit=limit, is_crowded=False)
+
+
+def test_a_replica_with_one_slot_is_at_its_limit_whenever_it_works() -> None:
+    rates = GroupRates()
+    served(rates, 10, work(5, 0.5), limit=1)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert (rate.mu_ips, rate.is_at_limit) == (pytest.approx(10.0), True), (
+        "ten a second, although it idled half the time"
+    )
+
+
+def test_below_the_limit_the_rate_is_only_a_lower_bound() -> None:
+    rates = GroupRates()
+    served(rates, 10, work(10, 1.0, occupancy=1.0), limit=4)
+    bound = rates.rate(1.0)
+    assert bound is not None
+    assert not bound.is_at_limit
+    assert bound.mu_ips == pytest.approx(10.0)
+    served(rates, 10, work(32, 1.0, occupancy=4.0), limit=4, start=T0 + 10)
+    exact = rates.rate(1.0)
+    assert exact is not None
+    assert exact.is_at_limit
+    assert exact.mu_ips == pytest.approx(32.0), "the lower occupancy does not pull it down"
+    assert rates.floor_s(1.0) == pytest.approx(0.1), "execution time on an empty replica"
+
+
+def test_waiting_requests_say_that_every_slot_is_taken() -> None:
+    rates = GroupRates()
+    for second in range(5):
+        rates.served(T0 + second, work(20, 1.0, occupancy=2.4), limit=4, is_crowded=True)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.is_at_limit
+
+
+def test_batches_have_rates_of_their_own_and_a_line_between_them() -> None:
+    """s(b) = 9.05 + 5.532 b ms (SMIF, table 1): 68.6 at batch 1, 178 at 64; at 16 the line is exact."""
+    rates = GroupRates()
+    second = 0
+    for batch in (1, 64):
+        took = 0.00905 + 0.005532 * batch
+        for _ in range(20):
+            second += 1
+            rates.served(T0 + second, work(8, 8 * took, batch=batch), limit=1, is_crowded=False)
+    known = {batch: rates.rate(batch) for batch in (1, 16, 64, 128)}
+    assert {batch: rate and round(rate.mu_ips, 1) for batch, rate in known.items()} == {
+        1: 68.6,
+        16: 164.0,
+        64: 176.3,
+        128: 176.3,
+    }
+
+
+def test_slow_requests_are_gathered_until_there_are_enough() -> None:
+    """One request of 4 s on a replica: three samples see none end. Left out they would make it four times as fast."""
+    rates = GroupRates()
+    for second in range(60):
+        rates.served(T0 + second, work(1 if second % 4 == 3 else 0, 1.0), limit=1, is_crowded=False)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(0.25, rel=0.05)
+
+
+def test_garbage_and_idle_intervals_teach_nothing() -> None:
+    rates = GroupRates()
+    for bad in (work(0, 0.0), work(5, 0.0), Work(5, 0, 1.0, 1.0, 0.0, 1.0), Work(5, 5, float("nan"), 1.0, 1.0, 1.0)):
+        served(rates, 3, bad, limit=1)
+    assert rates.rate(1.0) is None
+    assert rates.floor_s(None) is None
+
+
+def test_cells_are_bounded() -> None:
+    rates, chance = GroupRates(), random.Random(1)
+    for second in range(1000):
+        batch, occupancy = 2 ** (chance.random() * 12), 2 ** (chance.random() * 8)
+        rates.served(T0 + second, work(9, 1.0, batch=batch, occupancy=occupancy), limit=0, is_crowded=False)
+    assert repr(rates).count(": ") <= MAX_CELLS
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "batch", "mu"),
+    [
+        (Kind(fixed(0.05)), 10.0, 1, 20.0),
+        (Kind(fixed(0.3), slots=1), 3.0, 1, 1 / 0.3),
+        (Kind(batched(0.009, 0.0055)), 5.0, 16, 16 / 0.097),
+        (Kind(fixed(0.1), slots=4), 60.0, 1, 40.0),
+    ],
+)
+def test_injected_service_times_come_back_within_five_percent_in_thirty_seconds(
+    kind: Kind, rate: float, batch: int, mu: float
+) -> None:
+    world = QueueWorld(revision(concurrency=kind.slots), {"cpu": kind}, rate=rate, batch=batch, ready={"cpu": 1})
+    for _ in range(30):
+        world.sample_only()
+    learnt = world.collector.mu_ips(world.revision.id, "cpu")
+    assert learnt == pytest.approx(mu, rel=0.05)
+
+
+def test_within_ten_percent_of_the_profile_after_two_hundred_requests() -> None:
+    """Service times from half to one and a half of the profile's, the first ones ten times as slow (cold)."""
+    served_so_far = [0]
+
+    def cold_first(chance: random.Random, _batch: int, _company: int) -> float:
+        served_so_far[0] += 1
+        return 1.0 if served_so_far[0] <= 5 else chance.uniform(0.05, 0.15)
+
+    for seed in range(5):
+        served_so_far[0] = 0
+        world = QueueWorld(revision(concurrency=1), {"cpu": Kind(cold_first)}, rate=9.0, seed=seed, ready={"cpu": 1})
+        while sum(each.requests for each in world.replicas) < 200:
+            world.sample_only()
+        assert world.collector.mu_ips(world.revision.id, "cpu") == pytest.approx(10.0, rel=0.10)

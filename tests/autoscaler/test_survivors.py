@@ -1,0 +1,74 @@
+"""What a smaller fleet would do to the latency, and the memory of misses."""
+
+import math
+
+import pytest
+
+from autoscaler.survivors import Calm, Scars, erlang_c, predicted_s, spread_of, waiting_s
+from tests.support.autoscaling import T0, group
+
+
+def test_erlang_against_known_values() -> None:
+    assert erlang_c(1, 0.7) == pytest.approx(0.7), "one server: the chance to find it busy"
+    assert erlang_c(2, 0.75) == pytest.approx(0.642857, rel=1e-5)
+    assert erlang_c(10, 0.8) == pytest.approx(0.409180, rel=1e-5)
+
+
+def test_waiting_of_a_single_queue() -> None:
+    """M/M/1 at 70 %: P(wait > t) = 0.7 exp(-0.3 t / s); the 98th percentile is ln(35) / 0.3 service times."""
+    assert waiting_s(1, 0.7, 0.1, 1.0, 0.98) == pytest.approx(0.1 * math.log(35) / 0.3)
+    assert waiting_s(1, 0.7, 0.1, 0.0, 0.98) == pytest.approx(0.05 * math.log(35) / 0.3), "equal times: half of it"
+    assert waiting_s(20, 0.3, 0.1, 1.0, 0.98) == 0.0
+    assert waiting_s(1, 1.0, 0.1, 1.0, 0.98) == math.inf
+
+
+def test_the_spread_is_read_from_the_tail() -> None:
+    assert (spread_of(0.1, 0.1), spread_of(0.1, 0.5), spread_of(0.0, 0.1)) == (0.0, 1.0, 0.0)
+    assert spread_of(0.1, 0.39) == pytest.approx(1.0)
+
+
+def test_two_become_one_at_seventy_percent_of_one() -> None:
+    two = group(ready=2, limit=1, execution_s=0.1, tail_s=0.1, latency_s=0.12, busy=0.7, concurrency=0.7)
+    later = predicted_s(two, 0.98, 0.35, 0.7, (2, 1))
+    assert 0.6 < later < 0.8, "0.1 s of work and the wait of a queue of one"
+    assert predicted_s(two, 0.98, 0.35, 1.01, (2, 1)) == math.inf
+
+
+def test_what_is_waited_beyond_the_formula_grows_too() -> None:
+    calm = group(ready=4, limit=1, execution_s=0.1, tail_s=0.1, latency_s=0.1, busy=1.6, concurrency=1.6)
+    bursty = group(ready=4, limit=1, execution_s=0.1, tail_s=0.1, latency_s=0.3, busy=1.6, concurrency=1.6)
+    servers = (4, 3)
+    assert predicted_s(bursty, 0.98, 0.4, 0.53, servers) > predicted_s(calm, 0.98, 0.4, 0.53, servers) + 0.2
+
+
+def test_shared_replicas_get_slower_with_company() -> None:
+    shared = group(ready=2, limit=4, execution_s=0.1, tail_s=0.2, latency_s=0.2, busy=1.0, concurrency=2.0)
+    assert predicted_s(shared, 0.98, 0.35, 0.7, (8, 4)) > 0.4
+
+
+def test_a_miss_forbids_to_go_back_for_an_hour_and_longer_when_it_was_true() -> None:
+    scars = Scars()
+    assert not scars.forbid(T0, 0.7)
+    scars.missed(T0, 0.7)
+    assert scars.forbid(T0 + 3599, 0.68)
+    assert not scars.forbid(T0 + 3599, 0.6)
+    assert not scars.forbid(T0 + 3601, 0.7)
+    scars.missed(T0 + 3700, 0.7)
+    assert scars.forbid(T0 + 3700 + 7199, 0.7)
+    scars.missed(T0 + 3701, 0.5)
+    assert scars.utilization == 0.5, "the lowest counts"
+
+
+def test_a_miss_of_an_idle_fleet_was_not_for_want_of_replicas() -> None:
+    scars = Scars()
+    scars.missed(T0, 0.1)
+    assert not scars.forbid(T0, 0.9)
+
+
+def test_calm_remembers_the_most_that_was_wanted() -> None:
+    calm = Calm()
+    assert [calm.below_for_s(T0 + second, wanted, 5) for second, wanted in enumerate([3, 4, 2, 2])] == [0, 1, 2, 3]
+    assert calm.most_wanted(T0 + 3, 60.0) == 4
+    assert calm.most_wanted(T0 + 62, 60.0) == 2
+    assert calm.below_for_s(T0 + 63, 5, 5) == 0.0
+    assert calm.most_wanted(T0 + 63, 60.0) == 0
