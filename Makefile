@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live lint format bench docs clean lock
+.PHONY: help demo test test-live lint format bench fuzz docs clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +40,10 @@ format: $(STAMP) ## let ruff put the code in order
 
 bench: $(STAMP) ## benchmarks: ratios against peers of the same run, one JSON line per result (nginx and wrk from Debian)
 	@$(BIN)/python -m benchmarks.all
+
+fuzz: $(STAMP) ## atheris over engines and driver, FUZZ_SECONDS=60 each; inputs that break something go to build/fuzz
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary atheris 'atheris>=2.3' || { echo "There is no atheris for $$($(BIN)/python -V) on this machine; the same targets run with hypothesis: make test, or $(BIN)/python -m pytest tests/fuzz"; exit 1; }
+	@$(BIN)/python -m tests.fuzz.main $(FUZZ_SECONDS) build/fuzz
 
 docs: $(STAMP) ## write the reference pages that come from tables
 	@$(BIN)/python -m tidegate.reference docs

@@ -102,7 +102,12 @@ class Seen:
     """What was no HTTP."""
     received: bytes = b""
 
-    def take(self, event: object) -> None:
+    def take_all(self, parser: h11.Connection) -> None:
+        """What the parser has understood, up to the end of the message."""
+        while not self.complete and isinstance(event := parser.next_event(), h11.Event):
+            self._take(event)
+
+    def _take(self, event: h11.Event) -> None:
         if isinstance(event, h11.InformationalResponse):
             self.interim.append(event.status_code)
         elif isinstance(event, h11.Response):
@@ -128,8 +133,7 @@ async def _read(reader: asyncio.StreamReader, request: bytes) -> Seen:
                 data = await reader.read(65536)
                 seen.received += data
                 parser.receive_data(data)
-                while not seen.complete and isinstance(event := parser.next_event(), h11.Event):
-                    seen.take(event)
+                seen.take_all(parser)
                 if not data:
                     break
     except ConnectionError:

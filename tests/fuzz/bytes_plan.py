@@ -1,0 +1,45 @@
+"""Decisions out of bytes: a fuzzer's input says what is sent, how it is cut and what happens meanwhile."""
+
+
+class Plan:
+    """Reads decisions from the front of ``data``; at its end every decision is 0."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def below(self, count: int) -> int:
+        """A number from 0 to ``count`` - 1 (at most 256)."""
+        if self._at >= len(self._data):
+            return 0
+        value = self._data[self._at]
+        self._at += 1
+        return value % count
+
+    def take(self, count: int) -> bytes:
+        """The next ``count`` bytes, fewer at the end."""
+        taken = self._data[self._at : self._at + count]
+        self._at += len(taken)
+        return taken
+
+    def rest(self) -> bytes:
+        return self.take(self.left)
+
+
+def cut(data: bytes, cuts: bytes) -> list[bytes]:
+    """``data`` in pieces whose sizes ``cuts`` gives (0: a large one), over and over."""
+    if not cuts:
+        return [data]
+    pieces, at, turn = [], 0, 0
+    while at < len(data):
+        size = cuts[turn % len(cuts)] or 4096
+        pieces.append(data[at : at + size])
+        at += size
+        turn += 1
+    return pieces
