@@ -194,7 +194,7 @@ class Supervisor:
         return [text.decode() for text in texts if isinstance(text, bytes)]
 
     async def reload(self) -> Mapping[str, str | None]:
-        """Makes every worker read its certificate now: None, or why it keeps the old one, by name. Empty without TLS."""
+        """Makes every worker read its certificate now: None, or why it keeps the old one, by name; none without TLS."""
         told: dict[str, str | None] = {}
         for worker in self._all() if self.certificate is not None else ():
             if not worker.is_linked:

@@ -19,11 +19,26 @@ from control.cli.process import read_settings
 from control.cli.show import _follow as follow
 from control.sdk import Tidegate
 from control.state import Holder, StateDirectory
+from tests.support.certificates import make_certificate
 from tidegate.annotations import ANNOTATIONS
 from tidegate.errors import InvalidInputError
 from tidegate.settings import SETTINGS
 
-COMMANDS = ["up", "down", "deploy", "delete", "list", "status", "explain", "invoke", "logs", "doctor", "demo"]
+COMMANDS = [
+    "up",
+    "down",
+    "restart",
+    "reload",
+    "deploy",
+    "delete",
+    "list",
+    "status",
+    "explain",
+    "invoke",
+    "logs",
+    "doctor",
+    "demo",
+]
 
 
 def tidegate(*arguments: str) -> Result:
@@ -61,7 +76,16 @@ def test_an_unknown_command_or_flag_is_wrong_input() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("list",), ("status", "echo"), ("explain", "echo"), ("logs", "echo"), ("invoke", "echo"), ("delete", "echo")],
+    [
+        ("list",),
+        ("status", "echo"),
+        ("explain", "echo"),
+        ("logs", "echo"),
+        ("invoke", "echo"),
+        ("delete", "echo"),
+        ("restart",),
+        ("reload",),
+    ],
 )
 def test_without_a_control_process_it_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     result = tidegate(*arguments, "--state", str(tmp_path / "none"))
@@ -207,6 +231,31 @@ def test_doctor_reports_every_check(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert findings["head grammar"] == "ok"
     assert {"python", "event loop", "accelerators", "state directory", "leftovers"} <= findings.keys()
+
+
+def test_doctor_looks_at_the_certificate_that_the_settings_here_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_certificate(tmp_path)
+    (tmp_path / "tidegate.toml").write_text('[gateway]\ntls-cert = "localhost.crt"\ntls-key = "localhost.key"\n')
+    flags = ("--json", "--state", "s", "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0")
+    told = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
+    assert told["verdict"] == "note"
+    assert "expires on" in told["text"]
+    (tmp_path / "localhost.key").unlink()
+    told = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
+    assert told["verdict"] == "bad"
+    assert "gateway.tls-key" in told["text"]
+
+
+def test_up_tells_every_fault_of_the_certificates_files(tmp_path: Path) -> None:
+    files = ("--gateway-tls-cert", str(tmp_path / "no.crt"), "--gateway-tls-key", str(tmp_path / "no.key"))
+    result = tidegate("up", "--state", str(tmp_path / "s"), *files)
+    assert result.exit_code == 2
+    assert "gateway.tls-cert" in result.stderr
+    assert "gateway.tls-key" in result.stderr
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_state_directory_that_cannot_be_used_is_one_line_and_no_trace(tmp_path: Path) -> None:
