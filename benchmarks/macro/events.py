@@ -2,7 +2,7 @@
 
 40 streams of 100 events/s each, so that hardly two events share a read. The delay is from the upstream's write to our
 read, both on this machine's monotonic clock; it holds backend and client too. Then one stream as fast as it goes, each
-event its own chunk: what the proxy's core passes per second of its CPU time; and the latency of 20 small requests/s
+event its own chunk: what the proxy's core passes per second of its CPU time; and the latency of 10 small requests/s
 beside that stream.
 """
 
@@ -13,7 +13,7 @@ from benchmarks.macro.clients import Lane, drained, inference, paced, streams
 from benchmarks.macro.harness import Bench, Server, Stage
 from benchmarks.macro.report import Book, Row, percentile
 
-STREAMS, RATE, BESIDE_RATE = 40, 100, 20.0
+STREAMS, RATE, BESIDE_RATE = 40, 100, 10.0
 PACED, FLOOD = f"{STREAMS} streams, {RATE} events/s each", "1 stream, flood"
 BESIDE = f"{BESIDE_RATE:.0f} POST/s beside a flood"
 CPU_BOUND_US, FIRST_BOUND_US, CHUNKS_BOUND = 20.0, 2000.0, 50_000.0
@@ -39,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         for counts in rounds:
             kept = book if counts else Book("warm-up")
             for server in candidates:
-                lane = Lane(server.address, inference(), BESIDE_RATE, 4)
+                lane = Lane(server.address, inference(), BESIDE_RATE, 40)
                 with drained(bench, server, "/flood"):
                     paced([lane], bench.length_s(counts))
                 kept.add(BESIDE, server.name, p50_us=lane.p50())

@@ -54,6 +54,7 @@ defaults
   timeout server 75s
   http-reuse always
   option forwardfor
+  {streaming}
 frontend front
   bind 127.0.0.1:{port} backlog 4096
   default_backend back
@@ -104,7 +105,9 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
             words = _nginx(stage, stage.folder / "nginx", config)
         elif label == "haproxy":
             file = stage.folder / "haproxy.cfg"
-            file.write_text(_HAPROXY.format(port=port, upstream=upstream))
+            file.write_text(
+                _HAPROXY.format(port=port, upstream=upstream, streaming="option http-no-delay" if streaming else "")
+            )
             words = [stage.bench.tools["haproxy"], "-q", "-db", "-f", str(file)]
         elif label == "go":
             words = [stage.bench.tools["go"], address, upstream]

@@ -19,7 +19,7 @@ from benchmarks.macro.report import Book, Row, missing
 CPU_BOUND, SCALING_BOUND, TOGETHER_BOUND = 1.15, 3.4, 0.95
 SCALING_CORES, SCALED = 8, 4
 CLIENTS, WORK_MS = 4, 5
-TRIED = 48
+TRIED = 32
 """Connections among which those are found that meet one worker."""
 HASHED = f"{CLIENTS} clients, {WORK_MS} ms of work, limit {CLIENTS}"
 
