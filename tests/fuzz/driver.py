@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from tests.fuzz.bytes_plan import Plan
 from tests.fuzz.engines import BEHIND
+from tidegate.aio.connection import ServerConn
 from tidegate.aio.exchange import Exchange
-from tidegate.aio.server import Limits, ProxyServer, ServerConn
+from tidegate.aio.server import Limits, ProxyServer
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.upstream import UpstreamConn, UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed

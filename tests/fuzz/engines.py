@@ -130,7 +130,7 @@ def _agree_on_requests(stream: bytes, heard: Heard) -> None:
                 return
             theirs.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
             theirs.send(h11.EndOfMessage())
-            if theirs.our_state is not h11.DONE:
+            if theirs.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
                 return
             theirs.start_next_cycle()
     except h11.RemoteProtocolError:
