@@ -22,6 +22,9 @@ DEBT_LIMIT: Final = 16.0
 LOAD_BOUND: Final = 1.25
 """A preferred replica may have this many times the mean of what runs. Our choice; see :func:`preferred`."""
 _64_BITS: Final = (1 << 64) - 1
+_ODD: Final = 0x9E3779B97F4A7C15
+_OTHER_ODD: Final = 0xD6E8FEB86659FD93
+"""Odd, with bits of both kinds all over their length."""
 
 
 class Takes(Protocol):
@@ -152,15 +155,6 @@ def place_of(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-def _score(bits: int) -> int:
-    """Spreads 32 bits over 64: multiplied, folded, multiplied, by odd constants.
-
-    Needed, because sums like CRC are linear: the raw scores of two replicas would differ by one constant for all keys.
-    """
-    bits = bits * 0x9E3779B97F4A7C15 & _64_BITS
-    return (bits ^ bits >> 32) * 0xD6E8FEB86659FD93 & _64_BITS
-
-
 def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
     """The replica that requests with this key prefer among those with a free slot; None: none has one.
 
@@ -178,13 +172,21 @@ def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
             running += replica.in_flight
     bound = LOAD_BOUND * (running + 1) / ready if ready else 0.0
     best: H | None = None
-    best_rank = (False, 0)
+    spare: H | None = None
+    best_score = spare_score = -1
     for replica in replicas:
-        if replica.free:
-            rank = (replica.in_flight < bound, _score(replica.place ^ point))
-            if (best is None or rank > best_rank) and replica.fits(inferences):
-                best, best_rank = replica, rank
-    return best
+        if not replica.free:
+            continue
+        # Multiplied, folded, multiplied: checksums are linear, so without it the scores of two replicas would differ
+        # by one constant for all keys.
+        bits = (replica.place ^ point) * _ODD & _64_BITS
+        score = (bits ^ bits >> 32) * _OTHER_ODD & _64_BITS
+        if replica.in_flight < bound:
+            if score > best_score and replica.fits(inferences):
+                best, best_score = replica, score
+        elif score > spare_score and replica.fits(inferences):
+            spare, spare_score = replica, score
+    return best if best is not None else spare
 
 
 Pick = Callable[[Sequence[R], int, int, random.Random], R | None]

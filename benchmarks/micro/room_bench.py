@@ -1,7 +1,8 @@
 """Cost of one request in the waiting room and in the slot ledger, without sockets.
 
 Prints one JSON line: microseconds per request for the pair arrive + answered on a kept credit (the steady state), with
-one and with eight replicas, with two groups, for a request that waits, and for the ledger's start + keeps + ended.
+one and with eight replicas, by the hash of a key, with two groups, for a request that waits, and for the ledger's
+start + keeps + ended.
 
     python -m benchmarks.micro.room_bench
 """
@@ -18,6 +19,7 @@ from tests.support.routes import table
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.slots import SlotLedger
 from tidegate.function import ConcurrencyUnit
+from tidegate.records import Spread
 from tidegate.replica import ReplicaState
 
 ROUNDS = 5
@@ -25,10 +27,15 @@ REQUESTS = 20_000
 REVISION = "f-00001"
 
 
-def room_with(replicas: int, kinds: int = 1, credits: int = 4) -> WaitingRoom:  # noqa: A002 - the domain's word
+def room_with(
+    replicas: int,
+    kinds: int = 1,
+    credits: int = 4,  # noqa: A002 - the domain's word
+    spread: Spread = Spread.MOST_FREE,
+) -> WaitingRoom:
     """A room whose replicas are linked, ready, and have granted so many credits each."""
     room = WaitingRoom(rng=random.Random(1))
-    room.apply(table([(f"r{index}", f"kind{index % kinds}") for index in range(replicas)]), 0.0)
+    room.apply(table([(f"r{index}", f"kind{index % kinds}") for index in range(replicas)], spread=spread), 0.0)
     room.arrive("first", REVISION, 1, 1e9, 0.0)
     room.leave("first", 0.0)
     for index in range(replicas):
@@ -52,13 +59,13 @@ def best_us(run: Callable[[], None], requests: int = REQUESTS) -> float:
     return best / requests * 1e6
 
 
-def bound_at_once(room: WaitingRoom) -> Callable[[], None]:
+def bound_at_once(room: WaitingRoom, key: bytes | None = None) -> Callable[[], None]:
     """Each request finds a free slot."""
 
     def run() -> None:
         arrive, answered = room.arrive, room.answered
         for number in range(REQUESTS):
-            bind = arrive(number, REVISION, 1, 1e9, 1.0)
+            bind = arrive(number, REVISION, 1, 1e9, 1.0, 0, 5, key)
             assert type(bind) is Bind
             answered(bind, True, 1.0)
 
@@ -111,6 +118,7 @@ def main() -> None:
     figures = {
         "arrive_answered_1_replica_us": best_us(bound_at_once(room_with(1))),
         "arrive_answered_8_replicas_us": best_us(bound_at_once(room_with(8))),
+        "arrive_answered_8_hashed_us": best_us(bound_at_once(room_with(8, spread=Spread.HASH), b"user")),
         "arrive_answered_2_groups_us": best_us(bound_at_once(room_with(4, kinds=2))),
         "waited_us": best_us(waited(room_with(1))),
         "ledger_steady_us": best_us(ledger_steady()),

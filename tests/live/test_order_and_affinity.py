@@ -9,7 +9,7 @@ from tidegate.records import QueueOrder, Spread
 
 pytestmark = pytest.mark.live
 
-HOLD_MS = "600"
+HOLD_MS = "1500"
 """Long enough that all others have come before the slot frees, on a busy machine too."""
 
 
