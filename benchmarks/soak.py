@@ -10,7 +10,7 @@ worker. The first worker and the first replica live through all of it; theirs ar
 - in-flight and waiting counters of all processes are zero, and every slot of every replica can be had again;
 - no process has written a traceback; at least ``GOOD`` of the bulk were answered 200.
 
-    python -m benchmarks.soak --requests 1000000 [--seed 1] [--settle 65]
+    python -m benchmarks.soak --requests 1000000 [--seed 1] [--settle 65] [--nasty 12] [--peace]
 
 Prints one JSON line per process and sample, then one summary; exit code 1 where a judgement fails.
 """
@@ -39,6 +39,8 @@ GOOD = 0.99
 SAMPLE_S = 5.0
 DEED_S = 6.0
 LIMITS = [8, 8, 8]
+BULK = 24
+"""Connections of plain requests."""
 SETTLE_S = 65.0
 """Idle upstream connections close after 60 s."""
 
@@ -79,10 +81,11 @@ def growth_mb(readings: list[Reading], requests: int) -> float:
 class Soak:
     """One run."""
 
-    def __init__(self, world: ChaosEdge, requests: int, seed: int) -> None:
+    def __init__(self, world: ChaosEdge, given: argparse.Namespace) -> None:
         self.world = world
-        self.counts = Counts(requests)
-        self.rng = random.Random(seed)
+        self.counts = Counts(given.requests)
+        self.rng = random.Random(given.seed)
+        self.given = given
         self.began = monotonic()
         self.readings: dict[str, list[Reading]] = defaultdict(list)
         self.deaths = 0
@@ -140,7 +143,7 @@ class Soak:
     async def retire_worker(self) -> None:
         await self.world.retire_worker(1)
 
-    async def run(self, settle_s: float) -> list[str]:
+    async def run(self) -> list[str]:
         """The faults found, in words."""
         await self.world.begin(2, LIMITS)
         await self.world.quiet()
@@ -149,12 +152,13 @@ class Soak:
         began = monotonic()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watch())
-            group.create_task(self.kill())
-            group.create_task(clients.run(bulk=24, nasty=12))
+            if not self.given.peace:
+                group.create_task(self.kill())
+            group.create_task(clients.run(bulk=BULK, nasty=self.given.nasty))
         took_s = monotonic() - began
         under_way = await self.world.quiet()
         await self.world.all_slots_work()
-        await asyncio.sleep(settle_s)
+        await asyncio.sleep(self.given.settle)
         after = {name: read(pid, self.began, self.counts.done) for name, pid in self.judged().items()}
         faults = [f"still counted: {each}" for each in under_way]
         faults += [f"log: {each}" for each in self.world.complaints()]
@@ -206,11 +210,11 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-async def soak(requests: int, seed: int, settle_s: float) -> int:
+async def soak(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         world = ChaosEdge(Path(directory), journals=False)
         try:
-            return 1 if await Soak(world, requests, seed).run(settle_s) else 0
+            return 1 if await Soak(world, given).run() else 0
         finally:
             world.close()
 
@@ -220,9 +224,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--settle", type=float, default=SETTLE_S, help="seconds of silence before the last look")
-    given = parser.parse_args()
+    parser.add_argument("--nasty", type=int, default=12, help="clients that do everything but plain requests")
+    parser.add_argument("--peace", action="store_true", help="nobody dies: to see where a growth comes from")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sys.exit(runner.run(soak(given.requests, given.seed, given.settle)))
+        sys.exit(runner.run(soak(parser.parse_args())))
 
 
 if __name__ == "__main__":

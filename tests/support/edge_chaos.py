@@ -278,7 +278,7 @@ def faults(world: ChaosEdge, journal: Journal, load: Load) -> list[str]:
     for outcome in load.outcomes:
         late_s = HOPS * sum(late_s for at, late_s in load.lags if outcome.began <= at + late_s and at <= outcome.ended)
         if why := _fault(world, journal, outcome, late_s):
-            deeds = [f"{deed} at {at:.3f}" for at, deed in world.deeds if outcome.began - 2.0 < at < outcome.ended]
+            deeds = [f"{deed} at {at:.3f}" for at, deed in world.deeds if outcome.began - 6.0 < at < outcome.ended]
             found.append(f"{outcome}: {why}; {', '.join(deeds)}")
     return found
 

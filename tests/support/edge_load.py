@@ -55,7 +55,7 @@ class Outcome:
         said = self.body[:200].decode("latin-1") if self.status != 200 else ""
         return (
             f"{self.name} {self.kind} via g{self.worker} from {self.began:.3f}, {self.took_s:.3f} s: "
-            f"{self.end} {self.status} {said}"
+            f"{self.end} {self.status} {'reused ' if self.reused else ''}{said}"
         )
 
 
@@ -128,7 +128,8 @@ class Wire:
                 self.abort()
         finally:
             sending.cancel()
-            with suppress(asyncio.CancelledError, OSError):
+            # uvloop says RuntimeError where the transport is closed already.
+            with suppress(asyncio.CancelledError, OSError, RuntimeError):
                 await sending
 
     async def _send(self, writer: asyncio.StreamWriter, ask: Ask, name: str) -> None:
