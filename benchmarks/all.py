@@ -18,6 +18,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.zero_cycles", (), ("--cycles", "1")),
     ("benchmarks.macro", (), ("--smoke",)),
     ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
+    ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),
     ("benchmarks.micro.decider_bench", (), ()),
