@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.support.edge import TOKEN, Edge, Replica, client, edge, infer, run, table
+from tests.support.edge_load import Lags
 
 pytestmark = pytest.mark.live
 
@@ -62,12 +63,14 @@ class Load:
         self.ports = ports
         self.answers: list[tuple[float, int]] = []
         self.failures: Counter[int] = Counter()
+        self.lags = Lags()
         self.stopping = False
 
     async def run(self, clients: list[int], seconds: float) -> None:
         """``clients`` per worker, for so long; then all that is under way is awaited."""
         self.stopping = False
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.lags.watch(lambda: self.stopping))
             for index, count in enumerate(clients):
                 for _ in range(count):
                     group.create_task(self._client(index))
@@ -89,8 +92,9 @@ class Load:
         return Counter(index for at, index in self.answers if at >= began)
 
     def longest_gap_s(self, began: float, indices: set[int]) -> float:
+        """Between two answers of these workers; what the machine kept from this process is not counted."""
         times = [began, *(at for at, index in self.answers if at >= began and index in indices)]
-        return max(after - before for before, after in pairwise(times))
+        return max(after - before - self.lags.granted_s(before, after) for before, after in pairwise(times))
 
 
 async def ready(world: Edge) -> tuple[Doors, Replica]:

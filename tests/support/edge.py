@@ -26,7 +26,7 @@ from tidegate.records import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRo
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path(__file__).with_name("edge_model.py")
 TOKEN = "edge-test-token"
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 V2_BODY = b'{"inputs":[{"name":"x","shape":[%d,1],"datatype":"FP32","data":[1.0]}]}'
 
 
@@ -162,7 +162,7 @@ class Edge:
             "TIDEGATE_ADMIN": admin,
             "TIDEGATE_TOKEN_FILE": str(self.directory / "token"),
             "TIDEGATE_READINESS_PATH": "/v2/health/ready",
-            "TIDEGATE_START_TIMEOUT_SECONDS": "10",
+            "TIDEGATE_START_TIMEOUT_SECONDS": "20",
             "TIDEGATE_EPOCH": "5",
             "TIDEGATE_PHASES": "decide=0.001,schedule=0.002",
         }

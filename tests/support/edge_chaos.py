@@ -22,8 +22,6 @@ from tidegate.codec import encode
 from tidegate.records import RouteTable
 
 TRACED_MODEL = Path(__file__).with_name("edge_traced_model.py")
-HOPS = 4
-"""Processes that a request passes and a busy machine may keep waiting, its client included."""
 TIMEOUT_S = 10.0
 """Of the function."""
 SHRINK_S = 1.0
@@ -276,8 +274,7 @@ def faults(world: ChaosEdge, journal: Journal, load: Load) -> list[str]:
     """What no client should have seen, in words."""
     found = []
     for outcome in load.outcomes:
-        late_s = HOPS * sum(late_s for at, late_s in load.lags if outcome.began <= at + late_s and at <= outcome.ended)
-        if why := _fault(world, journal, outcome, late_s):
+        if why := _fault(world, journal, outcome, load.lags.granted_s(outcome.began, outcome.ended)):
             deeds = [f"{deed} at {at:.3f}" for at, deed in world.deeds if outcome.began - 6.0 < at < outcome.ended]
             found.append(f"{outcome}: {why}; {', '.join(deeds)}")
     return found

@@ -10,6 +10,8 @@ from time import monotonic
 
 CHUNK = 16 * 1024
 LAG_S = 0.05
+HOPS = 4
+"""Processes that a request passes and a busy machine may keep waiting, its client included."""
 
 
 class End(StrEnum):
@@ -225,6 +227,24 @@ def any_ask(rng: random.Random) -> Ask:
     return Ask(kind="small", fields={"x-work-ms": work})
 
 
+class Lags:
+    """When this process itself was not served by its machine, and for how long: other processes fare no better."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, float]] = []
+
+    async def watch(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            began = monotonic()
+            await asyncio.sleep(LAG_S)
+            if (late_s := monotonic() - began - LAG_S) > LAG_S:
+                self._seen.append((began, late_s))
+
+    def granted_s(self, began: float, ended: float) -> float:
+        """What a request of that time is granted: as much at each process that it passes."""
+        return HOPS * sum(late_s for at, late_s in self._seen if began <= at + late_s and at <= ended)
+
+
 class Load:
     """Closed-loop clients, each at one worker, and an open stream of newcomers; ``outcomes`` has all that ended."""
 
@@ -235,8 +255,7 @@ class Load:
         self._patience_s = patience_s
         self._number = 0
         self.outcomes: list[Outcome] = []
-        self.lags: list[tuple[float, float]] = []
-        """When this process itself was not served by its machine, and for how long."""
+        self.lags = Lags()
         self.is_stopping = False
 
     async def run(self, *, closed: int, open_rps: float, chaos: Callable[[], Awaitable[None]]) -> None:
@@ -246,16 +265,9 @@ class Load:
                 for _ in range(closed):
                     group.create_task(self._client(worker, random.Random(self._rng.random())))
             group.create_task(self._newcomers(group, open_rps))
-            group.create_task(self._watch())
+            group.create_task(self.lags.watch(lambda: self.is_stopping))
             await chaos()
             self.is_stopping = True
-
-    async def _watch(self) -> None:
-        while not self.is_stopping:
-            began = monotonic()
-            await asyncio.sleep(LAG_S)
-            if (late_s := monotonic() - began - LAG_S) > LAG_S:
-                self.lags.append((began, late_s))
 
     async def _client(self, worker: int, rng: random.Random) -> None:
         wire = Wire(self._ports[worker])
