@@ -5,7 +5,7 @@ import json
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ ALIVE_S, HOLD_S = 0.25, 0.02
 DECLARED_PATH = "/tidegate/declared"
 """Where the shipped model server says how many requests it wants at once."""
 DECLARED_TIMEOUT_S = 1.0
+ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
+"""What gateways (and meshes between) add to a head that was just within their limits."""
 NO_BOUND = 1 << 30
 """The ledger's own bound: the chain enforces ours, which follows the limit."""
 MESSAGE_BYTES = 500
@@ -44,11 +46,13 @@ MESSAGE_BYTES = 500
 
 
 def client_limits(settings: ProxySettings) -> Limits:
-    """Limits of the listening side, and which of its clients' fields pass."""
-    return Limits(
+    """Limits of the listening side, and which of its clients' fields pass: the gateways' limits and what they add."""
+    return replace(
+        settings.limits,
+        head_bytes=settings.limits.head_bytes + ADDED_HEAD_BYTES,
+        headers=settings.limits.headers + ADDED_HEADERS,
         front_door=False,
         response_timeout_s=settings.timeout_s,
-        trusted_proxies=("127.0.0.0/8", "::1/128", "unix"),
         upgrades=frozenset({b"websocket", headers.SLOT_CHANNEL_PROTOCOL}),
         via=b"tidegate-queue-proxy",
     )

@@ -4,10 +4,12 @@ Knative's names keep Knative's meaning, so that the two can stand side by side i
 are our own and win where both say the same. ``main.py`` reads the environment; this module only understands it.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tidegate.aio.limits import Limits, read_limits
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.phases import ColdStartPhases, read_phases
 
@@ -15,6 +17,8 @@ T = TypeVar("T")
 
 DEFAULT_LIMIT = 4
 """Slots where the function says ``auto`` and the model server declares nothing."""
+TRUSTED = ("127.0.0.0/8", "::1/128", "unix")
+"""Peers whose forwarding fields are kept, unless told otherwise: gateways on this machine."""
 KNATIVE_QUEUE_PER_SLOT = 10
 """Knative's depth of the pod's own queue: ten times the limit."""
 
@@ -50,6 +54,8 @@ class ProxySettings:
     max_batch: int = 1024
     holds_cancelled: bool = False
     """The model server computes on after a disconnect: its slot is held until it has answered."""
+    limits: Limits = field(default_factory=lambda: Limits(trusted_proxies=TRUSTED))
+    """Of the gateways before it; what they add to a head comes on top (``live.client_limits``)."""
     epoch: int = 0
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
 
@@ -82,6 +88,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         batch_overhead_bytes=reader.real("TIDEGATE_BATCH_OVERHEAD_BYTES", 0.0),
         max_batch=reader.whole("TIDEGATE_MAX_BATCH", 1024, 1, 1 << 30),
         holds_cancelled=reader.choice("TIDEGATE_CANCEL", ("close", "hold")) == "hold",
+        limits=reader.limits("TIDEGATE_LIMITS"),
         epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
         phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")
         or ColdStartPhases(),
@@ -125,6 +132,16 @@ class _Reader:
             self.faults.append(Fault(name, repr(text), allowed))
             return None
 
+    def limits(self, name: str) -> Limits:
+        """A JSON object by the names of ``tidegate.aio.limits.Limits``; absent ones keep their defaults."""
+        base = Limits(trusted_proxies=TRUSTED)
+        values = self.optional(name, _object, "a JSON object")
+        try:
+            return base if values is None else read_limits(values, name, base)
+        except InvalidInputError as error:
+            self.faults.extend(Fault(f"{name}.{one.where}", one.value, one.allowed) for one in error.faults)
+            return base
+
     def whole(self, name: str, default: int, low: int, high: int) -> int:
         value = self.optional(name, lambda text: _whole(text, low, high), f"a whole number from {low} to {high}")
         return default if value is None else value
@@ -144,6 +161,13 @@ class _Reader:
     def address(self, name: str, default: str) -> str:
         found = self.optional(name, _address, "host:port or unix:/path")
         return default if found is None else found
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(text)
+    return value
 
 
 def _whole(text: str, low: int, high: int) -> int:

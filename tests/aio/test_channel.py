@@ -279,6 +279,20 @@ def test_closing_the_port_closes_its_channels() -> None:
     run(main())
 
 
+def test_a_connection_that_never_says_hello_is_closed_after_ten_seconds() -> None:
+    async def main() -> None:
+        proxy = Proxy()
+        silent, polite = proxy.connect(), proxy.connect()
+        polite.read(b"hello g0\n")
+        await asyncio.sleep(9.9)
+        assert (silent.closed, polite.closed) == (False, False)
+        await asyncio.sleep(0.2)
+        assert (silent.closed, polite.closed) == (True, False)
+        proxy.port.close()
+
+    run(main())
+
+
 # --- gateway ----------------------------------------------------------------------------------------------------------
 
 
@@ -287,7 +301,8 @@ class Host:
 
     def __init__(self) -> None:
         self.loop = memory_loop()
-        self.tasks = TaskOwner("test")
+        self.reports: list[str] = []
+        self.tasks = TaskOwner("test", lambda name, error: self.reports.append(f"{name}: {error}"))
         self.events: list[str] = []
         self.messages: list[ProxyMessage] = []
 
@@ -420,6 +435,8 @@ def test_an_answer_that_is_no_upgrade_is_tried_again_later(answer: bytes) -> Non
         await asyncio.sleep(3.0)
         assert host.events == []
         assert 5 < len(host.loop.attempts) < 12
+        told = ["test/channel r0: unix:/r0 refuses this deployment's token; it gets no work from here"]
+        assert host.reports == (told if b"403" in answer else []), "a wrong token is told, once"
         client.close()
         await host.tasks.close()
 

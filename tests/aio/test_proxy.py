@@ -8,8 +8,10 @@ import pytest
 
 from tests.support.http_backend import OK, ScriptedBackend, answering, read_answer, read_request
 from tests.support.loopback import LOOPS, Relay, RelayApp, play, run_on, start_relay, until
+from tidegate.aio import sockets
 from tidegate.aio.exchange import Exchange
-from tidegate.aio.server import Limits
+from tidegate.aio.server import Limits, serve_proxy
+from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.upstream import UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.head import ResponseHead
@@ -497,3 +499,120 @@ def test_a_unix_socket_upstream(loop: str, tmp_path_factory: pytest.TempPathFact
         await backend.close()
 
     run_on(loop, main())
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+@pytest.mark.parametrize("status", [b"200 OK", b"204 No Content", b"304 Not Modified"])
+def test_no_length_is_made_up_for_an_answer_that_has_no_body(loop: str, method: bytes, status: bytes) -> None:
+    async def scene(relay: Relay) -> None:
+        reader, writer = await relay.connect()
+        bodyless = method == b"HEAD" or not status.startswith(b"200")
+        for _ in range(2):
+            head, body = await ask(reader, writer, GET.replace(b"GET", method), bodyless=bodyless)
+            assert b"content-length" not in head.lower()
+            assert body == (b"" if bodyless else b"x")
+
+    framed = b"Transfer-Encoding: chunked\r\n\r\n"
+    answer = b"HTTP/1.1 %b\r\n%b" % (status, b"X: y\r\n\r\n" if status != b"200 OK" else framed)
+    if method == b"GET" and status == b"200 OK":
+        answer = b"HTTP/1.1 200 OK\r\n\r\nx"
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(answer)
+            await writer.drain()
+            if answer.endswith(b"x"):
+                return
+
+    play(loop, script, scene)
+
+
+def test_a_connection_that_was_paused_for_a_slow_reader_serves_the_next_request(loop: str) -> None:
+    """The client's buffer fills with the last piece of an answer: who takes the connection next must find it read."""
+
+    class Full(RelayApp):
+        def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+            ex.pause_upstream()
+            return super().answering(ex, head)
+
+    async def scene(relay: Relay) -> None:
+        reader, writer = await relay.connect()
+        for _ in range(3):
+            async with asyncio.timeout(5):
+                assert (await ask(reader, writer))[1] == b"ok"
+
+    play(loop, answering(OK), scene, app=Full())
+
+
+def test_a_request_never_overtakes_one_that_waits_in_the_outbox(loop: str) -> None:
+    """An upstream that answers before it was asked ends an exchange whose request has not left: the connection's next
+    request, which is written at once because its body is still to come, must stand behind it."""
+
+    async def scene(relay: Relay) -> None:
+        assert relay.pool is not None
+        first, writer = await relay.connect()
+        await ask(first, writer)
+        (upstream,) = relay.pool.connections_now()
+        seen: list[bytes] = []
+        wire = upstream.transport
+
+        class Tap:
+            def __getattr__(self, name: str) -> object:
+                return getattr(wire, name)
+
+            def write(self, data: bytes) -> None:
+                seen.append(data)
+                wire.write(data)
+
+        upstream.transport = cast(asyncio.Transport, Tap())
+        clients = relay.server.connections_now()
+        clients[0].data_received(GET)
+        upstream.data_received(OK)
+        clients[0].data_received(b"POST /late HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        assert [data[:4] for data in seen[:2]] == [b"GET ", b"POST"]
+
+    play(loop, answering(OK), scene)
+
+
+def test_who_stands_in_the_queue_when_the_listener_closes_is_served(loop: str) -> None:
+    async def main() -> None:
+        sweeper = Sweeper(asyncio.get_running_loop(), interval_s=0.02)
+        backend = ScriptedBackend(answering(OK))
+        app = RelayApp(UpstreamPool(await backend.start(), sweeper))
+        sock = sockets.listen("127.0.0.1:0")
+        server = await serve_proxy(app, sock, Limits(), sweeper)
+        host, port = sockets.host_port(server_address := sockets.address_of(sock))
+        assert server_address
+        clients = []
+        for _ in range(20):  # No turn of the loop meanwhile: nobody accepts them.
+            client = socket.create_connection((host, port))
+            client.sendall(GET)
+            client.setblocking(False)
+            clients.append(client)
+        await server.drain(10.0)
+        for client in clients:
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+            client.close()
+        assert app.pool is not None
+        app.pool.close()
+        sweeper.close()
+        await backend.close()
+
+    run_on(loop, main())
+
+
+def test_a_drain_gives_a_new_connection_time_for_its_first_request(loop: str) -> None:
+    async def scene(relay: Relay) -> None:
+        reader, writer = await relay.connect()
+        await until(lambda: relay.server.connections == 1)
+        drain = asyncio.get_running_loop().create_task(relay.server.drain(10.0))
+        await asyncio.sleep(0.1)
+        head, body = await ask(reader, writer)
+        assert b"connection: close" in head
+        assert body == b"ok"
+        silent, writer = reader, writer
+        await drain
+        assert await silent.read() == b""
+
+    play(loop, answering(OK), scene)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from queue_proxy.live import client_limits
 from queue_proxy.settings import read_settings
+from tidegate.aio.limits import Limits
 from tidegate.errors import InvalidInputError
 from tidegate.records import ColdStartPhases
 
@@ -79,3 +81,18 @@ def test_every_fault_is_told_at_once_with_value_and_what_is_allowed() -> None:
         "TIDEGATE_PHASES",
     ]
     assert "got 'eighty'; allowed: a whole number from 1 to 65535" in str(caught.value)
+
+
+def test_the_gateways_limits_hold_here_too_and_leave_room_for_what_it_adds() -> None:
+    settings = read_settings({"TIDEGATE_LIMITS": '{"body_bytes": 1000, "idle_timeout_s": 5, "trusted_proxies": []}'})
+    limits = client_limits(settings)
+    assert (limits.body_bytes, limits.idle_timeout_s, limits.trusted_proxies) == (1000, 5.0, ())
+    assert (limits.head_bytes, limits.headers) == (Limits().head_bytes + 4096, Limits().headers + 32)
+    assert not limits.front_door
+    assert "unix" in client_limits(read_settings({})).trusted_proxies
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"body_bytes": -1}', '{"nonsense": 1}', '{"headers": true}'])
+def test_limits_that_are_none_are_faults(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="TIDEGATE_LIMITS"):
+        read_settings({"TIDEGATE_LIMITS": text})

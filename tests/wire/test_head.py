@@ -247,6 +247,13 @@ def test_an_invalid_traceparent_is_removed(value: str, valid: bool) -> None:
     assert (b"traceparent" in head.fields) is valid
 
 
+@pytest.mark.parametrize("second", [TRACE, "nonsense", TRACE.replace("4", "5")])
+def test_several_traceparents_are_none(second: str) -> None:
+    head = request(f"GET / HTTP/1.1\nHost: a\ntraceparent: {TRACE}\nX-A: 1\ntraceparent: {second}\n\n")
+    assert not head.traced
+    assert names(head) == ["Host", "X-A"]
+
+
 def test_expect_counts_only_with_a_body_and_in_1_1() -> None:
     assert request("POST / HTTP/1.1\nHost: a\nExpect: 100-Continue\nContent-Length: 1\n\n").expect_continue
     assert not request("POST / HTTP/1.1\nHost: a\nExpect: 100-continue\nContent-Length: 0\n\n").expect_continue

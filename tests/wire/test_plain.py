@@ -22,13 +22,14 @@ OURS = (
     b"x-forwarded-host: a\r\ntraceparent: " + TRACE + b"\r\n"
 )
 NAMES = [
-    b"Host", b"host", b"Content-Length", b"content-length", b"CONTENT-LENGTH", b"Content-Type", b"Content-Encoding",
-    b"Connection", b"connection", b"Transfer-Encoding", b"TE", b"Expect", b"Upgrade", b"upgrade-insecure-requests",
-    b"traceparent", b"Traceparent", b"TraceParent", b"tracestate", b"X-Forwarded-For", b"x-forwarded-host",
-    b"X-Real-Ip", b"Forwarded", b"Keep-Alive", b"Proxy-Connection", b"Pragma", b"Priority", b"User-Agent", b"user-agent",
-    b"Accept", b"Authorization", b"Cookie", b"Cache-Control", b"If-Match", b"grpc-timeout", b"Inference-Header-Content-Length",
-    b"tidegate-token", b"Tidegate-Batch-Size", b"tidegate-timeout-ms", b"tidegate-credit", b"K-Network-Probe", b"X A",
-    b"HTTP2-Settings", b"Via", b"",
+    b"Host", b"host", b"Content-Length", b"content-length", b"CONTENT-LENGTH", b"Content-Type",
+    b"Content-Encoding", b"Connection", b"connection", b"Transfer-Encoding", b"TE", b"Expect",
+    b"Upgrade", b"upgrade-insecure-requests", b"traceparent", b"Traceparent", b"TraceParent", b"tracestate",
+    b"X-Forwarded-For", b"x-forwarded-host", b"X-Real-Ip", b"Forwarded", b"Keep-Alive", b"Proxy-Connection",
+    b"Pragma", b"Priority", b"User-Agent", b"user-agent", b"Accept", b"Authorization",
+    b"Cookie", b"Cache-Control", b"If-Match", b"grpc-timeout", b"Inference-Header-Content-Length", b"tidegate-token",
+    b"Tidegate-Batch-Size", b"tidegate-timeout-ms", b"tidegate-credit", b"K-Network-Probe", b"X A", b"HTTP2-Settings",
+    b"Via", b"",
 ]  # fmt: skip
 VALUES = [
     b"a", b"a.example:80", b"A.Example", b"a_b", b"[::1]:8", b"3", b"0", b"007", b"1234567890", b"3, 3", b"chunked",

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final, Protocol, cast
 
 from tidegate import headers
-from tidegate.aio.sockets import host_port, is_unix
+from tidegate.aio.sockets import host_port, is_unix, notice_loss
 from tidegate.aio.tasks import TaskOwner
 from tidegate.flow.messages import (
     LINE_LIMIT,
@@ -33,9 +33,15 @@ BACK_OFF_LIMIT_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 1.0
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 """A replica that starts accepts connections before its queue_proxy runs; the answer comes when it does."""
+HELLO_TIMEOUT_S: Final = 10.0
+"""An upgraded connection that has not said hello by then is closed."""
 UNREAD_LIMIT: Final = 1 << 20
 """Bytes that a peer may leave unread before its channel is cut."""
 _HEAD_LIMIT: Final = 16 * 1024
+
+
+class ChannelRefusedError(Exception):
+    """The queue_proxy does not take this worker for one of its deployment: its token is another one."""
 
 
 class _Lines:
@@ -130,6 +136,7 @@ class SlotPort:
     def opened(self, connection: "_ServerChannel") -> None:
         """A connection was upgraded; it has not said hello yet."""
         self._connections.add(connection)
+        self._loop.call_later(HELLO_TIMEOUT_S, connection.end_unless_greeted)
 
     def greeted(self, connection: "_ServerChannel", hello: Hello) -> Channel:
         """A connection said hello: it is a channel from now on."""
@@ -193,7 +200,13 @@ class _ServerChannel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNREAD_LIMIT)
+        _notice_loss(self._transport)
         self._port.opened(self)
+
+    def end_unless_greeted(self) -> None:
+        """Whoever says nothing is no gateway of ours."""
+        if self._channel is None:
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -279,6 +292,8 @@ class ChannelClient:
         self._connection: _ClientChannel | None = None
         self._lines: list[bytes] = []
         self._closed = False
+        self._tasks = tasks
+        self._is_refused = False
         self._task = tasks.spawn(self._keep_open(), name=f"channel {replica}")
 
     def __repr__(self) -> str:
@@ -313,8 +328,18 @@ class ChannelClient:
         if self._closed:
             return
         self._connection = connection
+        self._is_refused = False
         self.send(Hello(self._worker))
         self._handler.linked(self.replica)
+
+    def refused(self, status: int) -> None:
+        """The upgrade was answered otherwise; a wrong token is told once, until a channel opens."""
+        if status == 403 and not self._is_refused:
+            self._is_refused = True
+            self._tasks.report(
+                f"channel {self.replica}",
+                ChannelRefusedError(f"{self._address} refuses this deployment's token; it gets no work from here"),
+            )
 
     def heard(self, message: ProxyMessage) -> None:
         """A message of the open channel."""
@@ -391,6 +416,7 @@ class _ClientChannel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNREAD_LIMIT)
+        _notice_loss(self._transport)
         self.write(self._request)
 
     def data_received(self, data: bytes) -> None:
@@ -403,6 +429,7 @@ class _ClientChannel(asyncio.Protocol):
                 return
             self.answered.set()
             if not head.startswith(b"HTTP/1.1 101 "):
+                self._client.refused(int(head[9:12]) if head[9:12].isdigit() else 0)
                 self.close()
                 return
             self.is_channel = True
@@ -441,3 +468,9 @@ class _ClientChannel(asyncio.Protocol):
         """Cuts the connection."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _notice_loss(transport: asyncio.Transport) -> None:
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        notice_loss(sock)

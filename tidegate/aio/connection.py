@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from tidegate.aio import sockets
-from tidegate.aio.exchange import Exchange
+from tidegate.aio.exchange import SENT, Exchange
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.tunnel import Tunnel, join
 from tidegate.aio.upstream import WRITE_BUFFER_BYTES, UpstreamConn
@@ -31,6 +31,8 @@ LINGER_S = 2.0
 """After an answer that overtook its request we read and discard this much, this long: closing with unread bytes
 makes the kernel send RST, and the client would lose the answer."""
 _JOIN_BYTES = 64 * 1024
+FIRST_REQUEST_S = 1.0
+"""While draining: so old a connection must be before it is closed without having carried a request."""
 
 _IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED = range(6)
 
@@ -134,6 +136,8 @@ class ServerConn(asyncio.Protocol):
             self._turning = True
             server.app.start(exchange)
             self._turning = False
+            if exchange._state < SENT:
+                exchange.weigh(server.budget)
             if self.phase != _IDLE or self._stalled:
                 return
             event = engine.next()
@@ -316,9 +320,16 @@ class ServerConn(asyncio.Protocol):
         if not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
 
-    def close_if_idle(self) -> None:
-        """While draining: closes between two requests, unless the next one has already reached our socket."""
+    def close_if_idle(self, now: float) -> None:
+        """While draining: closes between two requests, unless the next one has already reached our socket.
+
+        A client that has just connected has its first request on the way, and does not try that one again: it gets
+        a second.
+        """
         if self.phase == _IDLE:
+            opened = self.deadline - self._server.idle_timeout_s
+            if self.engine.head is None and now - opened < FIRST_REQUEST_S:
+                return
             sock = self.transport.get_extra_info("socket")
             if sock is None or not sockets.is_readable(sock):
                 self.close()

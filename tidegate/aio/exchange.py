@@ -39,8 +39,10 @@ KEPT_BYTES = 256 * 1024
 """Body kept for a late or repeated forward; beyond it reading pauses (waiting) or the replay is given up (sent)."""
 JOIN_BYTES = 64 * 1024
 """Head and body are one write below this, two above."""
-BODY_KEPT, UPSTREAM_SLOW = 1, 2
+BODY_KEPT, UPSTREAM_SLOW, BUDGET_SPENT = 1, 2, 4
 """Why reading from the client is paused; bits."""
+ALWAYS_READ_BYTES = 16 * 1024
+"""Of a waiting body, whatever the budget says: the size of a request may stand there."""
 CLIENT_GONE = 499
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 
@@ -70,7 +72,8 @@ class ProxyApp(Protocol):
 
         ``head.drop(...)`` removes fields. None takes the answer back (only if ``ex.replayable``): the client sees
         nothing, the exchange waits again, and the app forwards or answers it, already in here or later.
-        ``ex.fail`` and ``ex.respond`` replace the answer; what is returned then does not matter.
+        ``ex.fail`` and ``ex.respond`` replace the answer; what is returned then does not matter. A 101 can only be
+        replaced, not taken back.
         """
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
@@ -84,11 +87,31 @@ class ProxyApp(Protocol):
         """The end, exactly once: ``ex.status`` (499: client gone), ``ex.ended``, ``ex.bytes_in/bytes_out``."""
 
 
+class BodyBudget:
+    """What the bodies of all waiting requests of a process may take together.
+
+    Beyond it a waiting request is read no further than it was; it goes on when it is sent. A read that is under way is
+    not cut: the sum may pass the limit by what the kernel held for each connection, about 64 KB.
+    """
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        """Bytes."""
+
+    def __repr__(self) -> str:
+        return f"<BodyBudget {self.used} of {self.limit} bytes>"
+
+
 class Exchange:
     """One request and its answer."""
 
     __slots__ = (
         "_again",
+        "_budget",
+        "_charged",
         "_client",
         "_continued",
         "_early",
@@ -170,6 +193,10 @@ class Exchange:
         self._parts: list[bytes] | None = None
         """What came of the body after ``_early``."""
         self._trailers = engine.trailers
+        self._budget: BodyBudget | None = None
+        """Set once it has waited."""
+        self._charged = 0
+        """Bytes that it takes of the budget."""
         self._replay = True
         self._continued = False
         self._state = WAITING
@@ -337,6 +364,8 @@ class Exchange:
         """Writes the request, as far as it is there, on a connection."""
         head = self.head
         self._state = SENT
+        if self._budget is not None:
+            self._settle_budget()
         self._upstream = upstream
         upstream.exchange = self
         method = head.method
@@ -351,7 +380,8 @@ class Exchange:
             parts = (method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing, body)
             upstream.pool.outbox.write(upstream.transport, b"".join(parts))
             return
-        # Nothing of this connection is in the outbox: it was idle.
+        # The connection may have been given back by an answer that came before its request had left the outbox.
+        upstream.pool.outbox.flush()
         upstream.transport.write(
             b"".join((method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing))
         )
@@ -411,6 +441,25 @@ class Exchange:
             self._state = WAITING
         self.holding = False
 
+    def weigh(self, budget: BodyBudget) -> None:
+        """It waits, and its body with it."""
+        self._budget = budget
+        self._settle_budget()
+
+    def _settle_budget(self) -> None:
+        """Takes of the budget what the waiting body takes now, and pauses or resumes reading accordingly."""
+        budget = self._budget
+        if budget is None:
+            return
+        waits = self._state < SENT
+        charged = self._kept if waits else 0
+        budget.used += charged - self._charged
+        self._charged = charged
+        if waits and not self.body_complete and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
+            self._client.pause(BUDGET_SPENT)
+        elif not waits:
+            self._client.resume(BUDGET_SPENT)
+
     def _room(self) -> None:
         """Pauses or resumes the client after the state or the kept amount has changed."""
         if self._kept >= KEPT_BYTES and (self._state < SENT or self.holding):
@@ -450,6 +499,8 @@ class Exchange:
                 upstream.request_complete = True
         if self._kept >= KEPT_BYTES:
             self._room()
+        if self._budget is not None:
+            self._settle_budget()
         on_body = self.on_body
         if on_body is not None:
             self.on_body = None
@@ -523,7 +574,7 @@ class Exchange:
             self._take_back()
             return
         length = head.content_length
-        if complete and length is None and not trailers:
+        if complete and length is None and not trailers and self._may_have_length(head.status):
             length = len(body)
             extra += b"content-length: %d\r\n" % length
         self.first_byte = now = monotonic()
@@ -549,6 +600,10 @@ class Exchange:
         self.context = self.on_body = None
         client.ended()
 
+    def _may_have_length(self, status: int) -> bool:
+        """Whether the length of what came is the length of the answer: not where there can be no body."""
+        return status not in (204, 304) and self.head.method != b"HEAD"
+
     def _take_back(self) -> None:
         """The app does not want this answer: the request waits again."""
         upstream, self._upstream = self._upstream, None
@@ -560,6 +615,7 @@ class Exchange:
             self.fail(REPLICA_BROKE, "the request cannot be sent again", executed=Executed.UNKNOWN)
             return
         self._room()
+        self._settle_budget()
         again, self._again = self._again, None
         if again is not None:
             pool, extra, target, hold = again
@@ -587,6 +643,7 @@ class Exchange:
             return
         self._state = WAITING
         self.holding = False
+        self._settle_budget()
         if not self.body_complete:
             self._room()
         self.app.upstream_failed(self, True, why)
@@ -636,6 +693,8 @@ class Exchange:
         if self._state == ENDED:
             return
         self._state = ENDED
+        if self._charged:
+            self._settle_budget()
         self.status = status
         self.ended = now or monotonic()
         self._early = b""

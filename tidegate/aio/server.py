@@ -4,84 +4,44 @@ import asyncio
 import ipaddress
 import random
 import socket
-from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tidegate.aio import sockets
 from tidegate.aio.connection import ServerConn
-from tidegate.aio.exchange import ProxyApp
+from tidegate.aio.exchange import BodyBudget, ProxyApp
+from tidegate.aio.limits import Limits
 from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tasks import TaskOwner
 from tidegate.aio.tunnel import Tunnel
 from tidegate.wire.head import HeadRules
 
 if TYPE_CHECKING:
     import ssl
 
+__all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
+
 SHUTDOWN_TIMEOUT_S = 5.0
 """TLS; how long a closing connection waits for the client's own close_notify."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of the client side; bytes and seconds. A breach answers the status named and closes."""
-
-    head_bytes: int = 16 * 1024
-    """431."""
-    headers: int = 100
-    """431."""
-    target_bytes: int = 8 * 1024
-    """414."""
-    body_bytes: int = 1 << 30
-    """413."""
-    head_timeout_s: float = 10.0
-    """Absolute, from the first byte of a head; 408."""
-    idle_timeout_s: float = 75.0
-    """Keep-alive without a request; closes silently."""
-    body_idle_timeout_s: float = 30.0
-    """Moves with data; 408."""
-    response_timeout_s: float = 300.0
-    """First deadline of an exchange, which the app may move; 504."""
-    stream_idle_timeout_s: float = 300.0
-    """Between two pieces of a response; aborts."""
-    stream_total_s: float = 3600.0
-    """From the answer's head to its last byte; aborts."""
-    tunnel_idle_timeout_s: float = 3600.0
-    handshake_timeout_s: float = 10.0
-    """TLS; a slower client is cut off, and counted nowhere."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Networks (``10.0.0.0/8``) whose forwarding fields are kept and appended to; ``unix`` for unix sockets."""
-    front_door: bool = True
-    """True (gateway): ``tidegate-`` fields other than those of KEPT_FROM_CLIENTS are removed and invisible.
-    False (queue_proxy): visible to ``head.get``; only timeout-ms and batch-size are forwarded."""
-    upgrades: frozenset[bytes] = frozenset({b"websocket"})
-    """Upgrade protocols that pass."""
-    via: bytes = b"tidegate"
-    """Our name in ``via`` fields."""
-
-    def rules(self, *, trusted: bool) -> HeadRules:
-        """What the head grammar needs of these."""
-        return HeadRules(
-            head_bytes=self.head_bytes,
-            headers=self.headers,
-            target_bytes=self.target_bytes,
-            front_door=self.front_door,
-            trusted=trusted,
-            upgrades=self.upgrades,
-        )
 
 
 class ProxyServer:
     """A running listener and its connections."""
 
     __slots__ = (
+        "_backlog",
         "_connections",
         "_empty",
         "_ended",
         "_listener",
         "_networks",
+        "_owner",
         "_rules",
+        "_sock",
+        "_tls",
         "_unregister",
         "app",
+        "budget",
         "draining",
         "idle_timeout_s",
         "limits",
@@ -110,6 +70,13 @@ class ProxyServer:
         self._networks = [ipaddress.ip_network(network) for network in limits.trusted_proxies if network != "unix"]
         self._connections: set[ServerConn] = set()
         self._ended = False
+        self.budget = BodyBudget(limits.waiting_body_bytes)
+        """What the bodies of waiting requests take; its ``used`` is a number for metrics."""
+        self._sock: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._owner = TaskOwner("listener", sweeper.report)
+        self._backlog: asyncio.Task[None] | None = None
+        """Takes over the connections that nobody had accepted when the listener closed."""
         self._empty = asyncio.Event()
         self._empty.set()
         self._listener: asyncio.AbstractServer | None = None
@@ -117,6 +84,7 @@ class ProxyServer:
 
     async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
         """Accepts connections on a listening socket."""
+        self._sock, self._tls = sock, tls
         loop = asyncio.get_running_loop()
         is_unix = sock.family == socket.AF_UNIX
         self._listener = await (loop.create_unix_server if is_unix else loop.create_server)(
@@ -176,7 +144,7 @@ class ProxyServer:
 
     def left(self) -> None:
         """Wakes a drain when nobody is left."""
-        if not self._connections and not self.tunnels:
+        if not self._connections and not self.tunnels and self._backlog is None:
             self._empty.set()
 
     def _sweep(self, now: float) -> None:
@@ -188,14 +156,33 @@ class ProxyServer:
             self._close_idle()
 
     def _close_idle(self) -> None:
+        now = monotonic()
         for connection in tuple(self._connections):
-            connection.close_if_idle()
+            connection.close_if_idle(now)
 
     def stop_accepting(self) -> None:
-        """Closes the listener here (an inherited socket stays open in the parent); connections go on."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        """Closes the listener here (an inherited socket stays open in the parent); connections go on.
+
+        Who stands in the kernel's queue is taken in first: closing the last copy of a listening socket resets them.
+        """
+        if self._listener is None:
+            return
+        waiting = [] if self._ended or self._sock is None else sockets.accept_all(self._sock)
+        if waiting:
+            self._empty.clear()
+            self._backlog = self._owner.spawn(self._take_in(waiting), name="take in")
+        self._listener.close()
+        self._listener = None
+
+    async def _take_in(self, waiting: list[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
+        for sock in waiting:
+            try:
+                await loop.connect_accepted_socket(self._connect, sock, **self._tls_arguments(self._tls))
+            except OSError:
+                sock.close()  # It has gone, or its handshake failed.
+        self._backlog = None
+        self.left()
 
     async def drain(self, grace_s: float) -> None:
         """Stops accepting, closes idle connections, waits for running exchanges at most ``grace_s``, aborts the rest.

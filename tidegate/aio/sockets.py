@@ -69,6 +69,37 @@ def remove(address: str) -> None:
         Path(address.removeprefix(UNIX)).unlink()
 
 
+def accept_all(sock: socket.socket) -> list[socket.socket]:
+    """The connections that stand in the queue of a listening, non-blocking socket."""
+    accepted: list[socket.socket] = []
+    while True:
+        try:
+            connection, _ = sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return accepted
+        except OSError:  # Out of descriptors, or the socket is closed: the rest stays where it is.
+            return accepted
+        connection.setblocking(False)
+        accepted.append(connection)
+
+
+def notice_loss(sock: socket.socket) -> None:
+    """A TCP peer that vanished without a word (power, network) is noticed within about 30 s; no-op for others."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", 10),
+            ("TCP_KEEPINTVL", 5),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 30_000),
+        ):
+            option = getattr(socket, name, None)
+            if option is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def inherited(fd: int) -> socket.socket:
     """The listening socket behind an inherited file descriptor; family and type are read from the kernel."""
     sock = socket.socket(fileno=fd)

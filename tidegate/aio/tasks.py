@@ -36,6 +36,10 @@ class TaskOwner:
         task.add_done_callback(self._done)
         return task
 
+    def report(self, name: str, error: BaseException) -> None:
+        """Tells of an error that no caller can get."""
+        self._report(f"{self.name}/{name}", error)
+
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -29,6 +29,7 @@ class UpstreamConn(asyncio.Protocol):
         "full",
         "held_until",
         "idle_since",
+        "is_paused",
         "on_end",
         "pool",
         "request_complete",
@@ -45,6 +46,8 @@ class UpstreamConn(asyncio.Protocol):
         self.request_complete = False
         """Whether all of the present request was written."""
         self.dead = False
+        self.is_paused = False
+        """It is not read from, because somebody on the other side is slow."""
         self.full = False
         """Much of what was written has not gone out yet."""
         self.on_end: Callable[[], None] | None = None
@@ -153,6 +156,8 @@ class UpstreamConn(asyncio.Protocol):
             and self.request_complete
             and not (self.dead or self.full or pool.is_closed)
         ):
+            if self.is_paused:
+                self.resume_reading()
             self.idle_since = pool.sweeper.now
             pool.idle.append(self)
         else:
@@ -197,10 +202,12 @@ class UpstreamConn(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         if not self.dead and not self.transport.is_closing():
+            self.is_paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if not self.dead and not self.transport.is_closing():
+            self.is_paused = False
             self.transport.resume_reading()
 
     def _lost(self, why: str) -> None:

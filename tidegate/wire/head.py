@@ -484,6 +484,8 @@ def _examine_rest(
         for name in _ONCE:
             if names.count(name) > 1:
                 return Bad(400, f"more than one {name.decode()} field")
+        if names.count(b"traceparent") > 1:
+            head.traced = False  # Several are none (W3C Trace Context, section 3.2): they go, a new one is made.
         head._values = values = dict(reversed(found))  # the first of each counts
     strip = values.keys() - rules.passing
     if not head.traced and b"traceparent" in values:
