@@ -23,7 +23,7 @@ from gateway.cold import ColdStarts
 from gateway.failures import failure_body
 from gateway.front import Front, Memory
 from gateway.health import Desk
-from gateway.match import Call, Matcher, Target, stripped
+from gateway.match import Matcher, Target, stripped
 from gateway.report import Ending, Report, RevisionCounters
 from gateway.resilience import Probe, Resilience
 from gateway.ticket import Ticket
@@ -96,8 +96,11 @@ class Chain:
         self._table = RouteTable(epoch=0, number=0, workers=1)
         self._matcher = Matcher(self._table, {})
         self._cold = ColdStarts(report)
+        self._unanswered = self._cold.unanswered
         self.resilience = Resilience(room, run=self._run, copy=copy, alarm=alarm, probe=probe)
         self._outliers = self.resilience.outliers
+        self._suspects = self._outliers.suspects
+        self._open_circuits = self._outliers.open_circuits
         self.desk = Desk(self._cold, learn)
         self.is_draining = False
 
@@ -138,11 +141,11 @@ class Chain:
         head = ex.head
         target = self._matcher.match(head)
         given = head.get(headers.REQUEST_ID)
-        if given is not None and _ID(given) is not None:
+        if given is not None and ((given.isalnum() and len(given) <= 64) or _ID(given) is not None):
             ex.context = ticket = Ticket(target, given, b"")
         else:
             ex.context = ticket = self._with_new_id(head, target, given)
-        if target.call is not Call.WORK and self._answered_here(ex, ticket):
+        if not target.is_work and self._answered_here(ex, ticket):
             return
         front = target.front
         if front is None:
@@ -193,12 +196,12 @@ class Chain:
         ticket.keeps = head.control(headers.CREDIT) == b"keep"
         if head.content_length is None:
             ticket.is_stream = status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
-        if ticket.target.call is Call.METADATA and status == 200 and ex.head.method == b"GET":
+        if ticket.target.is_metadata and status == 200 and ex.head.method == b"GET":
             self.desk.remember(ticket.target, ex.head.path, bind)
         if head.mentions(b"\nx-request-id:"):
             head.drop(headers.REQUEST_ID)
         told = head.control(headers.TIMING)
-        if told is not None and ticket.bound_at == ex.received and not self._cold.starts:
+        if told is not None and ticket.bound_at == ex.received and not self._unanswered:
             return _NO_WAIT % (ticket.request_id, told[6:].replace(b",model=", b", model;dur=", 1))
         return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (ticket.request_id, self._timing(ex, ticket, bind, told))
 
@@ -236,7 +239,7 @@ class Chain:
             ticket.bind = None
             if well:
                 self.room.answered(bind, ticket.keeps, now)
-                if not self._outliers.is_quiet:
+                if self._suspects:
                     self._outliers.succeeded(bind.replica.id, now)
             else:
                 self._not_well(ex, ticket, bind, now)
@@ -392,7 +395,7 @@ class Chain:
             ticket.ending = Ending.EXPIRED
             self._fail(ex, DEADLINE, "its deadline had passed on arrival")
             return
-        if self._outliers.open_circuits and self._outliers.refuses(counters.revision, now):
+        if self._open_circuits and self._outliers.refuses(counters.revision, now):
             self._circuit_open(ex, ticket, counters)
             return
         size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, KEPT_BYTES))
@@ -583,7 +586,7 @@ class Chain:
     def _timing(self, ex: "Exchange", ticket: Ticket, bind: Bind, told: bytes | None) -> bytes:
         """``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model."""
         wait = b"wait;dur=%.3f, " % ((ticket.bound_at - ex.received) * 1e3)
-        cold = self._cold.timings(bind.replica.id, ex.received, self._clock()) if self._cold.starts else b""
+        cold = self._cold.timings(bind.replica.id, ex.received, self._clock())
         queue, _, model = (told or b"").partition(b",model=")
         ours = b"queue;dur=%b, model;dur=%b" % (queue.removeprefix(b"queue="), model) if told is not None else b""
         return (wait + cold + ours).removesuffix(b", ")

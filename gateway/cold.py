@@ -11,7 +11,7 @@ from tidegate.replica import ReplicaState
 class ColdStarts:
     """States of replicas and the phases of the starts that somebody waited for."""
 
-    __slots__ = ("_functions", "_report", "_states", "_unanswered", "_woken", "starts")
+    __slots__ = ("_functions", "_report", "_starts", "_states", "_woken", "unanswered")
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -19,20 +19,20 @@ class ColdStarts:
         """(function, revision) of each replica in the table."""
         self._states: dict[str, ReplicaState] = {}
         """What each replica said last on its channel."""
-        self.starts: dict[str, tuple[float, ColdStartPhases]] = {}
+        self._starts: dict[str, tuple[float, ColdStartPhases]] = {}
         """Replicas that this worker saw become ready: when, and after what."""
-        self._unanswered: set[str] = set()
-        """Of those, the ones that have not answered yet."""
+        self.unanswered: set[str] = set()
+        """Of those, the ones that have not answered yet; always this object."""
         self._woken: set[str] = set()
         """Revisions for which this worker asked for activation, until one of their replicas was ready."""
 
     def apply(self, functions: dict[str, tuple[str, str]]) -> None:
         """The replicas of a new table, with their function and revision; others are forgotten."""
         self._functions = functions
-        for known in (self._states, self.starts):
+        for known in (self._states, self._starts):
             for name in known.keys() - functions.keys():
                 del known[name]
-        self._unanswered &= functions.keys()
+        self.unanswered.intersection_update(functions)
 
     def revision_of(self, replica: str) -> str | None:
         """The revision of a replica in the table."""
@@ -55,12 +55,12 @@ class ColdStarts:
             return
         was_woken = named[1] in self._woken
         self._woken.discard(named[1])
-        if replica in self.starts or phases is None:
+        if replica in self._starts or phases is None:
             return
         # A fast start may be over before its first state is heard: then the activation tells that it was one.
         if before is ReplicaState.STARTING or (before is None and was_woken):
-            self.starts[replica] = (now, phases)
-            self._unanswered.add(replica)
+            self._starts[replica] = (now, phases)
+            self.unanswered.add(replica)
 
     def is_awake(self, route: FunctionRoute) -> bool:
         """Whether some replica of it is ready, as far as the channels told."""
@@ -76,16 +76,16 @@ class ColdStarts:
 
         Each entry ends with a comma; empty for a replica whose start nobody saw, or a request that came later.
         """
-        start = self.starts.get(replica)
+        start = self._starts.get(replica)
         if start is None:
             return b""
         ready_at, phases = start
         waited = received < ready_at
-        if replica in self._unanswered:
-            self._unanswered.discard(replica)
+        if replica in self.unanswered:
+            self.unanswered.discard(replica)
             # First response: measured only where somebody waited, else it would be idle time.
             phases = replace(phases, first_response_s=now - ready_at if waited else None)
-            self.starts[replica] = (ready_at, phases)
+            self._starts[replica] = (ready_at, phases)
             named = self._functions.get(replica)
             if named is not None:
                 seen = ColdStartSeen(function=named[0], revision=named[1], replica=replica, phases=phases)
@@ -98,4 +98,4 @@ class ColdStarts:
         )
 
     def __repr__(self) -> str:
-        return f"<ColdStarts {len(self.starts)} seen, {len(self._unanswered)} not answered yet>"
+        return f"<ColdStarts {len(self._starts)} seen, {len(self.unanswered)} not answered yet>"

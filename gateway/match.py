@@ -49,7 +49,7 @@ class Call(StrEnum):
 class Target:
     """Where a request goes; shared by all equal requests, never changed."""
 
-    __slots__ = ("call", "front", "model", "named", "strip", "v2")
+    __slots__ = ("call", "front", "is_metadata", "is_work", "model", "named", "strip", "v2")
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class Target:
         model: str = "",
     ) -> None:
         self.call = call
+        self.is_work = call is Call.WORK
+        self.is_metadata = call is Call.METADATA
         self.front = front
         """The function; None: the front door itself, or nobody."""
         self.strip = strip
@@ -74,7 +76,7 @@ class Target:
 
     @property
     def is_found(self) -> bool:
-        return self.front is not None or self.call is not Call.WORK
+        return self.front is not None or not self.is_work
 
     @property
     def route(self) -> FunctionRoute | None:

@@ -71,7 +71,7 @@ class Resilience:
         """Some times a second: seconds of the budgets, probes that are due."""
         for front in self._fronts:
             front.budget.roll(now)
-        if self.outliers.is_quiet:
+        if not self.outliers.suspects:
             return
         for replica in self.outliers.due(now):
             route, path = self._replicas[replica]
@@ -100,7 +100,7 @@ class Resilience:
 
     def state_told(self, replica: str, revision: str | None, now: float) -> None:
         """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""
-        if revision is not None and not self.outliers.is_quiet:
+        if revision is not None and self.outliers.suspects:
             self.outliers.changed(replica, revision)
             self._room.admit(replica, now)
 

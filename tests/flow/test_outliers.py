@@ -94,7 +94,7 @@ def test_ejections_double_up_to_ten_times_and_a_long_good_time_is_forgiven() -> 
     world.probes(until, ok=True)
     world.now += 100.0
     world.answers("a")
-    assert world.outliers.is_quiet
+    assert not world.outliers.suspects
     until = world.fails("a", 3)
     assert until == world.now + 10.0
 
@@ -167,10 +167,10 @@ def test_what_left_the_table_is_forgotten() -> None:
     assert world.outliers.probed("a", True, world.now) is None
     assert not world.outliers.refuses(REV, world.now)
     world.outliers.keep(frozenset(), frozenset())
-    assert (world.outliers.is_quiet, world.outliers.ejections) == (True, {})
+    assert (world.outliers.suspects, world.outliers.ejections) == ({}, {})
 
 
 def test_no_rules_no_ejection() -> None:
     world = Revision(ready=2, rules=OutlierRules(failures=0))
     assert world.fails("a", 50) is None
-    assert world.outliers.is_quiet
+    assert not world.outliers.suspects

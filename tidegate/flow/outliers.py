@@ -66,19 +66,15 @@ class _Suspect:
 class Outliers:
     """What one gateway worker thinks of the replicas it uses."""
 
-    __slots__ = ("_suspects", "ejections", "open_circuits")
+    __slots__ = ("ejections", "open_circuits", "suspects")
 
     def __init__(self) -> None:
-        self._suspects: dict[str, _Suspect] = {}
+        self.suspects: dict[str, _Suspect] = {}
+        """Replicas that failed lately; empty: nothing has to be told. Always this object, as the next one."""
         self.open_circuits: dict[str, float] = {}
         """Revisions whose circuit is open, and when the next request is let through."""
         self.ejections: dict[str, int] = {}
         """How often replicas of a revision were ejected."""
-
-    @property
-    def is_quiet(self) -> bool:
-        """No replica is under suspicion: nothing has to be told."""
-        return not self._suspects
 
     def failed(
         self, replica: str, revision: str, rules: OutlierRules, begun: float, now: float, ready: int
@@ -89,9 +85,9 @@ class Outliers:
         """
         if not rules.failures:
             return None
-        suspect = self._suspects.get(replica)
+        suspect = self.suspects.get(replica)
         if suspect is None:
-            suspect = self._suspects[replica] = _Suspect(replica, revision, rules)
+            suspect = self.suspects[replica] = _Suspect(replica, revision, rules)
         suspect.rules = rules
         if suspect.stage is not _Stage.SERVING or begun < suspect.failed_at:
             return None
@@ -106,18 +102,18 @@ class Outliers:
 
     def succeeded(self, replica: str, now: float) -> None:
         """A request was answered completely by it."""
-        suspect = self._suspects.get(replica)
+        suspect = self.suspects.get(replica)
         if suspect is None or suspect.stage is not _Stage.SERVING:
             return
         suspect.streak = 0
         self.open_circuits.pop(suspect.revision, None)
         if now >= suspect.returned_at + LONGEST * suspect.rules.ejection_s:
-            del self._suspects[replica]
+            del self.suspects[replica]
 
     def due(self, now: float) -> list[str]:
         """Ejected replicas that have to be probed now; ``probed`` follows for each."""
         found = [
-            suspect for suspect in self._suspects.values() if suspect.stage is _Stage.EJECTED and suspect.until <= now
+            suspect for suspect in self.suspects.values() if suspect.stage is _Stage.EJECTED and suspect.until <= now
         ]
         for suspect in found:
             suspect.stage = _Stage.PROBED
@@ -125,7 +121,7 @@ class Outliers:
 
     def probed(self, replica: str, ok: bool, now: float) -> float | None:
         """What a probe told; returns until when the replica stays ejected, None: it serves again (or is gone)."""
-        suspect = self._suspects.get(replica)
+        suspect = self.suspects.get(replica)
         if suspect is None or suspect.stage is not _Stage.PROBED:
             return None
         if ok:
@@ -149,13 +145,13 @@ class Outliers:
 
     def changed(self, replica: str, revision: str) -> None:
         """The replica became ready, or stopped to be: what was known of it says nothing any more."""
-        self._suspects.pop(replica, None)
+        self.suspects.pop(replica, None)
         self.open_circuits.pop(revision, None)
 
     def keep(self, replicas: frozenset[str], revisions: frozenset[str]) -> None:
         """Forgets all others."""
-        for name in self._suspects.keys() - replicas:
-            self.open_circuits.pop(self._suspects.pop(name).revision, None)
+        for name in self.suspects.keys() - replicas:
+            self.open_circuits.pop(self.suspects.pop(name).revision, None)
         for known in (self.open_circuits, self.ejections):
             for name in known.keys() - revisions:
                 del known[name]
@@ -163,7 +159,7 @@ class Outliers:
     def ejected(self, revision: str) -> int:
         """Replicas of it that are out now."""
         return sum(
-            suspect.revision == revision and suspect.stage is not _Stage.SERVING for suspect in self._suspects.values()
+            suspect.revision == revision and suspect.stage is not _Stage.SERVING for suspect in self.suspects.values()
         )
 
     def _may_eject(self, suspect: _Suspect, ready: int) -> bool:
@@ -183,10 +179,10 @@ class Outliers:
         """Opens the circuit if every replica that serves fails."""
         failing = sum(
             suspect.revision == revision and suspect.stage is _Stage.SERVING and suspect.is_failing
-            for suspect in self._suspects.values()
+            for suspect in self.suspects.values()
         )
         if failing >= ready > 0:  # Without a replica that serves, requests wait for one.
             self.open_circuits[revision] = now + TRIAL_S
 
     def __repr__(self) -> str:
-        return f"<Outliers {list(self._suspects.values())}, {len(self.open_circuits)} circuits open>"
+        return f"<Outliers {list(self.suspects.values())}, {len(self.open_circuits)} circuits open>"
