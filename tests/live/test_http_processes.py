@@ -5,22 +5,19 @@ they hold while somebody is slow is read from the kernel.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.http_backend import OK, Script, ScriptedBackend, close_all, read_answer, read_request
 from tests.support.http_doors import Door, door
+from tests.support.http_echo import KINDS, doors
 from tests.support.loopback import LOOPS, run_on, until
 
-KINDS = ("gateway", "queue_proxy")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.timeout(90),
-    pytest.mark.parametrize("loop", sorted(LOOPS)),
-    pytest.mark.parametrize("kind", KINDS),
-]
+WAYS = [(kind, loop) for kind in KINDS for loop in sorted(LOOPS)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 
 GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
 MB = 1 << 20
@@ -31,29 +28,53 @@ SOON_S = 0.5
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def through(
-    kind: str, loop: str, script: Script, scene: Callable[[Door], Awaitable[None]], *, slots: str = "4"
-) -> ScriptedBackend:
-    """Plays ``scene`` at a door before a backend with ``script``."""
-    backend = ScriptedBackend(script)
+class Ways:
+    """Doors that stay open from test to test, and the socket on which each test's backend listens."""
 
-    async def main() -> None:
-        async with asyncio.timeout(80), door(kind, loop, await backend.start(), slots=slots) as way:
-            try:
-                await scene(way)
-            finally:
-                await backend.close()
+    def __init__(self, opened: dict[tuple[str, str], Door], listener: socket.socket) -> None:
+        self._opened = opened
+        self._listener = listener
 
-    run_on("uvloop", main())
-    return backend
+    def play(self, way: tuple[str, str], script: Script, scene: Callable[[Door], Awaitable[None]]) -> None:
+        """Plays ``scene`` at a door before a backend with ``script``."""
+        backend = ScriptedBackend(script)
+
+        async def main() -> None:
+            async with asyncio.timeout(80):
+                await backend.start(self._listener.dup())
+                try:
+                    await scene(self._opened[way])
+                finally:
+                    await backend.close()
+
+        run_on("uvloop", main())
+
+
+@pytest.fixture(scope="module")
+def ways() -> Iterator[Ways]:
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        listener.setblocking(False)
+        with doors(WAYS, f"127.0.0.1:{listener.getsockname()[1]}") as opened:
+            yield Ways(opened, listener)
+
+
+@pytest.fixture(params=WAYS, ids="-".join)
+def way(request: pytest.FixtureRequest) -> tuple[str, str]:
+    found: tuple[str, str] = request.param
+    return found
 
 
 async def connect(way: Door) -> Client:
     return await asyncio.open_connection(*way.address, limit=4 * MB)
 
 
+def forget_peaks(way: Door) -> None:
+    for pid in way.pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
 def peaks(way: Door) -> list[int]:
-    """The most bytes that each process has had in memory so far."""
+    """The most bytes that each process has had in memory since :func:`forget_peaks`."""
     found = []
     for pid in way.pids:
         (line,) = (one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM"))
@@ -69,7 +90,7 @@ async def warm(way: Door) -> None:
     await close_all([writer])
 
 
-def test_100_mb_to_a_backend_that_reads_slowly(kind: str, loop: str) -> None:
+def test_100_mb_to_a_backend_that_reads_slowly(ways: Ways, way: tuple[str, str]) -> None:
     size = 100 * MB
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,22 +101,23 @@ def test_100_mb_to_a_backend_that_reads_slowly(kind: str, loop: str) -> None:
             await asyncio.sleep(0.01)
         writer.write(OK)
 
-    async def scene(way: Door) -> None:
-        await warm(way)
-        before = peaks(way)
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        await warm(at)
+        forget_peaks(at)
+        before = peaks(at)
+        reader, writer = await connect(at)
         writer.write(b"POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size)
         for _ in range(size // MB):
             writer.write(b"x" * MB)
             await writer.drain()
         assert (await read_answer(reader))[1] == b"ok"
         await close_all([writer])
-        assert [after - first for first, after in zip(before, peaks(way), strict=True) if after - first > GROWTH] == []
+        assert [after - first for first, after in zip(before, peaks(at), strict=True) if after - first > GROWTH] == []
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
-def test_200_mb_for_a_client_that_reads_slowly(kind: str, loop: str) -> None:
+def test_200_mb_for_a_client_that_reads_slowly(ways: Ways, way: tuple[str, str]) -> None:
     size = 200 * MB
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,10 +130,11 @@ def test_200_mb_for_a_client_that_reads_slowly(kind: str, loop: str) -> None:
             writer.write(b"x" * MB)
             await writer.drain()
 
-    async def scene(way: Door) -> None:
-        await warm(way)
-        before = peaks(way)
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        await warm(at)
+        forget_peaks(at)
+        before = peaks(at)
+        reader, writer = await connect(at)
         writer.write(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         left = size
@@ -119,13 +142,13 @@ def test_200_mb_for_a_client_that_reads_slowly(kind: str, loop: str) -> None:
             left -= len(await reader.read(MB))
             await asyncio.sleep(0.005)
         await close_all([writer])
-        assert [after - first for first, after in zip(before, peaks(way), strict=True) if after - first > GROWTH] == []
+        assert [after - first for first, after in zip(before, peaks(at), strict=True) if after - first > GROWTH] == []
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
 @pytest.mark.parametrize("what", ["running", "uploading", "streaming"])
-def test_a_vanished_client_is_felt_at_the_backend(kind: str, loop: str, what: str) -> None:
+def test_a_vanished_client_is_felt_at_the_backend(ways: Ways, way: tuple[str, str], what: str) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,8 +162,8 @@ def test_a_vanished_client_is_felt_at_the_backend(kind: str, loop: str, what: st
         finally:
             gone.set()
 
-    async def scene(way: Door) -> None:
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        reader, writer = await connect(at)
         length = 1_000_000 if what == "uploading" else 6000
         writer.write(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length + b"x" * 6000)
         await asked.wait()
@@ -149,10 +172,10 @@ def test_a_vanished_client_is_felt_at_the_backend(kind: str, loop: str, what: st
         await close_all([writer])
         assert await until(gone.is_set) < SOON_S
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
-def test_a_client_that_vanishes_while_queued_is_never_started(kind: str, loop: str) -> None:
+def test_a_client_that_vanishes_while_queued_is_never_started(way: tuple[str, str]) -> None:
     """One slot: the second waits and leaves, the third gets the slot."""
     seen: list[bytes] = []
     go = asyncio.Event()
@@ -164,10 +187,10 @@ def test_a_client_that_vanishes_while_queued_is_never_started(kind: str, loop: s
             await go.wait()
             writer.write(OK)
 
-    async def scene(way: Door) -> None:
+    async def scene(at: Door) -> None:
         clients = []
         for name in (b"/1", b"/2", b"/3"):
-            reader, writer = await connect(way)
+            reader, writer = await connect(at)
             writer.write(GET.replace(b"/x", name))
             clients.append((reader, writer))
             await asyncio.sleep(0.1)
@@ -179,10 +202,17 @@ def test_a_client_that_vanishes_while_queued_is_never_started(kind: str, loop: s
         assert seen == [b"/1", b"/3"]
         await close_all([writer for _, writer in clients])
 
-    through(kind, loop, script, scene, slots="1")
+    async def main() -> None:
+        backend = ScriptedBackend(script)
+        kind, loop = way
+        async with asyncio.timeout(60), door(kind, loop, await backend.start(), slots="1") as at:
+            await scene(at)
+            await backend.close()
+
+    run_on("uvloop", main())
 
 
-def test_stale_connections_cost_no_answer(kind: str, loop: str) -> None:
+def test_stale_connections_cost_no_answer(ways: Ways, way: tuple[str, str]) -> None:
     """The backend closes every connection right after its answer; 50 of 50 requests are answered."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -190,33 +220,33 @@ def test_stale_connections_cost_no_answer(kind: str, loop: str) -> None:
         writer.write(OK)
         await writer.drain()
 
-    async def scene(way: Door) -> None:
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        reader, writer = await connect(at)
         for _ in range(50):
             writer.write(GET)
             assert (await read_answer(reader))[0].startswith(b"HTTP/1.1 200 ")
         await close_all([writer])
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
-def test_a_thousand_pipelined_requests_in_order(kind: str, loop: str) -> None:
+def test_a_thousand_pipelined_requests_in_order(ways: Ways, way: tuple[str, str]) -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             path = (await read_request(reader))[0].split(b" ")[1]
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(path), path))
 
-    async def scene(way: Door) -> None:
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        reader, writer = await connect(at)
         writer.write(b"".join(GET.replace(b"/x", b"/%04d" % number) for number in range(1000)))
         for number in range(1000):
             assert (await read_answer(reader))[1] == b"/%04d" % number
         await close_all([writer])
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
-def test_events_pass_when_they_come(kind: str, loop: str) -> None:
+def test_events_pass_when_they_come(ways: Ways, way: tuple[str, str]) -> None:
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -226,9 +256,9 @@ def test_events_pass_when_they_come(kind: str, loop: str) -> None:
             writer.write(b"%x\r\n%b\r\n" % (len(line), line))
         writer.write(b"0\r\n\r\n")
 
-    async def scene(way: Door) -> None:
+    async def scene(at: Door) -> None:
         clock = asyncio.get_running_loop().time
-        reader, writer = await connect(way)
+        reader, writer = await connect(at)
         writer.write(GET)
         await reader.readuntil(b"\r\n\r\n")
         delays = []
@@ -242,11 +272,11 @@ def test_events_pass_when_they_come(kind: str, loop: str) -> None:
         assert sorted(delays)[len(delays) // 2] < 0.1
         await close_all([writer])
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
 @pytest.mark.parametrize("first", ["client", "backend"])
-def test_a_websocket_echoes_and_closes_by_halves(kind: str, loop: str, first: str) -> None:
+def test_a_websocket_echoes_and_closes_by_halves(ways: Ways, way: tuple[str, str], first: str) -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -258,8 +288,8 @@ def test_a_websocket_echoes_and_closes_by_halves(kind: str, loop: str, first: st
             assert await reader.read() == b""
             writer.write(b"last words")
 
-    async def scene(way: Door) -> None:
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        reader, writer = await connect(at)
         writer.write(GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
         writer.write(b"hello")
@@ -274,7 +304,7 @@ def test_a_websocket_echoes_and_closes_by_halves(kind: str, loop: str, first: st
         await until(lambda: reader.at_eof())
         await close_all([writer])
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +315,7 @@ def test_a_websocket_echoes_and_closes_by_halves(kind: str, loop: str, first: st
     ],
     ids=["length", "chunked"],
 )
-def test_a_backend_that_dies_mid_answer_leaves_a_visible_gap(kind: str, loop: str, answer: bytes) -> None:
+def test_a_backend_that_dies_mid_answer_leaves_a_visible_gap(ways: Ways, way: tuple[str, str], answer: bytes) -> None:
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(answer)
@@ -293,11 +323,11 @@ def test_a_backend_that_dies_mid_answer_leaves_a_visible_gap(kind: str, loop: st
         await asyncio.sleep(0.05)
         writer.transport.abort()
 
-    async def scene(way: Door) -> None:
-        reader, writer = await connect(way)
+    async def scene(at: Door) -> None:
+        reader, writer = await connect(at)
         writer.write(GET)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
             await read_answer(reader)
         await close_all([writer])
 
-    through(kind, loop, script, scene)
+    ways.play(way, script, scene)

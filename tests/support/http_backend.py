@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Collection
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -18,8 +19,11 @@ class ScriptedBackend:
         self.gone = asyncio.Event()
         """A connection has ended under the script's hands."""
 
-    async def start(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
+    async def start(self, sock: socket.socket | None = None) -> str:
+        """Listens on ``sock``, else on a free port; the address."""
+        if sock is None:
+            sock = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._server = await asyncio.start_server(self._serve, sock=sock, limit=1 << 20)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 
