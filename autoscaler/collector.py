@@ -11,7 +11,7 @@ replicas that were heard of speak for the others.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoscaler.observation import FleetGroup, GroupObservation, Observation, tightest
@@ -181,9 +181,12 @@ class Collector:
         except StopIteration as done:
             return bool(done.value)
 
-    def gateway_parts(self, sample: GatewaySample, now: float) -> Generator[None, None, bool]:
+    def gateway_parts(
+        self, sample: GatewaySample, now: float, demands: Iterable[RevisionDemand] | None = None
+    ) -> Generator[None, None, bool]:
         """The same in parts of ``PART`` groups, so that a sample of many functions stops nobody for long. Between two
-        parts anything may happen but the next sample of the same worker."""
+        parts anything may happen but the next sample of the same worker. ``demands``: those of the sample, where they
+        are read on the way."""
         known = self._gateways.get(sample.worker)
         if not (0 <= sample.sequence <= PLAUSIBLE and 0 <= sample.uptime_s <= PLAUSIBLE):
             return self._reject("garbage")
@@ -193,7 +196,7 @@ class Collector:
         heard_before = source.at
         source.sequence, source.uptime_s, source.at = sample.sequence, sample.uptime_s, now
         present, done = set(), 0
-        for demand in sample.demands:
+        for demand in sample.demands if demands is None else demands:
             meter = self._meters.get(demand.revision)
             if meter is None:
                 continue
@@ -403,7 +406,7 @@ def _counted(
         meter.active_at = now
     if waiting_s >= CROWDED * interval_s:
         meter.crowded_at = now
-    meter.arrivals.add(now, (demand.arrivals_inferences - before.arrivals_inferences,))
+    _add_arrivals(meter.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
     if answered > 0:
         meter.answers.add(now, (answered, demand.within_sla - before.within_sla))
     _add_gain(meter.latency, demand.latency, before.latency, now)
@@ -422,6 +425,15 @@ def _counted(
         waiting_inferences=demand.waiting_inferences,
         oldest_waiting_s=demand.oldest_waiting_s,
     )
+
+
+def _add_arrivals(into: RecentSums, inferences: float, interval_s: float, now: float) -> None:
+    """Spreads what arrived over the seconds in which it did, as far as the window goes: after an outage of the samples
+    the first one tells of all of it, and is no burst."""
+    seconds = max(1, round(min(interval_s, RATE_SLOTS)))
+    share = inferences / max(interval_s, float(seconds)) if seconds > 1 else inferences
+    for back in range(seconds - 1, -1, -1):
+        into.add(now - back, (share,))
 
 
 def _note_work(

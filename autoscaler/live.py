@@ -5,11 +5,13 @@ one missing sample, unreadable bytes are one fault, a full disk stops the log an
 """
 
 import asyncio
-import zlib
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
@@ -18,10 +20,12 @@ from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
 from tidegate.clock import Clock
 from tidegate.codec import CodecError, decode, encode
 from tidegate.function import Revision
-from tidegate.records import Activation, Decision, GatewaySample, ReplicaSample
+from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, ReplicaSample, RevisionDemand
 from tidegate.replica import ReplicaState
 
 PULL_TIMEOUT_S = 0.5
+SLICE_S = 0.003
+"""Longest time for which decisions keep the loop."""
 LOG_BYTES = 4 * 1024 * 1024
 """A decision log that has grown to this size becomes ``.1`` and a new one begins: at most twice this per function."""
 TAIL_BYTES = 128 * 1024
@@ -44,6 +48,34 @@ class ReplicaFacts(Protocol):
     def accelerator(self) -> str: ...
     @property
     def state(self) -> ReplicaState: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GatewayEnvelope:
+    """A gateway's sample with its demands unread: those of a thousand functions are read in parts."""
+
+    worker: str
+    incarnation: str
+    sequence: int
+    uptime_s: float
+    table_epoch: int
+    table_number: int
+    connections: int
+    demands: tuple[msgspec.Raw, ...] = ()
+    cold_starts: tuple[ColdStartSeen, ...] = ()
+
+    def sample(self) -> GatewaySample:
+        """The sample without its demands."""
+        return GatewaySample(
+            worker=self.worker,
+            incarnation=self.incarnation,
+            sequence=self.sequence,
+            uptime_s=self.uptime_s,
+            table_epoch=self.table_epoch,
+            table_number=self.table_number,
+            connections=self.connections,
+            cold_starts=self.cold_starts,
+        )
 
 
 class Puller:
@@ -82,18 +114,35 @@ class Puller:
                 raise result
         self.last_errors = errors
 
-    async def _one(self, name: str, fetch: Fetch, take: Callable[[bytes], None]) -> None:
+    async def _one(self, name: str, fetch: Fetch, take: Callable[[bytes], Awaitable[None]]) -> None:
         async with asyncio.timeout(self._timeout_s):
             data = await fetch()
-        take(data)
+        await take(data)
 
-    def _take_gateway(self, data: bytes) -> None:
-        sample = decode(data, GatewaySample)
-        self._collector.gateway(sample, self._clock.now())
+    async def _take_gateway(self, data: bytes) -> None:
+        told = decode(data, _GatewayEnvelope)
+        sample = told.sample()
+        demands: list[RevisionDemand] = []
+        reading = self._read(told, demands)
+        for _ in self._collector.gateway_parts(sample, self._clock.now(), reading):
+            await asyncio.sleep(0)
         if self._gateway_seen is not None:
-            self._gateway_seen(sample)
+            for _ in reading:
+                pass  # The collector took no interest in the rest.
+            self._gateway_seen(replace(sample, demands=tuple(demands)))
 
-    def _take_replica(self, data: bytes) -> None:
+    def _read(self, told: "_GatewayEnvelope", into: list[RevisionDemand]) -> Iterator[RevisionDemand]:
+        """Reads one demand after the other and keeps it; one that cannot be read is a fault of its own."""
+        for raw in told.demands:
+            try:
+                demand = decode(bytes(raw), RevisionDemand)
+            except CodecError:
+                self._collector.fault("unreadable")
+                continue
+            into.append(demand)
+            yield demand
+
+    async def _take_replica(self, data: bytes) -> None:
         sample = decode(data, ReplicaSample)
         self._collector.replica(sample, self._clock.now())
         if self._replica_seen is not None:
@@ -239,19 +288,26 @@ class Autoscaler:
         """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source."""
         await self.puller.pull(self._gateways, self._replicas)
 
-    def decide(self, now: float, *, part: tuple[int, int] = (0, 1)) -> list[Decision]:
-        """One decision for every revision whose fleet has been told. ``part=(i, n)``: only for the i-th of n parts, so
-        that a round can spread many revisions over its second."""
-        index, parts = part
-        decisions = []
-        for revision in self.decider.revisions:
-            if revision.id not in self._fleet:
-                continue
-            if parts > 1 and zlib.crc32(revision.id.encode()) % parts != index:
-                continue
-            observation = self._observe(revision, now)
-            decisions.append(self._log(self.decider.tick(now, observation)))
+    def decide(self, now: float) -> list[Decision]:
+        """One decision for every revision whose fleet has been told."""
+        return list(self._decisions(now))
+
+    async def decided(self, now: float) -> list[Decision]:
+        """The same, letting the loop run every ``SLICE_S``: the activations of the moment do not wait for a tick over
+        a thousand functions."""
+        decisions, began = [], self._clock.now()
+        for decision in self._decisions(now):
+            decisions.append(decision)
+            if self._clock.now() - began >= SLICE_S:
+                await asyncio.sleep(0)
+                began = self._clock.now()
         return decisions
+
+    def _decisions(self, now: float) -> Iterator[Decision]:
+        for revision in self.decider.revisions:
+            # Between two decisions a revision may have been forgotten.
+            if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
+                yield self._log(self.decider.tick(now, self._observe(revision, now)))
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
         """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica

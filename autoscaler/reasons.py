@@ -36,6 +36,13 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "zero": "at zero, no load",
         "target_ips": "the rate to provide is above the load",
         "backlog": "what waits is more than the replicas serve within the target",
+        # the concurrency limit
+        "limit_kept": "no limit measured so far does better",
+        "limit_measuring": "the limit is being measured: it needs time with every slot taken",
+        "limit_tried": "one step more is tried: every slot is taken",
+        "limit_no_gain": "more slots bring no more throughput",
+        "limit_too_small": "fewer slots bring less throughput",
+        "limit_no_room": "execution takes too much of the latency target",
         # data
         "hold_no_metric": "nobody tells the metric that is scaled by: hold",
         "hold_no_data": "no measurements in the window: hold",

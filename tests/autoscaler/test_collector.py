@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler.collector import PATIENCE, Collector
+from autoscaler.collector import PART, PATIENCE, Collector
 from autoscaler.observation import FleetGroup, Observation
-from tests.support.autoscaling import T0, demand, gateway_sample, replica_sample, revision
+from tests.support.autoscaling import T0, demand, function, gateway_sample, replica_sample, revision
+from tidegate.function import Revision
 from tidegate.histogram import bucket_index
 from tidegate.records import GroupTraffic, RevisionDemand
 
@@ -327,3 +328,64 @@ def test_memory_is_bounded_by_what_exists() -> None:
     assert not c.replica(replica_sample("ghost-00001-aaaaa"), T0 + 900)
     c.forget(REVISION.id)
     assert "0 revisions" in repr(c)
+
+
+def test_after_an_outage_the_first_sample_is_no_burst() -> None:
+    """Five a second all the time; nothing is heard for a minute. Counted into one second it would look like thirty."""
+    c = collector()
+    for second in range(1, 21):
+        pull(c, second, arrivals=5 * second, arrivals_inferences=5 * second)
+    pull(c, 80, arrivals=400, arrivals_inferences=400)
+    assert look(c, T0 + 80).lambda_ips == pytest.approx(5.0)
+    for second in range(81, 95):
+        pull(c, second, arrivals=5 * second, arrivals_inferences=5 * second)
+        assert look(c, T0 + second).lambda_ips == pytest.approx(5.0)
+
+
+def test_a_large_sample_is_taken_in_parts() -> None:
+    c = Collector()
+    c.expect(["g0"], [])
+    names = [f"f{number}-00001" for number in range(450)]
+    for name in names:
+        c.apply(name, T0)
+    c.gateway(gateway_sample(*(demand(name) for name in names)), T0)
+    sample = gateway_sample(*(demand(name, arrivals=1) for name in names), sequence=2, uptime_s=2.0)
+    parts = c.gateway_parts(sample, T0 + 1)
+    assert sum(1 for _ in parts) == 450 // PART
+    assert c.observe(Revision(function("f449"), 1), (), T0 + 1).rps == 1.0
+
+
+def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
+    """Ten requests of 0.1 s a second on one slot; a fifth of the answers took a second."""
+    c = collector(A)
+    slow, fast = bucket_index(1_000_000), bucket_index(120_000)
+    for second in range(1, 31):
+        done = 10 * second
+        heard = GroupTraffic(
+            group="cpu", requests=done, inferences=done, failures=0, latency=((fast, 8 * second), (slow, 2 * second))
+        )
+        pull(c, second, arrivals=done, arrivals_inferences=done, answered=done, groups=(heard,))
+        c.replica(
+            replica_sample(
+                A,
+                sequence=second,
+                uptime_s=float(second),
+                requests=done,
+                inferences=done,
+                busy_s=float(second),
+                in_flight_request_s=float(second),
+                in_flight_inference_s=float(second),
+                execution_s=float(second),
+                execution=((bucket_index(100_000), done),),
+            ),
+            T0 + second,
+        )
+    (seen,) = look(c, T0 + 30, A).groups
+    assert seen.is_mu_learnt
+    assert seen.mu_ips == pytest.approx(10.0)
+    assert seen.tail_s == pytest.approx(0.1, rel=0.13)
+    assert seen.floor_s == pytest.approx(0.1)
+    assert seen.answers == pytest.approx(5 * seen.late)
+    assert seen.latency_s == pytest.approx(1.0, rel=0.13)
+    assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(10.0)
+    assert c.mu_ips("resnet-00001", "gpu") is None

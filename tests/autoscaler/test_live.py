@@ -139,16 +139,39 @@ def test_an_activation_is_answered_at_once_and_only_once() -> None:
     assert at.activated(activation("ghost-00001"), T0) is None
 
 
-def test_many_revisions_are_decided_in_parts() -> None:
-    at = Autoscaler(ManualClock(T0))
+class TickingClock(ManualClock):
+    """Every look at it takes two milliseconds."""
+
+    def now(self) -> float:
+        self.advance(0.002)
+        return super().now()
+
+
+def test_many_revisions_are_decided_in_slices() -> None:
+    at = Autoscaler(TickingClock(T0))
     revisions = [revision(name=f"f{number}") for number in range(40)]
     for each in revisions:
         at.apply(each)
     assert at.decide(T0) == [], "without a fleet nothing is decided"
     at.fleet([], {each.id: ROOMS["resnet-00001"] for each in revisions})
-    parts = [at.decide(T0, part=(index, 4)) for index in range(4)]
-    assert sorted(decision.revision for part in parts for decision in part) == sorted(each.id for each in revisions)
-    assert all(len(part) > 2 for part in parts)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def decided() -> list[Decision]:
+        async with asyncio.TaskGroup() as tasks:
+            beside = tasks.create_task(others(), name="others")
+            found = await at.decided(T0)
+            beside.cancel()
+        return found
+
+    decisions = asyncio.run(decided())
+    assert sorted(decision.revision for decision in decisions) == sorted(each.id for each in revisions)
+    assert turns >= 10, "the loop ran in between"
     at.forget("f3-00001")
     assert len(at.decide(T0)) == 39
     assert at.observation("f3-00001") is None
@@ -214,3 +237,17 @@ def test_a_deployed_function_comes_back_after_a_restart_without_a_start() -> Non
     (decision,) = at.decide(T0)
     assert decision.desired == 0
     assert repr(at).startswith("<Autoscaler <Decider 1 revisions>")
+
+
+def test_a_demand_that_cannot_be_read_costs_the_others_nothing() -> None:
+    seen: list[GatewaySample] = []
+    at = Autoscaler(ManualClock(T0), gateway_seen=seen.append)
+    at.apply(revision())
+    at.fleet([], ROOMS)
+    whole = decode(encode(gateway_sample(demand(waiting=4))), dict)
+    whole["demands"] = [{"function": 7}, *whole["demands"]]
+    at.sources({"g0": gives(whole)}, {})
+    asyncio.run(at.sample())
+    assert at.faults()["unreadable"] == 1
+    assert [each.waiting for each in seen[0].demands] == [4]
+    assert at.decide(T0)[0].observed["waiting"] == 4.0

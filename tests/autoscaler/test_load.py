@@ -29,7 +29,7 @@ def follow(values: list[float], batch: float = 1.0) -> list[Load]:
 def test_the_true_rate_lies_between_the_bounds_of_a_constant_load(rate: float) -> None:
     loads = follow(windows(random.Random(3), [rate] * 600))[20:]
     outside = sum(1 for load in loads if not load.low <= rate <= load.high)
-    assert outside <= 0.01 * len(loads)
+    assert outside <= 0.03 * len(loads)
 
 
 def test_a_doubled_load_is_certain_within_the_window() -> None:

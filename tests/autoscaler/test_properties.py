@@ -3,9 +3,11 @@
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoscaler import policies
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
 from autoscaler.knative_parameters import KpaParameters
@@ -24,12 +26,17 @@ from tests.support.autoscaling import (
     revision,
 )
 from tidegate.function import Scaling
+from tidegate.records import GroupTraffic
 
 FIGURE = st.one_of(
     st.integers(-5, 10**6),
     st.floats(allow_nan=True, allow_infinity=True),
     st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1.0, 0, 10**40]),
 )
+GROUP = st.fixed_dictionaries(
+    {"group": st.sampled_from(["cpu", "gpu", ""]), "requests": FIGURE, "inferences": FIGURE, "failures": FIGURE},
+    optional={"latency": st.lists(st.tuples(st.integers(-3, 400), FIGURE), max_size=3).map(tuple)},
+).map(lambda values: GroupTraffic(**values))  # type: ignore[arg-type]  # the figures may be of any kind
 DEMAND = st.fixed_dictionaries(
     {},
     optional={
@@ -42,6 +49,7 @@ DEMAND = st.fixed_dictionaries(
         "oldest_waiting_s": FIGURE,
         "waiting_request_s": FIGURE,
         "latency": st.lists(st.tuples(st.integers(-3, 400), FIGURE), max_size=3).map(tuple),
+        "groups": st.lists(GROUP, max_size=2).map(tuple),
     },
 )
 REPLICA = st.fixed_dictionaries(
@@ -54,7 +62,9 @@ REPLICA = st.fixed_dictionaries(
         "limit": FIGURE,
         "busy_s": FIGURE,
         "in_flight_request_s": FIGURE,
+        "in_flight_inference_s": FIGURE,
         "execution_s": FIGURE,
+        "execution": st.lists(st.tuples(st.integers(-3, 400), FIGURE), max_size=3).map(tuple),
     },
 )
 STEP = st.fixed_dictionaries(
@@ -68,14 +78,18 @@ STEP = st.fixed_dictionaries(
         "ready": st.integers(0, 2),
         "starting": st.integers(0, 2),
         "push": st.booleans(),
+        "told_mu": FIGURE,
+        "metric": FIGURE,
     }
 )
 
 
+@pytest.mark.parametrize("policy", policies.names())
 @given(st.lists(STEP, max_size=12), st.integers(0, 3), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
-def test_bad_samples_never_stop_the_loop(steps: list[dict[str, Any]], low: int, more: int) -> None:
-    scaling = Scaling(min_scale=low, max_scale=low + more)
+@settings(max_examples=100, deadline=None)
+def test_bad_samples_never_stop_the_loop(policy: str, steps: list[dict[str, Any]], low: int, more: int) -> None:
+    parameters = {"metric": "gpu-memory"} if policy == "hpa" else {}
+    scaling = Scaling(policy=policy, parameters=parameters, min_scale=low, max_scale=low + more)
     spec = revision(scaling=scaling)
     collector, decider, now = Collector(), Decider(), T0
     names = ("resnet-00001-aaaaa", "resnet-00001-bbbbb")
@@ -87,7 +101,17 @@ def test_bad_samples_never_stop_the_loop(steps: list[dict[str, Any]], low: int, 
         head = {"sequence": step["sequence"], "uptime_s": step["uptime_s"], "incarnation": step["incarnation"]}
         collector.gateway(gateway_sample(demand(**step["demand"]), **head), now)
         collector.replica(replica_sample(names[0], **head, **step["replica"]), now)
-        fleet = (FleetGroup(accelerator="cpu", ready=names[: step["ready"]], starting=step["starting"], room=2),)
+        told, metrics = step["told_mu"], {"gpu-memory": step["metric"]}
+        fleet = (
+            FleetGroup(
+                accelerator="cpu",
+                ready=names[: step["ready"]],
+                starting=step["starting"],
+                room=2,
+                mu_ips=told,
+                metrics=metrics,
+            ),
+        )
         seen = collector.observe(spec, fleet, now)
         decision = decider.activate(activation(), now, seen) if step["push"] else decider.tick(now, seen)
         existing = step["ready"] + step["starting"]
@@ -100,6 +124,7 @@ def test_bad_samples_never_stop_the_loop(steps: list[dict[str, Any]], low: int, 
         if decision.desired == 0 and existing > 0:
             assert seen.complete, "zero is decided on complete data only"
         assert decision.reasons
+        assert "policy_failed" not in {each.code for each in decision.reasons}, decision.reasons
 
 
 @given(

@@ -1,6 +1,11 @@
 """Sums and histograms of the last seconds forget by themselves."""
 
-from autoscaler.series import RecentHistogram, RecentSums
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.series import NOTHING, UPPER_MICROS, RecentHistogram, RecentSums, histogram_quantile
 from tidegate.histogram import bucket_index
 
 
@@ -34,3 +39,33 @@ def test_a_quantile_of_recent_observations() -> None:
     assert fast < 0.002
     assert recent.quantile(20, 0.5) is None
     assert "0/2 slots" in repr(recent)
+
+
+def test_a_reading_counts_what_is_late() -> None:
+    recent = RecentHistogram()
+    recent.add(0, ((bucket_index(100_000), 90), (bucket_index(300_000), 10)))
+    seen = recent.reading(0, 0.98, 0.2)
+    assert (seen.total, seen.late) == (100, 10)
+    assert seen.quantile_s is not None
+    assert 0.28 < seen.quantile_s < 0.33
+    assert recent.reading(0, 0.5, 0.2).late == 10, "the limit is looked at whatever quantile is asked for"
+    assert recent.reading(40, 0.5, 0.2) == NOTHING
+
+
+@given(st.lists(st.tuples(st.integers(0, 120), st.integers(1, 9)), min_size=1, max_size=20), st.floats(0, 1))
+def test_the_quantile_lies_in_the_bucket_of_its_rank(entries: list[tuple[int, int]], q: float) -> None:
+    recent = RecentHistogram()
+    recent.add(0, entries)
+    found = recent.quantile(0, q)
+    assert found is not None
+    values = sorted(index for index, count in entries for _ in range(count))
+    rank = max(0, math.ceil(q * len(values) - 1e-9) - 1)
+    index = values[rank]
+    low, high = (UPPER_MICROS[index - 1] if index else 0) / 1e6, UPPER_MICROS[index] / 1e6
+    assert low - 1e-12 <= found <= high + 1e-12
+
+
+def test_a_quantile_of_cumulative_buckets_without_observations() -> None:
+    assert histogram_quantile(0.5, []) is None
+    assert histogram_quantile(0.5, [(1.0, 0), (None, 0)]) is None
+    assert histogram_quantile(0.5, [(1.0, float("nan")), (None, float("nan"))]) is None

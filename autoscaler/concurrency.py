@@ -1,0 +1,152 @@
+"""``concurrency: auto``: the limit of a group's replicas, learnt from what they yield at different limits.
+
+Wanted is the smallest limit at which throughput is within ``GAIN`` of the best and execution leaves room inside the
+latency target. Only time with every slot taken tells what a limit yields, so a limit is judged after ``ENOUGH_S`` such
+seconds. One step up, then one down, is tried where that is not known to be in vain; a limit that was left is tried
+again after ``RETRY_S``, twice as long each time. Without room it goes down as soon as that is known.
+
+A pure state machine: figures in, a limit with its reason out.
+"""
+
+import math
+from dataclasses import dataclass
+
+from autoscaler.reasons import figure, reason
+from tidegate.records import Reason
+
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Limits that are tried, half an octave apart."""
+GAIN = 0.03
+"""Throughput within this part of the best is as good as the best."""
+ROOM = 0.7
+"""Part of the latency target that execution may take at its percentile; the rest is for waiting."""
+ENOUGH_S = 20.0
+"""Replica seconds with every slot taken after which a limit is judged."""
+MEMORY_S = 60.0
+"""Replica seconds that a judgement remembers."""
+RETRY_S = 600.0
+LONGEST_RETRY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWork:
+    """What the replicas of a group did since the last call, in the time in which every slot was taken."""
+
+    inferences: float = 0.0
+    busy_s: float = 0.0
+    tail_s: float | None = None
+    """Execution time at the SLA's percentile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    limit: int
+    reason: Reason
+
+
+@dataclass(slots=True)
+class _Level:
+    inferences: float = 0.0
+    busy_s: float = 0.0
+    tail_s: float | None = None
+    retry_at: float = -math.inf
+    """Not before this is it tried again."""
+    retry_s: float = RETRY_S
+
+    @property
+    def is_known(self) -> bool:
+        return self.busy_s >= ENOUGH_S
+
+    @property
+    def mu_ips(self) -> float:
+        return self.inferences / self.busy_s
+
+    def add(self, work: FullWork) -> None:
+        self.inferences += work.inferences
+        self.busy_s += work.busy_s
+        if self.busy_s > MEMORY_S:
+            self.inferences *= MEMORY_S / self.busy_s
+            self.busy_s = MEMORY_S
+        self.tail_s = work.tail_s if work.tail_s is not None else self.tail_s
+
+    def put_off(self, now: float) -> None:
+        """It is left: not to be tried again for a while."""
+        self.retry_at, self.retry_s = now + self.retry_s, min(2.0 * self.retry_s, LONGEST_RETRY_S)
+
+    def forget(self) -> None:
+        self.inferences = self.busy_s = 0.0
+        self.tail_s = None
+
+
+def _below(limit: int) -> int | None:
+    return max((step for step in STEPS if step < limit), default=None)
+
+
+class LimitLearner:
+    """The limit of one group. ``slo_s`` None: any execution time is good. ``most``: what the server says it can."""
+
+    __slots__ = ("_levels", "_most", "_slo_s", "limit")
+
+    def __init__(self, start: int = 4, *, slo_s: float | None = None, most: int = STEPS[-1]) -> None:
+        self.limit = max(1, min(start, most))
+        self._slo_s = slo_s
+        self._most = most
+        self._levels: dict[int, _Level] = {}
+
+    def observe(self, now: float, work: FullWork) -> Advice:
+        """The limit from now on. ``work`` was done under the present one."""
+        level = self._levels.setdefault(self.limit, _Level())
+        if not (math.isfinite(work.inferences) and math.isfinite(work.busy_s)) or min(work.inferences, work.busy_s) < 0:
+            return self._kept("limit_measuring", "figures that cannot be")
+        if work.busy_s > 0.0:
+            level.add(work)
+        if not level.is_known:
+            return self._kept("limit_measuring", f"{figure(level.busy_s)} of {ENOUGH_S:g} s at {self.limit}")
+        if not self._has_room(level):
+            return self._without_room(now, level)
+        best = self._best()
+        if best != self.limit:
+            level.put_off(now)
+            code = "limit_no_gain" if best < self.limit else "limit_too_small"
+            detail = (
+                f"{figure(level.mu_ips)} inferences/s at {self.limit}, {figure(self._levels[best].mu_ips)} at {best}"
+            )
+            return self._moved(best, code, detail)
+        for step in (self._above(self.limit), _below(self.limit)) if work.busy_s > 0.0 else ():
+            if step is not None and now >= self._levels.setdefault(step, _Level()).retry_at:
+                self._levels[step].forget()
+                level.put_off(now)
+                return self._moved(step, "limit_tried", f"{step} instead of {self.limit}")
+        return self._kept("limit_kept", f"{figure(level.mu_ips)} inferences/s at {self.limit}")
+
+    def _has_room(self, level: _Level) -> bool:
+        return self._slo_s is None or level.tail_s is None or level.tail_s <= ROOM * self._slo_s
+
+    def _without_room(self, now: float, level: _Level) -> Advice:
+        tail_s, slo_s = level.tail_s or 0.0, self._slo_s or 0.0
+        detail = f"{figure(tail_s * 1e3)} ms of {figure(slo_s * 1e3)} ms at {self.limit}"
+        below = _below(self.limit)
+        if below is None:
+            return self._kept("limit_no_room", detail)
+        level.put_off(now)
+        return self._moved(below, "limit_no_room", detail)
+
+    def _best(self) -> int:
+        """The smallest known limit with room whose throughput is as good as the best one's."""
+        known = {at: level for at, level in self._levels.items() if level.is_known and self._has_room(level)}
+        most = max(level.mu_ips for level in known.values())
+        return min(at for at, level in known.items() if level.mu_ips >= (1.0 - GAIN) * most)
+
+    def _above(self, limit: int) -> int | None:
+        return next((step for step in STEPS if limit < step <= self._most), None)
+
+    def _moved(self, limit: int, code: str, detail: str) -> Advice:
+        self.limit = limit
+        return Advice(limit, reason(code, detail))
+
+    def _kept(self, code: str, detail: str) -> Advice:
+        return Advice(self.limit, reason(code, detail))
+
+    def __repr__(self) -> str:
+        known = {at: round(level.mu_ips, 1) for at, level in sorted(self._levels.items()) if level.is_known}
+        return f"<LimitLearner {self.limit}, known {known}>"

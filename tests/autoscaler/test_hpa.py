@@ -1,0 +1,98 @@
+"""The utilisation policy under observations; the rule's worked cases are in tests/golden/test_papers.py."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler import policies
+from autoscaler.observation import Observation
+from autoscaler.policies.hpa import HpaParameters, HpaPolicy, HpaScaler, RollingUtilization, mean_metric
+from tests.support.autoscaling import T0, function, group, observation
+from tidegate.function import Scaling
+from tidegate.scaling_parameters import Shrinking
+
+
+def policy(**parameters: str) -> HpaPolicy:
+    return HpaPolicy(function(scaling=Scaling(policy="hpa", parameters=parameters, max_scale=6)), T0, 1)
+
+
+def busy(share: float, ready: int = 1, **values: Any) -> Observation:
+    return observation(group(ready=ready, sampled=ready, busy=share * ready, limit=1, **values))
+
+
+def test_it_is_registered() -> None:
+    assert isinstance(policies.build(function(scaling=Scaling(policy="hpa")), T0, 1), HpaPolicy)
+
+
+def test_twice_the_target_doubles_and_the_tolerance_keeps() -> None:
+    grown = policy(target="40").decide(busy(0.8, ready=2), T0)
+    assert (grown.desired, [r.code for r in grown.reasons]) == (4, ["utilization"])
+    assert policy(target="40").decide(busy(0.43, ready=2), T0).desired == 2
+
+
+def test_between_two_periods_the_last_wish_holds() -> None:
+    p = policy(target="40", period="15s", window="1s")
+    assert p.decide(busy(0.4), T0).desired == 1
+    assert p.decide(busy(1.0), T0 + 14).desired == 1
+    assert p.decide(busy(1.0), T0 + 15).desired == 3
+
+
+def test_a_replica_that_starts_counts_as_idle() -> None:
+    p = policy(target="50", window="1s", period="1s")
+    assert p.decide(busy(1.0), T0).desired == 2
+    assert p.decide(busy(1.0, starting=1), T0 + 1).desired == 2, "not four: one of the two has not begun"
+
+
+@pytest.mark.parametrize("metric", ["gpu-memory", "cpu"])
+def test_a_metric_that_nobody_tells_is_a_reason_to_hold(metric: str) -> None:
+    wish = policy(metric=metric).decide(busy(0.9), T0)
+    assert (wish.desired, wish.reasons[0].code) == (None, "hold_no_metric")
+    assert metric in wish.reasons[0].detail
+    told = policy(metric=metric).decide(busy(0.1, metrics={metric: 90.0}), T0)
+    assert told.desired == 2
+
+
+def test_missing_data_add_nothing_to_the_mean() -> None:
+    p = policy(period="1s")
+    blind = observation(group(ready=1), complete=False)
+    assert p.decide(blind, T0).desired is None
+    p.decide(busy(0.6), T0 + 1)
+    assert p.decide(blind, T0 + 2).desired == 1, "the mean of what was heard"
+
+
+def test_the_built_in_metrics() -> None:
+    half = group(ready=2, sampled=2, busy=1.0, limit=4, concurrency=6.0)
+    assert (mean_metric("busy", [half]), mean_metric("slots", [half])) == (50.0, 75.0)
+    assert mean_metric("slots", [group(ready=1, sampled=1, limit=0)]) is None
+    assert mean_metric("busy", [group(ready=1, sampled=0)]) is None
+    assert mean_metric("cpu", [group(ready=1, metrics={"cpu": 20.0}), group(ready=3, metrics={"cpu": 60.0})]) == 50.0
+    assert mean_metric("cpu", [group(ready=1, metrics={"cpu": float("nan")})]) is None
+
+
+def test_both_ways_to_shrink() -> None:
+    for shrinking, expected in ((Shrinking.STABILIZATION, [4, 4, 4, 1]), (Shrinking.COOLDOWN, [4, 4, 1, 1])):
+        scaler = HpaScaler(HpaParameters(target=50.0, cooldown_s=60.0, shrinking=shrinking))
+        replicas, seen = 2, []
+        for t, metric in (
+            (0, 100.0),
+            (30, 5.0),
+            (60, 50.0 if shrinking is Shrinking.STABILIZATION else 5.0),
+            (130, 5.0),
+        ):
+            replicas = scaler.decide(t, replicas, metric)
+            seen.append(replicas)
+        assert seen == expected, shrinking
+
+
+def test_the_rolling_mean_forgets() -> None:
+    mean = RollingUtilization(60.0)
+    mean.add(T0, {"g1": 90.0, "g2": None})
+    mean.add(T0 + 30, {"g1": 10.0, "g2": 30.0})
+    assert mean.mean(T0 + 30) == 55.0
+    assert mean.mean(T0 + 61) == 20.0
+    assert mean.mean(T0 + 999) is None
+    assert "2 moments" in repr(mean)
+
+
+def test_asleep_wants_nothing() -> None:
+    assert policy().decide(observation(group(ready=0)), T0).desired == 0
