@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -211,6 +212,10 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
 
 
 async def soak(given: argparse.Namespace) -> int:
+    """The exit code. Asked to end, it takes its processes with it."""
+    me = asyncio.current_task()
+    assert me is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         world = ChaosEdge(Path(directory), journals=False)
         try:
