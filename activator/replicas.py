@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from activator.choice import expected_s, place_of
 from activator.commands import Bind
 from activator.lanes import Lane
+from tidegate.flow.messages import Grant, Limit, ProxyMessage, Short, State, Void, Welcome
 from tidegate.flow.wants import Want, want_class
 from tidegate.replica import ReplicaState
 
@@ -123,6 +124,29 @@ class Replica:
             self.free = UNLIMITED_FREE - self.in_flight
         else:
             self.free = sum(units for _, units in self.idle)
+
+    def hear(self, message: ProxyMessage, now: float) -> None:
+        """What its queue_proxy says of it; a :class:`Recall` asks for an answer and goes to :meth:`recall`."""
+        if isinstance(message, Grant):
+            self.idle.extend(message.credits)
+        elif isinstance(message, Void):
+            self.void(set(message.credits))
+        elif isinstance(message, State):
+            self.state = message.state
+        elif isinstance(message, Limit):
+            self.limit = message.limit
+            if message.limit == 0:
+                self.idle.clear()
+        elif isinstance(message, Short):
+            self.short = message.free
+            self.short_at = now
+        elif isinstance(message, Welcome):
+            self.reset()
+            self.open = True
+            self.limit = message.limit
+            self.told = 0
+            self.rests_until = 0.0
+        self.refresh()
 
     def comes_back(self, now: float) -> bool:
         """Ends a rest or an ejection whose time is over; True if there was one."""

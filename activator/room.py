@@ -27,7 +27,7 @@ from activator.revisions import SHORT_S, RevisionRoom
 from activator.revisions import RoomCounts as RoomCounts
 from activator.timers import Timers
 from tidegate.errors import DEADLINE, NOT_SERVABLE
-from tidegate.flow.messages import Grant, Limit, ProxyMessage, Recall, Return, Short, State, Void, Welcome
+from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
 from tidegate.flow.wants import DEFAULT_PRIORITY, encode_want
 from tidegate.records import RouteTable
 
@@ -250,38 +250,19 @@ class WaitingRoom:
         if view is None:
             return
         room = view.group.revision
-        if isinstance(message, Grant):
-            view.idle.extend(message.credits)
-            view.refresh()
-        elif isinstance(message, Recall):
+        if isinstance(message, Recall):
             self._return(view, view.recall(message.credits))
             return
-        elif isinstance(message, Void):
-            view.void(set(message.credits))
-        elif isinstance(message, State):
-            view.state = message.state
-            view.refresh()
-            if not view.usable:
-                room.unreserve(view)
-        elif isinstance(message, Limit):
-            view.limit = message.limit
-            if message.limit == 0:
-                view.idle.clear()
-            view.refresh()
-            room.recount()
-        elif isinstance(message, Short):
-            view.short = message.free
-            view.short_at = now
-            self._timers.at(now + SHORT_S, room)
-        elif isinstance(message, Welcome):
-            view.reset()
-            view.open = True
-            view.limit = message.limit
-            view.told = 0
-            view.rests_until = 0.0
-            self._touch(room)
-            return  # Its state follows at once.
+        view.hear(message, now)
         self._touch(room)
+        if isinstance(message, Welcome):
+            return  # Its state follows at once.
+        if isinstance(message, Short):
+            self._timers.at(now + SHORT_S, room)
+        elif isinstance(message, Limit):
+            room.recount()
+        elif isinstance(message, State) and not view.usable:
+            room.unreserve(view)
         self._review(room, now)
 
     # --- time -------------------------------------------------------------------------------------------------------
