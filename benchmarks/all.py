@@ -21,7 +21,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),
-    ("benchmarks.micro.decider_bench", (), ()),
+    ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),
 )
 
 

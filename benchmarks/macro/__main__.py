@@ -41,7 +41,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=2, help="of each visit, whole seconds")
     parser.add_argument("--smoke", action="store_true", help="one short round: does it work? Figures not to be quoted")
     parser.add_argument(
-        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="with {port} to listen on and {upstream}"
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="with {port} to listen on, {upstream} and {upstream_port}",
     )
     parser.add_argument("--json", action="store_true", help="no table")
     parser.add_argument("--markdown", action="store_true", help="a table for docs/benchmarks.md, and no JSON lines")

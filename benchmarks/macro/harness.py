@@ -154,7 +154,7 @@ class Bench:
     absent: Mapping[str, str]
     """Peers that are not there, and why."""
     peers: tuple[str, ...] = ()
-    """NAME=COMMAND with {port} and {upstream}."""
+    """NAME=COMMAND with {port}, {upstream} (host:port), {upstream_port}."""
     rounds: int = 5
     seconds: int = 2
     """Of one visit."""

@@ -113,7 +113,10 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
             words = [stage.bench.tools["go"], address, upstream]
             environment = {"GOMAXPROCS": "1"}
         else:
-            words = shlex.split(command.replace("{port}", str(port)).replace("{upstream}", upstream))
+            told = {"{port}": str(port), "{upstream}": upstream, "{upstream_port}": upstream.rpartition(":")[2]}
+            for mark, value in told.items():
+                command = command.replace(mark, value)
+            words = shlex.split(command)
         found.append(stage.start(label, core, words, address, environment=environment))
     if not only or "queue_proxy" in only:
         found.append(queue_proxy(stage, upstream))
