@@ -171,8 +171,11 @@ class Supervisor:
         return True
 
     def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
-        """``GET /sample`` of every worker that can be reached, by name."""
-        return {worker.name: _sample_of(worker) for worker in self._all() if worker.is_linked}
+        """``GET /sample`` of every worker that can be reached and has something to tell, by name."""
+        asked = (worker for worker in self._all() if worker.is_linked)
+        return {
+            worker.name: _sample_of(worker) for worker in asked if worker.sample is None or not worker.sample.is_last
+        }
 
     def seen(self, sample: GatewaySample) -> None:
         """One pull of a worker has arrived."""

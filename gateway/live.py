@@ -130,6 +130,7 @@ class GatewayWorker:
         self._server: ProxyServer | None = None
         self._draining: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
+        self._retired = False
         self._sampled = asyncio.Event()
         self.chain = Chain(
             room=WaitingRoom(rng=rng, worker_index=config.index),
@@ -346,6 +347,7 @@ class GatewayWorker:
             server.draining = True
             await asyncio.sleep(SETTLE_S)
             await server.drain(server.limits.stream_total_s)
+            self._retired = True
             self._sampled.clear()
             async with asyncio.timeout(LAST_SAMPLE_S):
                 await self._sampled.wait()
@@ -426,7 +428,7 @@ class GatewayWorker:
         sample = self.chain.report.sample(
             monotonic(), table=self.chain.table.version, connections=self._connections, demands=demands
         )
-        return encode(replace(sample, certificate_fault=self._certificate_fault))
+        return encode(replace(sample, certificate_fault=self._certificate_fault, is_last=self._retired))
 
     async def _scrape(self) -> bytes:
         exposition = metrics.Exposition()

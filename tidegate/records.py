@@ -78,6 +78,8 @@ class GatewaySample:
     """The last cold starts seen, newest last, at most 64; a reader drops the ones it knows by replica."""
     certificate_fault: str | None = None
     """Why the worker keeps an older certificate than the one in its files."""
+    is_last: bool = False
+    """The worker has retired and ends now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

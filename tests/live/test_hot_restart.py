@@ -133,13 +133,13 @@ def test_streams_and_tunnels_stay_with_the_old_worker(tmp_path: Path) -> None:
         deploy_streams(world)
         (old,) = workers(world)
         hang_up = threading.Event()
-        stream = Aside(lambda: events(world.gateway, 40, 0.25))
+        stream = Aside(lambda: events(world.gateway, 80, 0.25))
         tunnel = Aside(lambda: talk(world.gateway, hang_up))
         world.until(lambda: workers(world)[0]["connections"] == 2, 10.0, "both to be there")
         world.ask("restart")
         assert [each["state"] for each in workers(world)] == ["serving", "retiring"]
         assert world.infer(name="streams").status_code == 200, "by the new one"
-        assert stream.end(30.0) == [f"data: {number}" for number in range(40)]
+        assert stream.end(60.0) == [f"data: {number}" for number in range(80)]
         assert is_alive(old["pid"]), "it still has the tunnel"
         hang_up.set()
         assert tunnel.end(10.0) > 10
@@ -228,7 +228,7 @@ def test_an_old_worker_that_retires_goes_on_under_the_next_control_process(tmp_p
     with deployment(tmp_path, "--gateway-workers", "1") as world:
         world.up()
         deploy_streams(world)
-        stream = Aside(lambda: events(world.gateway, 40, 0.2))
+        stream = Aside(lambda: events(world.gateway, 100, 0.25))
         world.until(lambda: workers(world)[0]["connections"] == 1, 10.0, "the stream")
         world.ask("restart")
         world.kill()
@@ -237,7 +237,7 @@ def test_an_old_worker_that_retires_goes_on_under_the_next_control_process(tmp_p
             ("g0.2", "serving"),
             ("g0", "retiring"),
         ]
-        assert len(stream.end(30.0)) == 40
+        assert len(stream.end(60.0)) == 100
         world.until(lambda: len(workers(world)) == 1, 15.0, "the old one to end")
 
 
@@ -276,28 +276,6 @@ def test_a_route_table_every_fifty_milliseconds_drops_no_request(tmp_path: Path)
         assert not hammer.failures
         changes = int(world.ask("status")["table"].partition(".")[2]) - int(first.partition(".")[2])
         assert changes >= 40, "tables did change meanwhile"
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(600)
-def test_five_minutes_of_restarts(tmp_path: Path) -> None:
-    with deployment(tmp_path, "--gateway-workers", "2") as world:
-        world.up()
-        world.deploy(world.handler(), "--min-scale", "1", "--concurrency", "4", "--wait")
-        deploy_streams(world)
-        stream = Aside(lambda: events(world.gateway, 600, 0.5))
-        hang_up = threading.Event()
-        tunnel = Aside(lambda: talk(world.gateway, hang_up))
-        end = time.monotonic() + 300.0
-        with Hammer(world.gateway, BODY, path=INFER) as hammer:
-            while time.monotonic() < end:
-                world.ask("restart")
-                time.sleep(5.0)
-        assert not hammer.failures
-        assert len(stream.end(120.0)) == 600
-        hang_up.set()
-        assert tunnel.end(10.0) > 1000
-        world.until(lambda: len(workers(world)) == 2, 30.0, "all old ones to be gone")
 
 
 def other_functions(world: Deployment) -> Callable[[Any], None]:
