@@ -335,6 +335,10 @@ class Autoscaler:
         """The last observation of a revision."""
         return self._observations.get(revision_id)
 
+    def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
+        """The service rate of one replica, learnt at its limit; None: not learnt."""
+        return self.collector.mu_ips(revision_id, accelerator)
+
     def decisions(self, function: str, n: int = 10) -> list[Decision]:
         """The last logged decisions of a function, oldest first."""
         return list(self._recent.get(function, ()))[-n:] if n > 0 else []
