@@ -128,7 +128,7 @@ class Measure:
         # Histogram.record, written out: two calls less for every request.
         micros = int((now - sent_at) * 1e6)
         execution = self.execution
-        execution.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += 1
+        execution.counts[INDEX[micros] if micros < KNOWN else bucket_index(micros)] += 1
         execution.sum_micros += micros
         if queue_s > 0.0:
             self.queue.record(queue_s)

@@ -143,6 +143,12 @@ class Exchange:
         "truncated",
     )
 
+    _charged: int
+    """Bytes that it takes of the budget, once it has waited."""
+    _extra: bytes
+    """Header lines of the last forward."""
+    _target: bytes
+
     def __init__(
         self,
         client: ClientSide,
@@ -177,9 +183,9 @@ class Exchange:
         self.status = 0
         """Final status; 0 before, 499 when the client went away, 502 when the answer broke off."""
         self.truncated = False
+        """The answer's head was sent, its end never came."""
         self.held: UpstreamConn | None = None
         """The upstream connection that works on although nobody waits for its answer (``UpstreamPool.hold_s``)."""
-        """The answer's head was sent, its end never came."""
         self.body_complete = engine.body_complete
         self.bytes_in = self._kept = len(body)
         """Body bytes received from the client."""
@@ -195,15 +201,11 @@ class Exchange:
         self._trailers = engine.trailers
         self._budget: BodyBudget | None = None
         """Set once it has waited."""
-        self._charged = 0
-        """Bytes that it takes of the budget."""
         self._replay = True
         self._continued = False
         self._state = WAITING
         self._upstream: UpstreamConn | None = None
         self._again: tuple[UpstreamPool, bytes, bytes | None, bool] | None = None
-        self._extra = b""
-        self._target = b""
 
     # --- what an app may ask ----------------------------------------------------------------------------------------
 
@@ -443,7 +445,8 @@ class Exchange:
 
     def weigh(self, budget: BodyBudget) -> None:
         """It waits, and its body with it."""
-        self._budget = budget
+        if self._budget is None:
+            self._budget, self._charged = budget, 0
         self._settle_budget()
 
     def _settle_budget(self) -> None:
@@ -693,7 +696,7 @@ class Exchange:
         if self._state == ENDED:
             return
         self._state = ENDED
-        if self._charged:
+        if self._budget is not None:
             self._settle_budget()
         self.status = status
         self.ended = now or monotonic()

@@ -19,7 +19,9 @@ from typing import Final
 
 from tidegate.wire import grammar
 
-_LINE_END: Final = grammar.VALUE + rb"*+\r\n"
+_LINE_END: Final = rb"[ -~]*+\r\n"
+"""The rest of a line in printable ASCII: one range is checked in half of the time of the grammar's three, and a value
+with a TAB or a byte above 127 goes the general way."""
 _TRACE: Final = rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _TOKEN_LINE: Final = rb"tidegate-token: ([!-~]{1,200})\r\n"
 
