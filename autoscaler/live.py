@@ -63,6 +63,8 @@ class _GatewayEnvelope:
     connections: int
     demands: tuple[msgspec.Raw, ...] = ()
     cold_starts: tuple[ColdStartSeen, ...] = ()
+    certificate_fault: str | None = None
+    is_last: bool = False
 
     def sample(self) -> GatewaySample:
         """The sample without its demands."""
@@ -75,6 +77,8 @@ class _GatewayEnvelope:
             table_number=self.table_number,
             connections=self.connections,
             cold_starts=self.cold_starts,
+            certificate_fault=self.certificate_fault,
+            is_last=self.is_last,
         )
 
 
