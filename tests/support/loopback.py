@@ -144,6 +144,7 @@ def play(
     *,
     app: RelayApp | None = None,
     forwards: bool = True,
+    limit_s: float = 20,
     **pool: Any,
 ) -> tuple[RelayApp, ScriptedBackend]:
     """Backend with ``script``, relay before it, then ``scene``; at the end every exchange must have ended once.
@@ -160,7 +161,7 @@ def play(
         if not forwards:
             app.pool = None
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(limit_s):
                 await scene(relay)
         finally:
             app.pool = relay.pool
