@@ -532,10 +532,19 @@ def _began_here(last_heard: float | None, uptime_s: float, now: float) -> bool:
 
 def _add_gain(into: RecentHistogram, now_counts: SparseHistogram, before: SparseHistogram, now: float) -> None:
     """Adds what came since ``before``; buckets that shrank (a reset nobody announced) add nothing."""
-    if now_counts == before:
-        return
-    known = dict(before)
-    get = known.get
+    gained: list[tuple[int, int]] = []
+    if len(now_counts) == len(before):
+        # Nearly always the same buckets as before.
+        for (index, count), (bucket, known) in zip(now_counts, before, strict=True):
+            if index != bucket:
+                break
+            if count > known:
+                gained.append((index, count - known))
+        else:
+            if gained:
+                into.add(now, gained)
+            return
+    get = dict(before).get
     gained = [(index, count - get(index, 0)) for index, count in now_counts if count > get(index, 0)]
     if gained:
         into.add(now, gained)

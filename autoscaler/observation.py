@@ -132,17 +132,28 @@ class Observation:
     idle_s: float = 0.0
     """Time since the last sign of work: an arrival, something waiting or in flight, or the revision's start."""
 
+    # Plain loops: these are read several times in every decision.
+
     @property
     def ready(self) -> int:
-        return sum(group.ready for group in self.groups)
+        total = 0
+        for group in self.groups:
+            total += group.ready
+        return total
 
     @property
     def starting(self) -> int:
-        return sum(group.starting for group in self.groups)
+        total = 0
+        for group in self.groups:
+            total += group.starting
+        return total
 
     @property
     def existing(self) -> int:
-        return sum(group.existing for group in self.groups)
+        total = 0
+        for group in self.groups:
+            total += group.ready + group.starting
+        return total
 
     @property
     def limit(self) -> int | None:

@@ -77,7 +77,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         key="policy",
         topic=_SCALING,
         kind=POLICY_NAME,
-        default_words="smif, once there is one, where a latency is given; else kpa",
+        default_words="smif where a latency is given, unless parameters are kpa's; else kpa",
         lands="scaling.policy",
         sentence="Which policy decides how many replicas run.",
     ),

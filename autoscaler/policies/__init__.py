@@ -1,11 +1,11 @@
 """The registry of policies: one row each. An unknown name is an error that lists the known ones."""
 
-from autoscaler.policies import hpa, kpa
+from autoscaler.policies import hpa, kpa, smif
 from autoscaler.policy import Policy, PolicyRow
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function
 
-REGISTRY: dict[str, PolicyRow] = {row.name: row for row in (kpa.ROW, hpa.ROW)}
+REGISTRY: dict[str, PolicyRow] = {row.name: row for row in (kpa.ROW, hpa.ROW, smif.ROW)}
 
 
 def names() -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def test_deploying_a_manifest(tmp_path: Path) -> None:
         assert answer.status_code == 201
         (deployed,) = answer.json()["functions"]
         assert deployed["revision"] == "echo-00001"
-        assert deployed["filled_in"]["policy"] == "kpa"
+        assert deployed["filled_in"]["policy"] == "smif"
         assert deployed["filled_in"]["accelerators"] == "cpu"
         await desk.world.advance(2.0)
         view = (await desk.get("/functions/echo")).json()

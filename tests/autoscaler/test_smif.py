@@ -1,0 +1,273 @@
+"""The SLA policy: under observations, and in a queue of its own. The rule itself: tests/golden/test_papers.py."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autoscaler.observation import GroupObservation, Observation
+from autoscaler.policies.smif import SETTLE_S, SmifPolicy
+from autoscaler.policy import Wish
+from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed, flip_flops
+from tests.support.autoscaling import T0, function, group, observation, revision
+from tidegate.function import Function, Revision, Scaling, Sla
+
+T4 = group("t4", ready=2, sampled=2, limit=1, price_per_hour=1.0, mu_ips=50.0, is_mu_learnt=True, execution_s=0.02)
+V100 = replace(T4, accelerator="v100", ready=0, sampled=0, price_per_hour=3.0, mu_ips=100.0)
+
+
+def smif(scaling: Scaling | None = None, **sla: Any) -> Function:
+    return function(scaling=scaling or Scaling(policy="smif"), sla=Sla(**{"latency_s": 0.2, **sla}))
+
+
+def served_by(policy_name: str, slo_s: float = 0.5, concurrency: int = 1, **scaling: Any) -> Revision:
+    return revision(scaling=Scaling(policy=policy_name, **scaling), sla=Sla(latency_s=slo_s), concurrency=concurrency)
+
+
+def codes(wish: Wish) -> list[str]:
+    return [reason.code for reason in wish.reasons]
+
+
+def seen(*groups: GroupObservation, ips: float = 0.0, **values: Any) -> Observation:
+    return observation(*groups, lambda_ips=ips, rps=ips, **values)
+
+
+def hold_for(policy: SmifPolicy, of: Observation, seconds: int, start: float = T0) -> list[Wish]:
+    """The wishes of a world that stands still whatever is wished."""
+    return [policy.decide(of, start + second) for second in range(seconds)]
+
+
+# --- under observations
+
+
+def test_the_load_asks_for_replicas_of_the_cheapest_kind_then_of_the_next() -> None:
+    wish = SmifPolicy(smif(), T0, 2).decide(seen(replace(T4, room=1), V100, ips=300.0), T0)
+    assert wish.groups is not None
+    assert {row.accelerator: row.replicas for row in wish.groups} == {"t4": 3, "v100": 3}
+    assert wish.desired == 6
+    assert "hetero_up" in codes(wish)
+    assert wish.observed["mu_ips_t4"] == 50.0
+
+
+def test_groups_are_answered_in_the_order_in_which_they_were_observed() -> None:
+    wish = SmifPolicy(smif(), T0, 2).decide(seen(V100, T4, ips=10.0), T0)
+    assert wish.groups is not None
+    assert [row.accelerator for row in wish.groups] == ["v100", "t4"]
+
+
+def test_the_share_of_a_device_is_told() -> None:
+    shared = smif()
+    shared = replace(shared, gpu=replace(shared.gpu, mps=True, core_percentage=40))
+    wish = SmifPolicy(shared, T0, 2).decide(seen(T4, ips=10.0), T0)
+    assert wish.groups is not None
+    assert wish.groups[0].share == 40
+
+
+def test_missing_data_hold() -> None:
+    wish = SmifPolicy(smif(), T0, 2).decide(seen(T4, ips=500.0, complete=False), T0)
+    assert (wish.desired, codes(wish)) == (None, ["hold_no_data"])
+
+
+def test_target_ips_is_a_floor_while_there_is_traffic() -> None:
+    policy = SmifPolicy(smif(target_ips=160.0), T0, 2)
+    wish = policy.decide(seen(T4, ips=1.0), T0)
+    assert (wish.desired, "target_ips" in codes(wish)) == (4, True)
+    idle = policy.decide(seen(T4, ips=0.0, idle_s=5.0), T0 + 1)
+    assert (idle.desired, codes(idle)) == (2, ["hold"])
+
+
+def test_without_any_rate_concurrency_against_slots_decides_and_never_shrinks() -> None:
+    unknown = group(ready=2, sampled=2, limit=4)
+    policy = SmifPolicy(smif(), T0, 2)
+    wish = policy.decide(seen(unknown, ips=5.0, concurrency=13.0, waiting=5, waiting_inferences=5), T0)
+    assert (wish.desired, codes(wish)) == (4, ["mu_unknown"]), "13 / 3.2 = 5, but at most twice the ready ones at once"
+    assert policy.decide(seen(unknown, ips=5.0, concurrency=0.5), T0).desired == 2
+
+
+def test_rates_come_from_the_limit_then_a_profile_then_the_slots() -> None:
+    def told(**values: Any) -> str:
+        figures: dict[str, Any] = {"mu_ips": None, "is_mu_learnt": False, "mean_batch": 1.0, "limit": 4, **values}
+        wish = SmifPolicy(smif(), T0, 2).decide(seen(replace(T4, **figures), ips=10.0), T0)
+        return wish.reasons[0].detail.split("a replica: ")[1]
+
+    assert told(mu_ips=50.0, is_mu_learnt=True) == "t4 50 (learnt)"
+    assert told(mu_ips=70.0, mu_bound_ips=20.0) == "t4 70 (profile)"
+    assert told(mu_ips=21.0, mu_bound_ips=20.0, execution_s=0.04) == "t4 100 (slots)", "the told one says nothing new"
+    assert told(mu_bound_ips=20.0, execution_s=None) == "t4 20 (best seen)"
+    other = replace(V100, mu_ips=None, is_mu_learnt=False, execution_s=None)
+    wish = SmifPolicy(smif(), T0, 2).decide(seen(T4, other, ips=10.0), T0)
+    assert "v100 50 (as others)" in wish.reasons[0].detail
+
+
+def test_what_waits_longer_than_the_target_asks_for_more() -> None:
+    calm = SmifPolicy(smif(), T0, 2).decide(seen(T4, ips=70.0, waiting=10, waiting_inferences=10), T0)
+    crowd = SmifPolicy(smif(), T0, 2).decide(seen(T4, ips=70.0, waiting=400, waiting_inferences=400), T0)
+    assert (calm.desired, "backlog" in codes(calm)) == (2, False), "ten are served in 0.1 s"
+    assert (crowd.desired, "backlog" in codes(crowd)) == (3, True), "380 too many, to be worked off in ten seconds"
+
+
+MISSED = replace(T4, latency_s=0.5, answers=1000, late=100, tail_s=0.03, busy=1.2, concurrency=1.2)
+
+
+def test_a_missed_target_is_judged_once_a_change_has_settled() -> None:
+    policy = SmifPolicy(smif(), T0, 2)
+    wishes = hold_for(policy, seen(MISSED, ips=60.0), int(SETTLE_S) + 2)
+    assert [wish.desired for wish in wishes] == [2] * int(SETTLE_S) + [4, 4], "2.5 times the target: doubled"
+    assert "settling" in codes(wishes[3])
+    assert "sla_missed" in codes(wishes[-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"late": 25}, None),
+        ({"busy": 0.2, "concurrency": 0.2}, "slo_infeasible"),
+        ({"tail_s": 0.4}, "slo_infeasible"),
+    ],
+    ids=["few late answers", "hardly busy", "execution alone is too long"],
+)
+def test_a_miss_that_more_replicas_would_not_mend_asks_for_none(change: dict[str, Any], code: str | None) -> None:
+    policy = SmifPolicy(smif(), T0, 2)
+    last = hold_for(policy, seen(replace(MISSED, **change), ips=60.0), int(SETTLE_S) + 2)[-1]
+    assert last.desired == 2
+    assert (code in codes(last)) if code else "sla_missed" not in codes(last)
+
+
+def test_an_unreachable_target_is_flagged_and_the_fastest_serves() -> None:
+    slow, fast = replace(T4, floor_s=0.9, ready=1), replace(V100, floor_s=0.5, ready=1, sampled=1)
+    wish = SmifPolicy(smif(), T0, 2).decide(seen(slow, fast, ips=40.0), T0)
+    assert wish.groups is not None
+    assert "slo_infeasible" in codes(wish)
+    assert {row.accelerator: row.replicas for row in wish.groups} == {"t4": 0, "v100": 1}
+
+
+def test_a_kind_that_cannot_meet_the_target_stays_until_the_other_is_ready() -> None:
+    slow = replace(T4, floor_s=0.9)
+    starting = replace(V100, floor_s=0.05, starting=1)
+    first = SmifPolicy(smif(), T0, 2).decide(seen(slow, starting, ips=40.0), T0)
+    assert first.groups is not None
+    assert {row.accelerator: row.replicas for row in first.groups} == {"t4": 2, "v100": 1}
+    ready = replace(starting, starting=0, ready=1, sampled=1)
+    later = SmifPolicy(smif(), T0, 2).decide(seen(slow, ready, ips=40.0), T0)
+    assert later.groups is not None
+    assert {row.accelerator: row.replicas for row in later.groups} == {"t4": 0, "v100": 1}
+
+
+IDLE_TWO = replace(T4, latency_s=0.03, answers=500, late=0, tail_s=0.025, busy=0.2, concurrency=0.2)
+
+
+def test_it_shrinks_after_a_cool_down_of_calm_when_the_others_carry_the_load() -> None:
+    wishes = hold_for(SmifPolicy(smif(), T0 - SETTLE_S, 2), seen(IDLE_TWO, ips=10.0), 170)
+    first = next(index for index, wish in enumerate(wishes) if wish.desired == 1)
+    assert first == int(SETTLE_S) + 60
+    assert "scale_in" in codes(wishes[first])
+
+
+def test_it_does_not_shrink_into_a_miss() -> None:
+    """70 inferences/s on three: two would carry them at 70 %, but not inside 25 ms."""
+    three = replace(IDLE_TWO, ready=3, sampled=3, busy=1.4, concurrency=1.4, latency_s=0.022, tail_s=0.02)
+    tight = hold_for(SmifPolicy(smif(latency_s=0.025), T0, 3), seen(three, ips=60.0), 150)[-1]
+    assert tight.desired == 3
+    assert "scale_in_held" in codes(tight)
+    assert hold_for(SmifPolicy(smif(latency_s=0.5), T0, 3), seen(three, ips=60.0), 150)[-1].desired == 2
+
+
+def test_a_restart_does_not_shrink_the_fleet() -> None:
+    restarted = SmifPolicy(smif(), T0, 8)
+    eight = replace(IDLE_TWO, ready=8, sampled=8)
+    assert {wish.desired for wish in hold_for(restarted, seen(eight, ips=10.0), 60)} == {8}
+    unknown = replace(eight, mu_ips=None, is_mu_learnt=False, execution_s=None, mean_batch=None, answers=0)
+    assert {wish.desired for wish in hold_for(SmifPolicy(smif(), T0, 8), seen(unknown, ips=10.0), 300)} == {8}
+
+
+def test_the_way_to_zero_leads_over_the_cheapest_kind() -> None:
+    """Idle: held, then one of the cheapest, which must be ready before the expensive one goes, then none."""
+    policy = SmifPolicy(smif(Scaling(policy="smif", scale_to_zero_after_s=90.0)), T0, 1)
+    cold, one = replace(T4, ready=0, sampled=0), replace(V100, ready=2, sampled=2)
+
+    def wished(idle_s: float, *groups: GroupObservation) -> tuple[dict[str, int], list[str]]:
+        wish = policy.decide(seen(*groups, idle_s=idle_s), T0 + idle_s)
+        assert wish.groups is not None
+        return {row.accelerator: row.replicas for row in wish.groups}, codes(wish)
+
+    assert wished(20.0, cold, one) == ({"t4": 0, "v100": 2}, ["hold"])
+    assert wished(61.0, cold, one) == ({"t4": 1, "v100": 1}, ["park_on_cheapest"])
+    assert wished(70.0, replace(cold, ready=1, sampled=1), replace(one, ready=1)) == (
+        {"t4": 1, "v100": 0},
+        ["park_on_cheapest"],
+    )
+    assert wished(80.0, cold, one)[0] == {"t4": 0, "v100": 1}, "too late to be worth a start"
+    assert wished(90.0, replace(cold, ready=1), replace(one, ready=0)) == ({"t4": 0, "v100": 0}, ["scale_to_zero"])
+    assert policy.decide(seen(cold, replace(one, ready=0)), T0).desired == 0
+
+
+def test_parameters_come_from_annotations() -> None:
+    given = Scaling(policy="smif", parameters={"target-utilization": "50", "cooldown": "5s"})
+    assert SmifPolicy(smif(given), T0, 2).decide(seen(T4, ips=80.0), T0).desired == 4
+
+
+# --- in a queue
+
+
+@pytest.mark.parametrize(
+    ("replicas", "service", "slo_s"),
+    [(1, fixed(0.1), 0.5), (3, fixed(0.1), 0.2), (5, exponential(0.1), 0.5)],
+    ids=["one", "three, tight", "five, exponential"],
+)
+def test_ten_minutes_at_seventy_percent_without_one_flip_flop(replicas: int, service: Any, slo_s: float) -> None:
+    flips = {}
+    for name in ("smif", "kpa"):
+        world = QueueWorld(served_by(name, slo_s), {"cpu": Kind(service)}, rate=7.0 * replicas, seed=replicas)
+        world.run(200)
+        since = world.now
+        flips[name] = flip_flops(world.run(600))
+        if name == "smif":
+            assert world.late_share(since, slo_s) < 0.02
+            assert len(world.alive()) <= replicas + 2
+    assert flips["smif"] == 0
+    assert flips["kpa"] > 0, "what it is compared with does"
+
+
+def test_twelve_times_the_batch_brings_more_replicas_at_the_same_request_rate() -> None:
+    """Request counting sees ten requests a second before and after."""
+    kinds = {"cpu": Kind(batched(0.009, 0.0055), room=12)}
+    world = QueueWorld(served_by("smif"), kinds, rate=10.0, batch=1)
+    world.run(150)
+    small = len(world.alive())
+    world.batch = 32
+    since = world.now
+    world.run(90)
+    assert len(world.alive()) > small
+    assert world.late_share(since + 30.0, 0.5) < 0.02
+
+
+def test_two_kinds_the_cheap_one_first_and_the_expensive_one_goes_first() -> None:
+    kinds = {
+        "t4": Kind(fixed(1 / 65.25), room=2, price=1.0),
+        "v100": Kind(fixed(1 / 117.0), room=4, price=3.0),
+    }
+    world = QueueWorld(served_by("smif", 0.2), kinds, rate=40.0)
+    world.run(40)
+    assert world.counts()["v100"] == 0
+    world.rate = 180.0
+    since = world.now
+    world.run(60)
+    assert world.counts()["v100"] >= 1
+    assert world.late_share(since + 20.0, 0.2) < 0.02
+    world.rate = 30.0
+    world.run(240)
+    assert world.counts() == {"t4": 1, "v100": 0}
+    world.rate = 0.0
+    world.run(75)
+    assert world.counts() == {"t4": 0, "v100": 0}
+
+
+def test_a_minute_without_samples_changes_nothing() -> None:
+    world = QueueWorld(served_by("smif"), {"cpu": Kind(fixed(0.1))}, rate=35.0)
+    world.run(250)
+    before = world.counts()
+    world.are_samples_lost = True
+    assert set(world.run(60)) == {before["cpu"]}
+    world.are_samples_lost = False
+    world.run(30)
+    assert world.counts() == before
