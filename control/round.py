@@ -124,7 +124,7 @@ class Round:
         self._rng = rng
         self._reach = reach
         self._took = took
-        self._shares = Shares()
+        self._shares = Shares(autoscaler.mu_ips)
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
         self._take_overs = TakeOvers()
@@ -193,7 +193,7 @@ class Round:
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()
-        decisions = [(self._tracked.get(each.revision), each) for each in self.autoscaler.decide(now)]
+        decisions = [(self._tracked.get(each.revision), each) for each in await self.autoscaler.decided(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
         for turn in _TURNS:
             acts = []
@@ -510,7 +510,6 @@ class Round:
                 accelerator=name,
                 room=room.free,
                 price_per_hour=prices.get(name),
-                mu_ips=self._shares.mu_ips(tracked.id, name),
             )
             for name, room in self.room(tracked).items()
         ]

@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from deploy.backend import ReplicaStatus, RevisionFailure
     from traffic.table import RevisionShare, ServedFunction
 
+LearntRate = Callable[[str, str], float | None]
+"""(revision, accelerator) -> inferences per second."""
 FailureOf = Callable[[str], "RevisionFailure | None"]
 
 
 class Shares:
-    """Learnt rates and published weights of all revisions."""
+    """Learnt rates and published weights of all revisions. ``learnt``: the rate of a revision's replica on an
+    accelerator at its limit, by the autoscaler; while it is not known, what a busy replica has done counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, learnt: LearntRate = lambda revision, accelerator: None) -> None:
         from traffic.weights import ServiceRates, Weights
 
+        self._learnt = learnt
         self._rates = ServiceRates()
         self._weights = Weights()
 
@@ -34,8 +38,10 @@ class Shares:
         self._rates.measured(after.revision, accelerator, done, busy_s)
 
     def mu_ips(self, revision: str, accelerator: str) -> float | None:
-        """Inferences per second of one busy replica; None before the first measurement."""
-        return self._rates.mu_ips(revision, accelerator)
+        """Inferences per second of one replica; None before the first measurement. Our own figure is a lower bound
+        where a replica has more than one slot."""
+        learnt = self._learnt(revision, accelerator)
+        return self._rates.mu_ips(revision, accelerator) if learnt is None else learnt
 
     def forget(self, revision: str) -> None:
         self._rates.forget(revision)
@@ -75,7 +81,7 @@ class Shares:
         ready: dict[str, int] = {}
         for each in here:
             ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
-        mu = {name: self._rates.mu_ips(tracked.id, name) for name in sorted(ready)}
+        mu = {name: self.mu_ips(tracked.id, name) for name in sorted(ready)}
         capacities = [GroupCapacity(name, mu[name], ready[name]) for name in mu]
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -122,9 +122,10 @@ def test_cancelling_a_pull_cancels_it() -> None:
 def test_samples_reach_who_else_wants_them() -> None:
     seen: list[object] = []
     at = Autoscaler(ManualClock(T0), gateway_seen=seen.append, replica_seen=seen.append)
-    at.sources({"g0": gives(gateway_sample())}, {A: gives(replica_sample(A))})
+    whole = replace(gateway_sample(), certificate_fault="no such file", is_last=True)
+    at.sources({"g0": gives(whole)}, {A: gives(replica_sample(A))})
     asyncio.run(at.sample())
-    assert seen == [gateway_sample(), replica_sample(A)]
+    assert seen == [whole, replica_sample(A)]
 
 
 def test_an_activation_is_answered_at_once_and_only_once() -> None:

@@ -74,3 +74,15 @@ def test_a_broken_revision_tells_why() -> None:
     ready = replica("echo-00001", "b", "t4")
     (served,) = Shares().served([BOTH], tracked, [failed, ready], lambda _: failure, 5.5)
     assert served.revisions[0].failure is None
+
+
+def test_a_rate_that_the_autoscaler_learnt_at_the_limit_counts_before_our_own() -> None:
+    learnt = {("echo-00001", "t4"): 80.0}
+    shares = Shares(lambda revision, accelerator: learnt.get((revision, accelerator)))
+    before = replica_sample("echo-00001-a", revision="echo-00001", inferences=0, busy_s=0.0)
+    after = replace(before, inferences=100, busy_s=10.0)
+    for accelerator in ("t4", "cpu"):
+        shares.measured(before, after, accelerator)
+    assert shares.mu_ips("echo-00001", "t4") == 80.0
+    assert shares.mu_ips("echo-00001", "cpu") == 10.0, "a lower bound is better than nothing"
+    assert shares.mu_ips("echo-00001", "v100") is None
