@@ -85,7 +85,7 @@ def test_a_worker_that_retires_refuses_no_new_connection() -> None:
                 assert Counter(f"{each.end} {each.status}" for each in outcomes) == {"answered 200": len(outcomes)}
                 assert len(outcomes) > 100
                 for process in world.retired:
-                    assert await world.ended(process, 10.0) == 0
+                    assert await world.ended(process, 30.0) == 0
             finally:
                 world.close()
 

@@ -128,7 +128,7 @@ def test_a_killed_workers_work_ends_at_the_model_and_its_slots_go_to_the_others_
 
 async def running(world: ChaosEdge, count: int) -> None:
     """Waits until so many requests run in the model server."""
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(15.0):
         while True:
             if (await world.stats(world.living[0]))["running"] == count:
                 return

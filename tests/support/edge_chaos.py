@@ -136,7 +136,7 @@ class ChaosEdge(Edge):
         if not proxy:
             await self.reached(replica, "failed")
             replica.proxy.send_signal(signal.SIGTERM)
-            await self.ended(replica.proxy, 5.0)
+            await self.ended(replica.proxy, 20.0)
         replica.model.kill()
         for process in (replica.proxy, replica.model):
             await asyncio.to_thread(process.wait)
@@ -153,7 +153,7 @@ class ChaosEdge(Edge):
         self.living.remove(replica)
         await self.tell()
         replica.proxy.send_signal(signal.SIGTERM)
-        await self.ended(replica.proxy, 5.0)
+        await self.ended(replica.proxy, 20.0)
         assert replica.model is not None
         replica.model.kill()
 
@@ -164,8 +164,8 @@ class ChaosEdge(Edge):
     # --- what is left -----------------------------------------------------------------------------------------------
 
     async def quiet(self) -> list[str]:
-        """Waits until no counter says that anything is under way; the ones that still do after 5 s."""
-        limit = monotonic() + 5.0
+        """Waits until no counter says that anything is under way; the ones that still do after 10 s."""
+        limit = monotonic() + 10.0
         while True:
             found = await self._counters()
             if not found or monotonic() > limit:
@@ -191,7 +191,7 @@ class ChaosEdge(Edge):
         """No slot and no credit was lost: every worker by itself gets all slots of all replicas at once."""
         capacity = sum(self.limits_of[replica.id][-1][1] for replica in self.living)
         for index in range(len(self.workers)):
-            async with self.client(index) as http, asyncio.timeout(15.0):
+            async with self.client(index) as http, asyncio.timeout(30.0):
                 requests = [begin(infer(http, x_work_ms="2000")) for _ in range(capacity)]
                 while True:
                     running = [(await self.stats(each))["running"] for each in self.living]
@@ -206,7 +206,7 @@ class ChaosEdge(Edge):
         for process in (*self.workers, *(replica.proxy for replica in self.living)):
             process.send_signal(signal.SIGTERM)
         for process in (*self.workers, *self.retired, *(replica.proxy for replica in self.living)):
-            await self.ended(process, 15.0)
+            await self.ended(process, 30.0)
 
     def close(self) -> None:
         for process in self.retired:
