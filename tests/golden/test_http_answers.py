@@ -20,26 +20,32 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 LANES = {"gateway": 5, "queue_proxy": 6, "relay": 6}
 
 
-async def _lane(kind: str, loop: str, waiting: list[Case], verdicts: dict[tuple[str, str], list[str]]) -> None:
+Verdicts = dict[tuple[str, str], list[str]]
+"""What is wrong, by kind of door and name of the case."""
+
+
+async def _lane(kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[Case], verdicts: Verdicts) -> None:
     async with AsyncExitStack() as stack:
         backend = HostileBackend()
         stack.push_async_callback(backend.close)
         way = await stack.enter_async_context(door(kind, loop, await backend.start()))
+        await all_open.wait()  # starting processes takes the time that cases are given
         while waiting:
             case = waiting.pop()
             verdicts[kind, case["name"]] = await run_case(case, way.address, backend)
 
 
 @cache
-def _verdicts(loop: str) -> dict[tuple[str, str], list[str]]:
-    verdicts: dict[tuple[str, str], list[str]] = {}
+def _verdicts(loop: str) -> Verdicts:
+    verdicts: Verdicts = {}
 
     async def main() -> None:
+        all_open = asyncio.Barrier(sum(LANES.values()))
         async with asyncio.TaskGroup() as group:
             for kind in KINDS:
                 waiting = load(ANSWERS)
                 for _ in range(LANES[kind]):
-                    group.create_task(_lane(kind, loop, waiting, verdicts))
+                    group.create_task(_lane(kind, loop, all_open, waiting, verdicts))
 
     run_on(loop, main())
     return verdicts
