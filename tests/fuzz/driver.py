@@ -360,8 +360,13 @@ def driver(data: bytes) -> None:
     """Any order of events on both sides of a proxy."""
     plan = Plan(data)
     world = World(plan)
-    for _ in range(EVENTS):
-        if not plan.left:
-            break
-        world.event()
-    world.end()
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, world.loop))
+    try:
+        for _ in range(EVENTS):
+            if not plan.left:
+                break
+            world.event()
+        world.end()
+    finally:
+        asyncio._set_running_loop(outer)
