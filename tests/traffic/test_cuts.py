@@ -36,7 +36,7 @@ def test_the_work_of_a_class_may_be_profiled() -> None:
     assert by_batch is not None
     assert profiled is not None
     assert by_batch.assignment == {8: "t4", 64: "v100"}
-    assert profiled.assignment == {8: "v100", 64: "v100"} or profiled.objective < 100 / 65.25
+    assert profiled.assignment == {8: "v100", 64: "v100"}
 
 
 @given(
