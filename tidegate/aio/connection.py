@@ -18,7 +18,7 @@ from tidegate.aio import sockets
 from tidegate.aio.exchange import SENT, Exchange
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.tunnel import Tunnel, join
-from tidegate.aio.upstream import WRITE_BUFFER_BYTES, UpstreamConn
+from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, WRITE_BUFFER_BYTES, UpstreamConn
 from tidegate.wire.events import Data
 from tidegate.wire.h1_server import LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.head import Bad, RequestHead
@@ -33,6 +33,9 @@ makes the kernel send RST, and the client would lose the answer."""
 _JOIN_BYTES = 64 * 1024
 FIRST_REQUEST_S = 1.0
 """While draining: so old a connection must be before it is closed without having carried a request."""
+QUIET_S = 0.5
+"""While draining: so long nothing must have come after an answer. Who asks without pause gets ``connection: close``
+with an answer instead: a request may be on its way at any moment."""
 
 _IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED = range(6)
 
@@ -42,6 +45,7 @@ class ServerConn(asyncio.Protocol):
 
     __slots__ = (
         "_full",
+        "_full_reads",
         "_lingered",
         "_paused",
         "_server",
@@ -70,7 +74,7 @@ class ServerConn(asyncio.Protocol):
         self.trusted = False
         self._paused = 0
         self._full = self._stalled = self._turning = False
-        self._lingered = 0
+        self._lingered = self._full_reads = 0
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
@@ -148,8 +152,23 @@ class ServerConn(asyncio.Protocol):
         elif type(event) is Data:
             if self.exchange is not None:
                 self.exchange.client_data(event, self._server.sweeper.now)
+                if len(event.data) >= FULL_READ_BYTES:
+                    self._take_turns()
         elif type(event) is Bad:
             self._refuse(event)
+
+    def _take_turns(self) -> None:
+        """A client that sends as fast as we read: after some reads the others have their turn."""
+        self._full_reads += 1
+        if self._full_reads == 1:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        if self._full_reads == READS_PER_TURN and not self._paused:
+            self._read(False)
+
+    def _next_turn(self) -> None:
+        stopped, self._full_reads = self._full_reads >= READS_PER_TURN, 0
+        if stopped and not self._paused and self.phase < _TUNNEL:
+            self._read(True)
 
     def _refuse(self, bad: Bad) -> None:
         """Answers what the engine refused, if no answer has begun, and closes."""
@@ -300,6 +319,7 @@ class ServerConn(asyncio.Protocol):
         self._write(head)
         limit_s = self._server.limits.tunnel_idle_timeout_s
         tunnel = join(exchange, self.transport, upstream, self.engine.leftover(), limit_s, self._tunnel_closed)
+        self.exchange = None  # no circle is left to the collector
         self._server.tunnels.add(tunnel)
         self._server.closed(self)
 
@@ -323,12 +343,11 @@ class ServerConn(asyncio.Protocol):
     def close_if_idle(self, now: float) -> None:
         """While draining: closes between two requests, unless the next one has already reached our socket.
 
-        A client that has just connected has its first request on the way, and does not try that one again: it gets
-        a second.
+        A client that has just connected has its first request on the way, and does not try that one again.
         """
         if self.phase == _IDLE:
-            opened = self.deadline - self._server.idle_timeout_s
-            if self.engine.head is None and now - opened < FIRST_REQUEST_S:
+            since = self.deadline - self._server.idle_timeout_s
+            if now - since < (FIRST_REQUEST_S if self.engine.head is None else QUIET_S):
                 return
             sock = self.transport.get_extra_info("socket")
             if sock is None or not sockets.is_readable(sock):

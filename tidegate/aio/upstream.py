@@ -8,7 +8,7 @@ from tidegate.aio.sockets import UNIX, host_port, is_unix
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.wire.events import Data
-from tidegate.wire.h1_client import Event, H1Client
+from tidegate.wire.h1_client import CHUNKED, Event, H1Client
 from tidegate.wire.head import ResponseHead
 from tidegate.wire.head_memory import ResponseHeads
 
@@ -19,10 +19,18 @@ WRITE_BUFFER_BYTES = 256 * 1024
 """Beyond it the other side of an exchange is not read."""
 
 
+FULL_READ_BYTES = 128 * 1024
+"""A read of so much: more is waiting. uvloop would read the same socket up to 32 times before it looks at another."""
+READS_PER_TURN = 4
+"""Full reads of one connection in one turn of the loop; a chunked body is decoded, there it is one."""
+
+
 class UpstreamConn(asyncio.Protocol):
     """One connection to a model server or queue_proxy; carries one exchange at a time."""
 
     __slots__ = (
+        "_full_reads",
+        "_has_yielded",
         "dead",
         "engine",
         "exchange",
@@ -46,6 +54,10 @@ class UpstreamConn(asyncio.Protocol):
         self.request_complete = False
         """Whether all of the present request was written."""
         self.dead = False
+        self._full_reads = 0
+        """In this turn of the loop."""
+        self._has_yielded = False
+        """It is read again in the next turn."""
         self.is_paused = False
         """It is not read from, because somebody on the other side is slow."""
         self.full = False
@@ -68,6 +80,8 @@ class UpstreamConn(asyncio.Protocol):
             exchange = self.exchange
             if type(event) is Data and exchange is not None:
                 exchange.response_data(event, self.pool.sweeper.now)
+                if len(data) >= FULL_READ_BYTES:
+                    self._take_turns()
             elif type(event) is ResponseHead and event.status >= 200 and exchange is not None:
                 exchange.response(event, engine.body, engine.complete, engine.trailers)
             elif event is not None:
@@ -75,6 +89,23 @@ class UpstreamConn(asyncio.Protocol):
         except Exception as error:  # an exception here would close the connection without an answer
             self.pool.report("upstream connection", error)
             self._lost("internal error")
+
+    def _take_turns(self) -> None:
+        """An upstream that sends as fast as we read: after some reads the others have their turn."""
+        self._full_reads += 1
+        if self._full_reads == 1:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        if self._full_reads >= READS_PER_TURN or self.engine.state == CHUNKED:
+            self._has_yielded = True
+            if not self.dead and not self.transport.is_closing():
+                self.transport.pause_reading()
+
+    def _next_turn(self) -> None:
+        self._full_reads = 0
+        if self._has_yielded:
+            self._has_yielded = False
+            if not self.is_paused:
+                self.resume_reading()
 
     def _heard(self, event: Event | None) -> None:
         """What is not the usual piece of an answer: interim heads and what follows them, 101, faults."""
