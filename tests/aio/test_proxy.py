@@ -1,6 +1,7 @@
 """The proxy as its clients and upstreams see it: framing, reuse, interim answers, upgrades, retries."""
 
 import asyncio
+import gc
 import socket
 from typing import cast
 
@@ -10,8 +11,9 @@ from tests.support.http_backend import OK, ScriptedBackend, answering, read_answ
 from tests.support.loopback import LOOPS, Relay, RelayApp, play, run_on, start_relay, until
 from tidegate.aio import sockets
 from tidegate.aio.exchange import Exchange
-from tidegate.aio.server import Limits, serve_proxy
+from tidegate.aio.server import Limits, ServerConn, serve_proxy
 from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tunnel import Tunnel
 from tidegate.aio.upstream import UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.head import ResponseHead
@@ -616,3 +618,80 @@ def test_a_drain_gives_a_new_connection_time_for_its_first_request(loop: str) ->
         assert await silent.read() == b""
 
     play(loop, answering(OK), scene)
+
+
+def test_a_drain_tells_a_busy_connection_with_its_next_answer(loop: str) -> None:
+    """Between two requests of a client that asks without pause the next one may be on its way: nothing is closed."""
+
+    async def scene(relay: Relay) -> None:
+        reader, writer = await relay.connect()
+        await ask(reader, writer)
+        drain = asyncio.get_running_loop().create_task(relay.server.drain(10.0))
+        await asyncio.sleep(0.05)
+        head, body = await ask(reader, writer)
+        assert b"connection: close" in head
+        assert body == b"ok"
+        await drain
+
+    play(loop, answering(OK), scene)
+
+
+def test_a_stream_at_full_speed_leaves_others_their_turn(loop: str) -> None:
+    """A read of 256 KB is two thousand small chunks to decode; a request beside it waits for a few, not for 32."""
+    chunks = b"6e\r\n" + b"x" * 110 + b"\r\n"
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head, _ = await read_request(reader)
+            if b"/flood" not in head:
+                writer.write(OK)
+                continue
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while not done.is_set():
+                writer.write(chunks * 4096)
+                await writer.drain()
+
+    async def scene(relay: Relay) -> None:
+        flooded, writer = await relay.connect()
+        writer.write(GET.replace(b"/", b"/flood", 1))
+
+        async def drink() -> None:
+            while await flooded.read(1 << 20):
+                pass
+
+        drinker = asyncio.get_running_loop().create_task(drink())
+        reader, writer = await relay.connect()
+        for _ in range(20):
+            async with asyncio.timeout(5):
+                assert (await ask(reader, writer))[1] == b"ok"
+        done.set()
+        drinker.cancel()
+
+    done = asyncio.Event()
+    play(loop, script, scene)
+
+
+def test_a_tunnel_leaves_nothing_to_the_collector(loop: str) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        writer.write(await reader.readexactly(4))
+
+    async def scene(relay: Relay) -> None:
+        for _ in range(20):
+            reader, writer = await relay.connect()
+            writer.write(GET[:-2] + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\nping")
+            assert (await reader.read()).endswith(b"ping")
+            writer.close()
+            await until(lambda: relay.server.connections == 0)
+        relay.app.ended.clear()
+        await asyncio.sleep(0.05)
+        alive = [one for one in gc.get_objects() if type(one) in (Tunnel, ServerConn, Exchange)]
+        assert len(alive) <= 2, alive
+
+    gc.collect()
+    gc.disable()
+    try:
+        play(loop, script, scene)
+    finally:
+        gc.enable()

@@ -45,6 +45,10 @@ class _Side(asyncio.Protocol):
         self.closed = True
         self._tunnel.lost()
 
+    def let_go(self) -> None:
+        """Both connections are gone: nothing is called any more."""
+        del self.other, self._tunnel
+
     def pause_writing(self) -> None:
         if not self.other.transport.is_closing():
             self.other.transport.pause_reading()
@@ -57,7 +61,7 @@ class _Side(asyncio.Protocol):
 class Tunnel:
     """Both sides and the exchange that they belong to."""
 
-    __slots__ = ("_bytes_in", "_bytes_out", "_client", "_exchange", "_on_end", "_upstream", "heard", "idle_s")
+    __slots__ = ("_bytes_in", "_bytes_out", "_client", "_exchange", "_on_end", "_open", "_upstream", "heard", "idle_s")
 
     def __init__(
         self,
@@ -67,7 +71,9 @@ class Tunnel:
         idle_s: float,
         on_end: Callable[["Tunnel"], None],
     ) -> None:
-        self._exchange = exchange
+        self._exchange: Exchange | None = exchange
+        self._open = 2
+        """Sides whose connection is not gone yet."""
         self._client = _Side(self, client)
         self._upstream = _Side(self, upstream)
         self._client.other, self._upstream.other = self._upstream, self._client
@@ -109,11 +115,18 @@ class Tunnel:
 
     def lost(self) -> None:
         """One side's connection is gone; the other one follows, and the exchange ends once."""
-        self.close()
+        self._open -= 1
+        if self._open:
+            self.close()
         on_end, self._on_end = self._on_end, None
-        if on_end is not None:
-            self._exchange.tunnel_closed(self._bytes_in, self._bytes_out)
+        exchange, self._exchange = self._exchange, None
+        if on_end is not None and exchange is not None:
+            exchange.tunnel_closed(self._bytes_in, self._bytes_out)
             on_end(self)
+        if not self._open:
+            # Tunnel, sides and transports refer to each other: no circle is left to the collector.
+            self._client.let_go()
+            self._upstream.let_go()
 
     def sweep(self, now: float) -> None:
         """Closes a tunnel through which nothing has passed for too long."""
