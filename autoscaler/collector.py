@@ -100,6 +100,8 @@ class _Group:
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
     rates: GroupRates = field(default_factory=GroupRates)
+    mean_batch: float | None = None
+    """Inferences per request when it was last observed at work."""
 
 
 @dataclass(slots=True)
@@ -379,10 +381,10 @@ class Collector:
         return demands, oldest, complete
 
     def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
-        """The learnt service rate of one replica at its limit; None: not learnt."""
+        """The service rate of one replica, learnt at its limit, for batches as they last were; None: not learnt."""
         meter = self._meters.get(revision_id)
         group = None if meter is None else meter.groups.get(accelerator)
-        rate = None if group is None else group.rates.rate(None)
+        rate = None if group is None else group.rates.rate(group.mean_batch)
         return rate.mu_ips if rate is not None and rate.is_at_limit else None
 
     def __repr__(self) -> str:
@@ -485,6 +487,8 @@ def _group_observation(
     mean_batch = inferences / requests if requests > 0 else None
     learnt = floor_s = None
     if kept is not None:
+        mean_batch = kept.mean_batch if mean_batch is None else mean_batch
+        kept.mean_batch = mean_batch
         learnt, floor_s = kept.rates.rate(mean_batch), kept.rates.floor_s(mean_batch)
     is_learnt = learnt is not None and learnt.is_at_limit
     concurrency = concurrency_inferences = rps = ips = busy = 0.0
@@ -511,7 +515,7 @@ def _group_observation(
         rps=scale * rps,
         ips=scale * ips,
         busy=scale * busy,
-        mean_batch=mean_batch,
+        mean_batch=mean_batch if requests > 0 else None,
         execution_s=execution_s / requests if requests > 0 else None,
         queue_s=queue_s / requests if requests > 0 else None,
         floor_s=floor_s,

@@ -389,3 +389,31 @@ def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
     assert seen.latency_s == pytest.approx(1.0, rel=0.13)
     assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(10.0)
     assert c.mu_ips("resnet-00001", "gpu") is None
+
+
+def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> None:
+    """Batches of 1 and 16 take turns, on one slot: 10 ms and 100 ms. A mix of 8.5 yields 8.5 / 0.055 s."""
+    c = collector(A)
+    requests = inferences = 0
+    busy_s = inference_s = 0.0
+    for second in range(1, 41):
+        batch, took = ((1, 0.01), (16, 0.1))[second % 2]
+        requests, inferences = requests + 5, inferences + 5 * batch
+        busy_s, inference_s = busy_s + 5 * took, inference_s + 5 * took * batch
+        pull(c, second, arrivals=requests, arrivals_inferences=inferences)
+        c.replica(
+            replica_sample(
+                A,
+                sequence=second,
+                uptime_s=float(second),
+                requests=requests,
+                inferences=inferences,
+                busy_s=busy_s,
+                in_flight_request_s=busy_s,
+                in_flight_inference_s=inference_s,
+                execution_s=busy_s,
+            ),
+            T0 + second,
+        )
+        look(c, T0 + second, A)
+    assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(8.5 / 0.055, rel=0.02)
