@@ -286,10 +286,11 @@ async def life(seconds: float) -> None:
             await asyncio.sleep(seconds / 8)
             assert (await world.order(one, "drain", epoch=5)).status_code == 200
             await asyncio.sleep(seconds / 8)
+            before = world.route_table()
             three = await world.add_replica(8)
             for keeps_old in (True, False):
                 world.number += 1
-                await tell(world, two_revisions(world.route_table(), world.number, three, keeps_old=keeps_old))
+                await tell(world, two_revisions(before, world.number, three, keeps_old=keeps_old))
             await asyncio.sleep(seconds / 8)
             retired = [world.workers[index] for index in range(2)]
             for index in range(2):
