@@ -18,7 +18,18 @@ class Forwarding:
     kept instead of ours: they name what the first client asked for.
     """
 
-    __slots__ = ("_authority", "_common", "_is_unix", "_node", "_random", "_scheme", "_via", "peer")
+    __slots__ = (
+        "_authority",
+        "_is_unix",
+        "_lines",
+        "_names_host",
+        "_names_proto",
+        "_node",
+        "_random",
+        "_scheme",
+        "_via",
+        "peer",
+    )
 
     def __init__(self, peer: bytes, scheme: bytes, via: bytes, rng: random.Random) -> None:
         """``peer``: address without port, or ``unix``; ``rng`` makes trace ids."""
@@ -29,24 +40,29 @@ class Forwarding:
         self._via = via
         self._random = rng
         self._authority: bytes | None = None
-        self._common = b""
-        """Lines of a request for ``_authority`` that names neither host nor proto: most of a connection are equal."""
+        self._names_host = self._names_proto = False
+        self._lines = b""
+        """Of requests for ``_authority`` that name what the two say."""
 
     def lines(self, head: RequestHead) -> bytes:
         """The lines to add to a request, each with its CRLF."""
-        if head.names_host or head.names_proto:
-            lines = self._lines_for(head.authority, names_host=head.names_host, names_proto=head.names_proto)
+        if (
+            head.authority == self._authority
+            and head.names_proto is self._names_proto
+            and head.names_host is self._names_host
+        ):
+            lines = self._lines
         else:
-            if head.authority != self._authority:
-                self._authority = head.authority
-                self._common = self._lines_for(head.authority, names_host=False, names_proto=False)
-            lines = self._common
+            lines = self._lines_for(head)
         if head.traced:
             return lines
         ids = hexlify((self._random.getrandbits(192) | _NOT_ZERO).to_bytes(24, "big"))
         return b"".join((lines, b"traceparent: 00-", ids[:32], b"-", ids[32:], b"-01\r\n"))
 
-    def _lines_for(self, authority: bytes, *, names_host: bool, names_proto: bool) -> bytes:
+    def _lines_for(self, head: RequestHead) -> bytes:
+        """Makes the lines of a request like this one, for it and those after it: most of a connection are alike."""
+        authority, names_host, names_proto = head.authority, head.names_host, head.names_proto
+        self._authority, self._names_host, self._names_proto = authority, names_host, names_proto
         lines = []
         if not self._is_unix:
             # An authority holds neither quote nor backslash (grammar.HOST): it needs no escapes.
@@ -58,7 +74,8 @@ class Forwarding:
             lines.append(b"x-forwarded-proto: %b\r\n" % self._scheme)
         if authority and not names_host:
             lines.append(b"x-forwarded-host: %b\r\n" % authority)
-        return b"".join(lines)
+        self._lines = b"".join(lines)
+        return self._lines
 
     def __repr__(self) -> str:
         return f"<Forwarding for {self.peer.decode()} by {self._scheme.decode()}>"
