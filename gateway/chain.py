@@ -203,7 +203,8 @@ class Chain:
         told = head.control(headers.TIMING)
         if told is not None and ticket.bound_at == ex.received and not self._unanswered:
             return _NO_WAIT % (ticket.request_id, told[6:].replace(b",model=", b", model;dur=", 1))
-        return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (ticket.request_id, self._timing(ex, ticket, bind, told))
+        timing = self._cold.server_timing(bind.replica.id, ex.received, ticket.bound_at, told, self._clock())
+        return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (ticket.request_id, timing)
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
         ticket: Ticket = ex.context
@@ -580,16 +581,6 @@ class Chain:
             executed=Executed.UNKNOWN if ticket.is_exposed else executed,
         )
         ex.respond(kind.status, body, extra=b"x-request-id: %b\r\n%b" % (ticket.request_id, extra))
-
-    # --- words ------------------------------------------------------------------------------------------------------
-
-    def _timing(self, ex: "Exchange", ticket: Ticket, bind: Bind, told: bytes | None) -> bytes:
-        """``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model."""
-        wait = b"wait;dur=%.3f, " % ((ticket.bound_at - ex.received) * 1e3)
-        cold = self._cold.timings(bind.replica.id, ex.received, self._clock())
-        queue, _, model = (told or b"").partition(b",model=")
-        ours = b"queue;dur=%b, model;dur=%b" % (queue.removeprefix(b"queue="), model) if told is not None else b""
-        return (wait + cold + ours).removesuffix(b", ")
 
     def __repr__(self) -> str:
         return f"<Chain table {self._table.version}, {self.room!r}>"

@@ -71,7 +71,17 @@ class ColdStarts:
             for replica in group.replicas
         )
 
-    def timings(self, replica: str, received: float, now: float) -> bytes:
+    def server_timing(self, replica: str, received: float, bound_at: float, told: bytes | None, now: float) -> bytes:
+        """``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model.
+
+        ``told``: what the queue_proxy said, ``queue=MS,model=MS``.
+        """
+        wait = b"wait;dur=%.3f, " % ((bound_at - received) * 1e3)
+        queue, _, model = (told or b"").partition(b",model=")
+        ours = b"queue;dur=%b, model;dur=%b" % (queue.removeprefix(b"queue="), model) if told is not None else b""
+        return (wait + self._phases(replica, received, now) + ours).removesuffix(b", ")
+
+    def _phases(self, replica: str, received: float, now: float) -> bytes:
         """Records the first answer of a replica; its phases as ``Server-Timing`` for who waited through them.
 
         Each entry ends with a comma; empty for a replica whose start nobody saw, or a request that came later.
