@@ -27,6 +27,8 @@ EXIT_WRONG_INPUT = 2
 PIPE_WIDTH = 200
 AWAITED_S = 5.0
 """For a deployment that has just been asked to start, by the commands that begin something."""
+STARTING_S = 20.0
+"""The same, once its control process holds the directory: on a busy machine its start takes seconds."""
 
 StateOption = Annotated[
     Path | None,
@@ -59,11 +61,12 @@ def _in_settings_here() -> str | None:
 def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":
     """The running deployment. Raises NotRunningError; where nothing runs after ``awaited_s`` seconds, so that
     `tidegate up & tidegate deploy FILE` works. ``authorities``: a PEM file that the front door is checked against."""
-    from control.sdk import Tidegate
+    from control.sdk import PATIENCE_S, Tidegate
 
     return Tidegate.local(
         state_directory(given).root,
         awaited_s=awaited_s,
+        patience_s=STARTING_S if awaited_s else PATIENCE_S,
         authorities=None if authorities is None else str(authorities),
     )
 
