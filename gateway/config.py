@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from tidegate.aio.server import Limits
+from tidegate.aio.limits import LimitValue, read_limits
 from tidegate.codec import CodecError, decode
 from tidegate.errors import Fault, InvalidInputError
-
-LimitValue = int | float | str | list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,7 @@ class WorkerConfig:
     """Of the table until one is there."""
     workers: int = 1
     limits: dict[str, LimitValue] = field(default_factory=dict)
-    """By the names of ``tidegate.aio.server.Limits``; absent ones keep their defaults."""
+    """By the names of ``tidegate.aio.limits.Limits``; absent ones keep their defaults."""
     tls_cert: str | None = None
     """File with the certificate chain (PEM); with ``tls_key`` the worker speaks HTTPS alone. None: plain HTTP."""
     tls_key: str | None = None
@@ -57,24 +55,3 @@ def read_config(data: bytes, source: str) -> WorkerConfig:
         raise InvalidInputError(source, [Fault("file", "something else", str(error))]) from error
     read_limits(config.limits, source)
     return config
-
-
-def read_limits(values: dict[str, LimitValue], source: str) -> Limits:
-    """The limits of the client side; raises InvalidInputError for names and types that are none."""
-    known = {name: field.type for name, field in Limits.__dataclass_fields__.items()}
-    faults: list[Fault] = []
-    chosen: dict[str, object] = {}
-    for name, value in values.items():
-        allowed = known.get(name)
-        if name == "trusted_proxies" and isinstance(value, list):
-            chosen[name] = tuple(value)
-        elif allowed is float and isinstance(value, int | float) and value > 0:
-            chosen[name] = float(value)
-        elif allowed is int and isinstance(value, int) and value > 0:
-            chosen[name] = value
-        else:
-            wanted = "a limit's name" if allowed is None else f"{getattr(allowed, '__name__', allowed)} above 0"
-            faults.append(Fault(f"limits.{name}", repr(value), wanted))
-    if faults:
-        raise InvalidInputError(source, faults)
-    return Limits(**chosen)  # type: ignore[arg-type]  # each value was checked against its field

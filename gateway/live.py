@@ -17,7 +17,7 @@ from activator.commands import Activate, Command, Link, Send, Unlink
 from activator.room import RoomCounts, WaitingRoom
 from gateway.access_log import AccessLog
 from gateway.chain import Chain
-from gateway.config import WorkerConfig, read_limits
+from gateway.config import WorkerConfig
 from gateway.report import Report
 from gateway.resilience import PROBE_TIMEOUT_S
 from tidegate import metrics
@@ -27,6 +27,7 @@ from tidegate.aio.client import FetchError, connect_once, fetch
 from tidegate.aio.endpoint import Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.handover import give_listener
 from tidegate.aio.hedge import hand_over, second_copy
+from tidegate.aio.limits import read_limits
 from tidegate.aio.server import ProxyServer, serve_proxy
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from gateway.config import LimitValue, read_config, read_limits
+from gateway.config import read_config
+from tidegate.aio.limits import LimitValue, read_limits
 from tidegate.aio.server import Limits
 from tidegate.errors import InvalidInputError
 
