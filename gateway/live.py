@@ -441,6 +441,7 @@ class GatewayWorker:
             waiting=self._waiting,
             outliers=self.chain.resilience.outliers,
             log_lines_dropped=0 if self.chain.access is None else self.chain.access.dropped,
+            body_bytes=0 if self._server is None else self._server.budget.used,
         )
         await in_slices(steps)
         return b"".join(await in_slices(exposition.parts()))

@@ -222,6 +222,7 @@ class Report:
         waiting: Waiting,
         outliers: Outliers,
         log_lines_dropped: int,
+        body_bytes: int = 0,
     ) -> Iterator[None]:
         """Adds everything to one scrape, one revision with each step."""
         worker = (self._worker,)
@@ -230,6 +231,7 @@ class Report:
         into.add(metrics.GATEWAY_TABLE_NUMBER, worker, table[1])
         into.add(metrics.GATEWAY_UNMATCHED, worker, self.unmatched)
         into.add(metrics.GATEWAY_LOG_DROPPED, worker, log_lines_dropped)
+        into.add(metrics.GATEWAY_BODY_BYTES, worker, body_bytes)
         into.add(metrics.PROCESS_UPTIME, (f"gateway-{self._worker}",), now - self._started)
         for name, held in tuple(self._revisions.items()):
             _expose_revision(into, held, waiting(name))

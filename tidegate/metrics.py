@@ -143,6 +143,12 @@ GATEWAY_CIRCUIT_OPEN = Metric(
 GATEWAY_CIRCUIT_REFUSED = Metric(
     "tidegate_gateway_circuit_refused_requests_total", _C, "Requests refused because every replica failed.", _REVISION
 )
+GATEWAY_BODY_BYTES = Metric(
+    "tidegate_gateway_waiting_body_bytes",
+    _G,
+    "Bytes of waiting requests' bodies in memory.",
+    ("worker",),
+)
 GATEWAY_LOG_DROPPED = Metric(
     "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that nobody wrote.", ("worker",)
 )

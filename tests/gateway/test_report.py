@@ -95,7 +95,7 @@ def test_the_scrape_shows_every_ending() -> None:
         outliers.failed("r1", "f-00001", OutlierRules(failures=2), begun, begun + 0.5, ready=3)
     text = Exposition()
     steps = report.expose(
-        text, 5.0, table=(1, 2), connections=3, waiting=nobody, outliers=outliers, log_lines_dropped=6
+        text, 5.0, table=(1, 2), connections=3, waiting=nobody, outliers=outliers, log_lines_dropped=6, body_bytes=7
     )
     assert list(steps) == [None], "one step for each revision"
     lines = text.render().decode().splitlines()
@@ -105,6 +105,7 @@ def test_the_scrape_shows_every_ending() -> None:
     assert 'tidegate_gateway_group_inferences_total{function="f",revision="f-00001",group="cpu"} 2' in lines
     assert 'tidegate_gateway_latency_seconds_count{function="f",revision="f-00001"} 1' in lines
     assert 'tidegate_gateway_access_log_dropped_lines_total{worker="g0"} 6' in lines
+    assert 'tidegate_gateway_waiting_body_bytes{worker="g0"} 7' in lines
     labels = '{function="f",revision="f-00001"}'
     for name, value in (
         ("retries_total", 1),
