@@ -10,7 +10,7 @@ States::
 from tidegate.wire.chunked import ChunkDecoder
 from tidegate.wire.events import Data
 from tidegate.wire.head import Bad, ResponseHead
-from tidegate.wire.head_memory import SHARED_BYTES, ResponseHeads
+from tidegate.wire.head_memory import ResponseHeads
 from tidegate.wire.partial import check_partial_response
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
@@ -69,7 +69,7 @@ class H1Client:
                 self._buffer = b""
             else:
                 # Most answers under load: a head seen before, and all of its body with it.
-                end = data.find(b"\r\n\r\n", 0, SHARED_BYTES) + 4
+                end = data.find(b"\r\n\r\n") + 4
                 head = self._heads.known.get(data[:end])
                 if head is not None and end + (head.content_length or 0) == len(data) and self._method != b"HEAD":
                     self._heads.hits += 1

@@ -332,7 +332,8 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad |
         if length is not None:
             return parse_any_request(data, at, rules)  # twice
         length = length_too
-    if not data.startswith(b"\r\n", end) or end - at > rules.plain_bytes or (trace and trace_too):
+    # A slice: startswith with a position takes five times as long.
+    if data[end : end + 2] != b"\r\n" or end - at > rules.plain_bytes or (trace and trace_too):
         return parse_any_request(data, at, rules)
     head = RequestHead()
     head.method = method
