@@ -302,6 +302,8 @@ class ControlProcess:
             token_file=str(self._state.link_token_file),
             epoch=self._epoch,
             inherited=self._environ,
+            # Not how long a connection may be idle: between gateway and replica that is their own affair.
+            limits={name: value for name, value in asdict(self._settings.limits).items() if name != "idle_timeout_s"},
         )
 
     def _worker_environment(self) -> dict[str, str]:

@@ -75,6 +75,9 @@ class Host:
     """The control process's environment; only :data:`INHERITED` is passed on."""
     queue_proxy: tuple[str, ...] = ()
     """Another program in the place of Tidegate's queue_proxy (Knative's, in a benchmark); empty: ours."""
+    limits: Mapping[str, int | float] = field(default_factory=dict)
+    """The front door's limits of requests, by the names of ``tidegate.aio.limits.Limits``: what it lets pass must not
+    end at the replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +209,8 @@ def proxy_launch(
         "TIDEGATE_MAX_BATCH": str(function.batch_rule.max_batch),
         "TIDEGATE_PHASES": phases_text(phases),
     }
+    if host.limits:
+        env["TIDEGATE_LIMITS"] = json.dumps(dict(host.limits))
     if endpoints.port is not None:
         env["USER_PORT"] = str(endpoints.port)
     if function.batch_rule.bytes_per_item is not None:

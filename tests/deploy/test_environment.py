@@ -226,3 +226,13 @@ def test_the_warm_up_goes_where_a_first_request_would() -> None:
 def test_unknown_phases_are_left_out() -> None:
     assert phases_text(ColdStartPhases(decide_s=0.5, load_s=9.0)) == "decide=0.5"
     assert phases_text(ColdStartPhases()) == ""
+
+
+def test_the_front_doors_limits_reach_the_queue_proxy() -> None:
+    host = replace(HOST, limits={"body_bytes": 2**31, "body_idle_timeout_s": 7.0})
+    made = Revision(Function(name="f", server=Server(kind=ServerKind.COMMAND, argv=("x",))), 1)
+    endpoints = Endpoints(listen_fd=3, admin="unix:/a", upstream="unix:/m")
+    accelerator = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=1, memory_bytes=1, cores=1)
+    launched = proxy_launch("f-00001-a", made, accelerator, endpoints, host, ColdStartPhases())
+    limits = read_settings(launched.env).limits
+    assert (limits.body_bytes, limits.body_idle_timeout_s) == (2**31, 7.0)
