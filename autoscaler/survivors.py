@@ -5,9 +5,11 @@ from collections import deque
 
 from autoscaler.observation import GroupObservation
 
-SCAR_S = 3600.0
+SCAR_S = 6 * 3600.0
 """How long a miss of the target at some utilisation forbids to go back there."""
 LONGEST_SCAR_S = 86_400.0
+LATE_MEMORY_S = 180.0
+"""Memory of the late share."""
 NEAR = 0.95
 """From this part of the utilisation of a miss on a size counts as the same."""
 MOST_SERVERS = 500
@@ -47,6 +49,31 @@ class Scars:
 
     def __repr__(self) -> str:
         return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+
+
+class LateShare:
+    """The late share of a group's answers over the last minutes: one bad window is chance, a bad quarter of an hour is
+    not. Begins without misses; a group all of whose answers are late is noticed within seconds nevertheless."""
+
+    __slots__ = ("_answers", "_at", "_late")
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._answers = self._late = 0.0
+
+    def update(self, now: float, answers: int, late: int) -> float:
+        """The share at ``now``, from the counts of the latency window."""
+        if self._at is None:
+            self._answers = float(answers)
+        step = 1.0 if self._at is None else min(max(0.0, now - self._at), LATE_MEMORY_S)
+        self._at = now
+        weight = step / LATE_MEMORY_S
+        self._answers += weight * (answers - self._answers)
+        self._late += weight * (late - self._late)
+        return self._late / self._answers if self._answers > 0.0 else 0.0
+
+    def __repr__(self) -> str:
+        return f"<LateShare {self._late:.3g} of {self._answers:.3g}>"
 
 
 class Calm:

@@ -9,8 +9,8 @@ from the rule, and why:
   counts on top. ``target-ips`` is a floor while there is traffic.
 - Groups that exist are filled in order of price, so that an expensive replica nobody needs any more goes first.
 - The percentile is judged once a change of replicas has left its window, and only where clearly more answers are late
-  than the SLA allows. Where more replicas cannot help (the group is hardly busy, or its execution times alone miss the
-  target) the load decides alone.
+  than the SLA allows, in the window and over the last minutes. Where more replicas cannot help (the group is hardly
+  busy, or its execution times alone miss the target) the load decides alone.
 - The low watermark counts from the tail of the execution times: execution alone would else forbid shrinking.
 - A replica goes only if the ready ones that stay carry the load with N/(N-1) times the present share each, inside the
   target; and not back to a utilisation at which the target was missed before (``SCAR_S``, doubled when it was true).
@@ -29,7 +29,7 @@ from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from autoscaler.sla_rule import Flag, RuleGroup, RuleParameters, RuleResult, autoscale, ceil
-from autoscaler.survivors import Calm, Scars, predicted_s
+from autoscaler.survivors import Calm, LateShare, Scars, predicted_s
 from tidegate import scaling_parameters
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.records import GroupDecision, Reason
@@ -88,6 +88,7 @@ class SmifPolicy:
         "_calm",
         "_estimate",
         "_function",
+        "_late",
         "_parameters",
         "_q",
         "_ready",
@@ -116,6 +117,7 @@ class SmifPolicy:
         self._estimate = LoadEstimate()
         self._scars = Scars()
         self._calm: dict[str, Calm] = {}
+        self._late: dict[str, LateShare] = {}
         self._ready: tuple[int, ...] = ()
         self._settled_at = now + SETTLE_S
 
@@ -275,14 +277,16 @@ class SmifPolicy:
         if group.latency_s is None or group.answers == 0:
             return None
         if not is_settled:
+            self._late.pop(group.accelerator, None)
             return slo_s
+        late_share = self._late.setdefault(group.accelerator, LateShare()).update(now, group.answers, group.late)
         if group.latency_s <= slo_s:
             tail_s = min(slo_s, group.tail_s or group.floor_s or 0.0)
             mark = self._parameters.down_watermark
             is_calm = group.latency_s <= tail_s + mark * (slo_s - tail_s)
             return min(group.latency_s, mark * slo_s) if is_calm else slo_s
         allowed = group.answers * (1.0 - self._q)
-        if group.late < max(LATE_ANSWERS, allowed + SURE * math.sqrt(allowed)):
+        if group.late < max(LATE_ANSWERS, allowed + SURE * math.sqrt(allowed)) or late_share <= 1.0 - self._q:
             return slo_s
         missed = f"{group.accelerator}: {figure(group.latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
         if self._is_hopeless(group):

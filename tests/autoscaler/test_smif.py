@@ -111,8 +111,10 @@ MISSED = replace(T4, latency_s=0.5, answers=1000, late=100, tail_s=0.03, busy=1.
 
 def test_a_missed_target_is_judged_once_a_change_has_settled() -> None:
     policy = SmifPolicy(smif(), T0, 2)
-    wishes = hold_for(policy, seen(MISSED, ips=60.0), int(SETTLE_S) + 2)
-    assert [wish.desired for wish in wishes] == [2] * int(SETTLE_S) + [4, 4], "2.5 times the target: doubled"
+    wishes = hold_for(policy, seen(MISSED, ips=60.0), int(SETTLE_S) + 60)
+    wished = [wish.desired for wish in wishes]
+    assert wished[: int(SETTLE_S)] == [2] * int(SETTLE_S)
+    assert wished[-1] == 4, "2.5 times the target: doubled"
     assert "settling" in codes(wishes[3])
     assert "sla_missed" in codes(wishes[-1])
 
@@ -128,7 +130,7 @@ def test_a_missed_target_is_judged_once_a_change_has_settled() -> None:
 )
 def test_a_miss_that_more_replicas_would_not_mend_asks_for_none(change: dict[str, Any], code: str | None) -> None:
     policy = SmifPolicy(smif(), T0, 2)
-    last = hold_for(policy, seen(replace(MISSED, **change), ips=60.0), int(SETTLE_S) + 2)[-1]
+    last = hold_for(policy, seen(replace(MISSED, **change), ips=60.0), int(SETTLE_S) + 90)[-1]
     assert last.desired == 2
     assert (code in codes(last)) if code else "sla_missed" not in codes(last)
 

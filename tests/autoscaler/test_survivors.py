@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autoscaler.survivors import Calm, Scars, erlang_c, predicted_s, spread_of, waiting_s
+from autoscaler.survivors import SCAR_S, Calm, LateShare, Scars, erlang_c, predicted_s, spread_of, waiting_s
 from tests.support.autoscaling import T0, group
 
 
@@ -46,16 +46,17 @@ def test_shared_replicas_get_slower_with_company() -> None:
     assert predicted_s(shared, 0.98, 0.35, 0.7, (8, 4)) > 0.4
 
 
-def test_a_miss_forbids_to_go_back_for_an_hour_and_longer_when_it_was_true() -> None:
+def test_a_miss_forbids_to_go_back_for_hours_and_longer_when_it_was_true() -> None:
     scars = Scars()
     assert not scars.forbid(T0, 0.7)
     scars.missed(T0, 0.7)
-    assert scars.forbid(T0 + 3599, 0.68)
-    assert not scars.forbid(T0 + 3599, 0.6)
-    assert not scars.forbid(T0 + 3601, 0.7)
-    scars.missed(T0 + 3700, 0.7)
-    assert scars.forbid(T0 + 3700 + 7199, 0.7)
-    scars.missed(T0 + 3701, 0.5)
+    assert scars.forbid(T0 + SCAR_S - 1, 0.68)
+    assert not scars.forbid(T0 + SCAR_S - 1, 0.6)
+    later = T0 + SCAR_S + 1
+    assert not scars.forbid(later, 0.7)
+    scars.missed(later, 0.7)
+    assert scars.forbid(later + 2 * SCAR_S - 1, 0.7)
+    scars.missed(later, 0.5)
     assert scars.utilization == 0.5, "the lowest counts"
 
 
@@ -63,6 +64,17 @@ def test_a_miss_of_an_idle_fleet_was_not_for_want_of_replicas() -> None:
     scars = Scars()
     scars.missed(T0, 0.1)
     assert not scars.forbid(T0, 0.9)
+
+
+def test_one_bad_window_is_chance_a_flood_of_late_answers_is_not() -> None:
+    window = [(1000, 0)] * 60 + [(1000, 100)] * 30 + [(1000, 0)] * 60
+    shares = LateShare()
+    seen = [shares.update(T0 + second, *counts) for second, counts in enumerate(window)]
+    assert max(seen) < 0.02, "ten percent for half a minute"
+    flood = LateShare()
+    slow = [flood.update(T0 + second, 1000, 1000 * min(second, 30) // 30) for second in range(30)]
+    assert next(second for second, share in enumerate(slow) if share > 0.02) < 20
+    assert "of" in repr(flood)
 
 
 def test_calm_remembers_the_most_that_was_wanted() -> None:
