@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from functools import lru_cache
 
 from autoscaler.observation import GroupObservation
 
@@ -112,6 +113,7 @@ class Calm:
         return f"<Calm since {self._since}, {list(self._wanted)}>"
 
 
+@lru_cache(maxsize=4096)
 def erlang_c(servers: int, utilization: float) -> float:
     """Probability that a request must wait, by Erlang's formula, for ``servers`` slots used at ``utilization`` < 1."""
     servers = min(servers, MOST_SERVERS)

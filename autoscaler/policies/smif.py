@@ -44,6 +44,8 @@ SAFE = 0.8
 """Part of the target that a smaller fleet is expected to need at most."""
 LATE_ANSWERS = 3
 """Fewer late answers than this are no miss: of few answers any percentile is one of them."""
+HELD_S = 5.0
+"""So long a refusal to shrink holds: what it goes by changes slowly."""
 IDLE_SHARE = 0.25
 """A group busy for less of its time gains nothing from more replicas."""
 DRAIN_S = 10.0
@@ -88,6 +90,7 @@ class SmifPolicy:
         "_calm",
         "_estimate",
         "_function",
+        "_held",
         "_late",
         "_parameters",
         "_q",
@@ -118,6 +121,8 @@ class SmifPolicy:
         self._scars = Scars()
         self._calm: dict[str, Calm] = {}
         self._late: dict[str, LateShare] = {}
+        self._held: dict[str, tuple[float, str | None]] = {}
+        """By group: why it must not shrink, and until when that is not asked again."""
         self._ready: tuple[int, ...] = ()
         self._settled_at = now + SETTLE_S
 
@@ -329,15 +334,20 @@ class SmifPolicy:
                 continue
             if not all(kind.is_exact for kind in kinds if kind.group.existing):
                 wanted = present - 1  # A guessed rate is tried out one by one.
-            refusal = None
+            name = kinds[index].group.accelerator
+            until, refusal = self._held.get(name, (now, None))
+            if refusal is not None and now < until:
+                reasons.append(reason("scale_in_held", f"{name}: {refusal}"))
+                continue
             for count in range(wanted, present):
                 refusal = self._refusal(kinds, [*counts[:index], count, *counts[index + 1 :]], load, now)
                 if refusal is None:
-                    reasons.append(reason("scale_in", f"{kinds[index].group.accelerator}: {count} of {present}"))
+                    reasons.append(reason("scale_in", f"{name}: {count} of {present}"))
                     counts[index] = count
                     break
+            self._held[name] = (now + HELD_S, refusal)
             if refusal is not None:
-                reasons.append(reason("scale_in_held", f"{kinds[index].group.accelerator}: {refusal}"))
+                reasons.append(reason("scale_in_held", f"{name}: {refusal}"))
         return counts
 
     def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
