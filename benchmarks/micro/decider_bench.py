@@ -6,7 +6,7 @@ One tick takes a gateway sample with a demand of every function (latencies of ev
 every replica, makes every observation and every decision. Prints one JSON line; times are milliseconds of processor
 time of one core (what other processes do to the wall clock is not counted). Figures to keep in mind: 250 ms for a
 tick, 5 ms for the longest piece that stops the loop (one part of the gateway's sample, one replica's sample, one
-function's observation and decision).
+function's observation and decision). The cyclic garbage collector is set as in the data plane.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from autoscaler import policies
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
 from autoscaler.observation import FleetGroup
+from tidegate.aio.loop import quiet_collector
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind, Sla
 from tidegate.records import GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand
 from tidegate.replica import ReplicaState
@@ -157,6 +158,7 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=20)
     parser.add_argument("--policy", default="kpa", choices=policies.names())
     args = parser.parse_args()
+    quiet_collector()
     result = {
         "benchmark": "decider",
         "functions": args.functions,
