@@ -279,6 +279,12 @@ class Stage:
         self._listeners.append(sock)
         return sock
 
+    def unix_listener(self, name: str) -> socket.socket:
+        """A listening unix socket ``name`` in the stage's folder, for a process to inherit."""
+        sock = sockets.listen(f"unix:{self.folder / name}")
+        self._listeners.append(sock)
+        return sock
+
 
 def answered(address: str, target: str, within_s: float = PATIENCE_S, host: str = "resnet.localhost") -> None:
     """Waits until a POST gets a 2xx; raises RuntimeError with the last answer."""

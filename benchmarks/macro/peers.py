@@ -131,10 +131,16 @@ def relay(stage: Stage, upstream: str) -> Server:
 
 
 def queue_proxy(
-    stage: Stage, upstream: str, *, limit: int = LIMIT, name: str = "queue_proxy", core: str | None = None
+    stage: Stage,
+    upstream: str,
+    *,
+    limit: int = LIMIT,
+    name: str = "queue_proxy",
+    core: str | None = None,
+    local: bool = False,
 ) -> Server:
     """All features on, told by Knative's variables where there is one; ``NAME.sock`` in the stage's folder is its
-    admin socket."""
+    admin socket. ``local``: it listens on a unix socket for its gateway alone, as the local backend has it."""
     port = free_port()
     token = stage.folder / "token"
     token.write_text(TOKEN)
@@ -150,6 +156,12 @@ def queue_proxy(
         "TIDEGATE_ADMIN": f"unix:{stage.folder}/{name}.sock",
     }
     core = core if core is not None else stage.bench.machine.proxy_core
+    if local:
+        listener = stage.unix_listener(f"{name}.listen")
+        environment["TIDEGATE_LISTEN_FD"] = str(listener.fileno())
+        address = f"unix:{listener.getsockname()}"
+        words = ["queue_proxy.main"]
+        return stage.module(name, core, words, address, fds=(listener.fileno(),), environment=environment)
     server = stage.module(name, core, ["queue_proxy.main"], f"127.0.0.1:{port}", environment=environment)
     answered(server.address, f"/v2/models/{FUNCTION}/infer")
     return server
