@@ -88,7 +88,7 @@ class ServerConn(asyncio.Protocol):
         self.trusted = server.trusts(self.peer)
         # Called for every request: the bound method itself, not one more call.
         self.forwarding_lines = Forwarding(self.peer, server.scheme, server.limits.via, server.random).lines
-        self.engine = H1Server(server.rules_for(self.trusted), server.limits.body_bytes)
+        self.engine = H1Server(*server.rules_for(self.trusted))
         self.deadline = monotonic() + server.limits.idle_timeout_s
         server.opened(self)
 

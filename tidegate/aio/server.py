@@ -15,6 +15,7 @@ from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.aio.tunnel import Tunnel
 from tidegate.wire.head import HeadRules
+from tidegate.wire.template import Templates
 
 if TYPE_CHECKING:
     import ssl
@@ -62,7 +63,7 @@ class ProxyServer:
         self.idle_timeout_s = limits.idle_timeout_s
         self.sweeper = sweeper
         self.outbox = sweeper.outbox
-        self._rules: dict[bool, HeadRules] = {}
+        self._rules: dict[bool, tuple[HeadRules, int, Templates]] = {}
         self.random = random.Random()
         """For trace ids."""
         self.draining = False
@@ -113,12 +114,13 @@ class ProxyServer:
         """The connections that are not tunnels, for the status page and tests."""
         return tuple(self._connections)
 
-    def rules_for(self, trusted: bool) -> HeadRules:
-        """The rules of heads of such peers; made when the first of them comes (it takes some milliseconds)."""
-        rules = self._rules.get(trusted)
-        if rules is None:
-            self._rules[trusted] = rules = self.limits.rules(trusted=trusted)
-        return rules
+    def rules_for(self, trusted: bool) -> tuple[HeadRules, int, Templates]:
+        """What engines of such peers are made with; made when the first comes (it takes some milliseconds)."""
+        found = self._rules.get(trusted)
+        if found is None:
+            limits = self.limits
+            self._rules[trusted] = found = (limits.rules(trusted=trusted), limits.body_bytes, Templates())
+        return found
 
     def trusts(self, peer: bytes) -> bool:
         """Whether the peer's forwarding fields are kept."""

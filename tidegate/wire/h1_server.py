@@ -15,12 +15,15 @@ from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.events import REASONS, Data
 from tidegate.wire.head import Bad, HeadRules, RequestHead, parse_request
 from tidegate.wire.partial import check_partial
+from tidegate.wire.template import Template, Templates
 
 HEAD, BODY, WAIT, CLOSED = range(4)
 NO_BODY, LENGTH, CHUNKED, UNTIL_CLOSE = range(4)
 
 HELD_BYTES = 64 * 1024
 """Pipelined bytes kept; a client that sends more loses the connection after the running answer."""
+LESSONS = 8
+"""So many templates are made for one connection; more would cost more than they bring."""
 EMPTY_LINES = 4
 """Leading empty lines that are skipped (old clients send one after a POST)."""
 
@@ -35,9 +38,13 @@ class H1Server:
         "_buffer",
         "_decoder",
         "_left",
+        "_lessons",
         "_line",
         "_rules",
+        "_size",
         "_skipped",
+        "_template",
+        "_templates",
         "body",
         "body_bytes",
         "body_complete",
@@ -49,8 +56,14 @@ class H1Server:
         "trailers",
     )
 
-    def __init__(self, rules: HeadRules, body_bytes: int) -> None:
+    def __init__(self, rules: HeadRules, body_bytes: int, templates: Templates | None = None) -> None:
+        """``templates``: shared by the connections with these rules."""
         self._rules = rules
+        self._templates = templates if templates is not None else Templates()
+        self._template: Template | None = None
+        self._lessons = LESSONS
+        self._size = 0
+        """Of the last head that was read in full."""
         self.body_bytes = body_bytes
         """Limit of a body."""
         self.state = HEAD
@@ -109,12 +122,17 @@ class H1Server:
         return self._head(buffer, at)
 
     def _head(self, data: bytes, at: int) -> Event | None:
-        head = parse_request(data, at, self._rules)
+        template = self._template
+        head = None if template is None else template.read(data, at)
         if head is None:
-            return self._partial(data, at)
-        if type(head) is Bad:
-            self.state = CLOSED
-            return head
+            parsed = parse_request(data, at, self._rules)
+            if parsed is None:
+                return self._partial(data, at)
+            if type(parsed) is Bad:
+                self.state = CLOSED
+                return parsed
+            head = parsed
+            self._learn(data, at, head)
         end = head._end
         self.head = head
         self.keep_alive = head.keep_alive
@@ -150,6 +168,14 @@ class H1Server:
         if stop != size:
             self._buffer, self._at = data, stop
         return head
+
+    def _learn(self, data: bytes, at: int, head: RequestHead) -> None:
+        """Two heads of one size in a row: the next ones may be like them. A connection tries it a few times."""
+        size = head._end - at
+        if size == self._size and self._lessons:
+            self._lessons -= 1
+            self._template = self._templates.learn(data, at, head)
+        self._size = size
 
     def _begin_chunked(self, head: RequestHead, data: bytes) -> Event:
         self.state = BODY

@@ -22,7 +22,7 @@ from tidegate.wire import grammar
 _LINE_END: Final = rb"[ -~]*+\r\n"
 """The rest of a line in printable ASCII: one range is checked in half of the time of the grammar's three, and a value
 with a TAB or a byte above 127 goes the general way."""
-_TRACE: Final = rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+TRACE: Final = rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _TOKEN_LINE: Final = rb"tidegate-token: ([!-~]{1,200})\r\n"
 
 
@@ -68,7 +68,7 @@ def plain_request(headers: int, *, internal: bool) -> re.Pattern[bytes]:
     most = b"{0,%d}" % ((headers - _NAMED_LINES) // parts)
     others = b"(?:" + _other_line() + b")" + most
     with_keep_alive = b"(?:" + _other_line() + rb"|([Cc]onnection: [Kk]eep-[Aa]live\r\n))" + most
-    slot = rb"(?:(?:[Tt]raceparent: (" + _TRACE + rb")|[Cc]ontent-[Ll]ength: ([0-9]{1,9}))\r\n" + others + rb")?"
+    slot = rb"(?:(?:[Tt]raceparent: (" + TRACE + rb")|[Cc]ontent-[Ll]ength: ([0-9]{1,9}))\r\n" + others + rb")?"
     pattern = re.compile(
         rb"(GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) (/" + grammar.TARGET + rb"*+) HTTP/1\.1"
         rb"(\r\n[Hh]ost: ([0-9A-Za-z\-._~]{1,255}(?::[0-9]{1,5})?)\r\n"
@@ -100,7 +100,7 @@ def _ours(others: bytes) -> bytes:
         + rb")?(x-forwarded-host: "
         + _LINE_END
         + rb")?(?:traceparent: ("
-        + _TRACE
+        + TRACE
         + rb")\r\n)?)?"
     )
 
