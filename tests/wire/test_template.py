@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wire.test_plain import RULES, TRACE, told
+from tests.wire.test_plain import OURS, RULES, TRACE, told
 from tidegate.wire.h1_server import H1Server
 from tidegate.wire.head import RequestHead, parse_any_request, parse_request
 from tidegate.wire.template import Templates
@@ -36,17 +36,44 @@ def test_no_line_ends_inside_of_a_value(at: int, text: bytes) -> None:
     _compare(FIRST[:at] + text + FIRST[at + len(text) :], "stranger")
 
 
-def _compare(data: bytes, rules: str) -> None:
-    head = parse_request(FIRST, 0, RULES[rules])
+GATEWAYS = FIRST[:-2].replace(b"traceparent: " + TRACE + b"\r\n", b"") + OURS + b"\r\n"
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(GATEWAYS) - 1), st.integers(0, 255)), max_size=3))
+def test_a_gateways_head_is_told_too(changes: list[tuple[int, int]]) -> None:
+    changed = bytearray(GATEWAYS)
+    for at, byte in changes:
+        changed[at] = byte
+    _compare(bytes(changed), "gateway at a replica", GATEWAYS)
+
+
+@pytest.mark.parametrize("less", [b"", b"tidegate-want: 3 0\r\n", b"tidegate-credit: 77\r\ntidegate-want: 3 0\r\n"])
+def test_a_gateways_own_fields_are_read_and_cut_out(less: bytes) -> None:
+    first = GATEWAYS.replace(less, b"")
+    head = parse_request(first, 0, RULES["gateway at a replica"])
     assert type(head) is RequestHead
-    template = Templates().learn(FIRST, 0, head)
+    template = Templates().learn(first, 0, head)
+    assert template is not None
+    text = first.replace(b"credit: 77", b"credit: 81").replace(b"ms: 300", b"ms: 299")
+    found, general = template.read(text, 0), parse_request(text, 0, RULES["gateway at a replica"])
+    assert found is not None
+    assert type(general) is RequestHead
+    assert found.internal == general.internal
+    assert told(found) == told(general)
+
+
+def _compare(data: bytes, rules: str, first: bytes = FIRST) -> None:
+    head = parse_request(first, 0, RULES[rules])
+    assert type(head) is RequestHead
+    template = Templates().learn(first, 0, head)
     assert template is not None
     for at, rest in ((0, b""), (5, b"body")):
         text = b"x" * at + data + rest
         found = template.read(text, at)
         if found is not None:
             assert told(found) == told(parse_any_request(text, at, RULES[rules]))
-            assert found.plain
+            assert found.plain is head.plain
 
 
 @pytest.mark.parametrize(

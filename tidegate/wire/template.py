@@ -16,12 +16,15 @@ compares.
 import re
 from typing import Final, final
 
-from tidegate.wire.head import RequestHead
+from tidegate.headers import BATCH_SIZE, CREDIT, INTERNAL_PREFIX, TIMEOUT_MS, TOKEN, WANT
+from tidegate.wire.head import Internal, RequestHead
 from tidegate.wire.plain import TRACE
 
 _LINE: Final = re.compile(rb"\r\n([^:\r]+):([^\r]*)")
 _FIXED: Final = frozenset({b"host", b"user-agent"})
 """Their values mean something: they must not change."""
+_OURS: Final = (TOKEN, TIMEOUT_MS, BATCH_SIZE, CREDIT, WANT)
+_SLOT_FIELDS: Final = frozenset({CREDIT, WANT})
 _trace = re.compile(TRACE).fullmatch
 _SHARED: Final = 256
 
@@ -30,15 +33,31 @@ _SHARED: Final = 256
 class Template:
     """What heads like one head have in common."""
 
-    __slots__ = ("_fixed", "_fixed_mask", "_head", "_high", "_length", "_one", "_start", "_trace", "_x60", "size")
+    __slots__ = (
+        "_cuts",
+        "_fixed",
+        "_fixed_mask",
+        "_head",
+        "_high",
+        "_length",
+        "_one",
+        "_ours",
+        "_start",
+        "_trace",
+        "_x60",
+        "size",
+    )
 
     def __init__(self, data: bytes, at: int, head: RequestHead) -> None:
-        """``head`` was read at ``data[at]``, is plain and is forwarded as it came."""
+        """``head`` was read at ``data[at]``, is plain and is forwarded as it came, or is a gateway's."""
         self.size = size = head._end - at
         text = data[at : at + size]
         self._head = head
-        self._start = size - 2 - len(head._block)
+        self._start = size - 2 - len(head._original)
         self._length = self._trace = (0, 0)
+        self._ours: dict[bytes, tuple[int, int]] = {}
+        """Where the values of a gateway's own fields stand; empty for everybody else."""
+        token_from = token_to = cut_from = cut_to = 0
         free = bytearray(size)
         for line in _LINE.finditer(text, self._start, size - 2):
             name = line[1].lower()
@@ -48,8 +67,16 @@ class Template:
                 self._length = (begin, end)
             elif name == b"traceparent":
                 self._trace = (begin, end)
+            if head.internal is not None and name.startswith(INTERNAL_PREFIX):
+                self._ours[name] = (begin, end)
+                if name == TOKEN:
+                    token_from, token_to = line.start() + 2, end + 2
+                elif name in _SLOT_FIELDS:
+                    cut_from, cut_to = cut_from or line.start() + 2, end + 2
             if name not in _FIXED:
                 free[begin:end] = b"\x01" * (end - begin)
+        self._cuts = (token_from, token_to, cut_from or token_to, cut_to or token_to)
+        """Of a gateway's head: the line with the token, and the lines of credit and want."""
         self._one = one = int.from_bytes(free, "little")
         self._x60 = one * 0x60
         self._high = one * 0x80
@@ -95,6 +122,29 @@ class Template:
         head.version_minor = 1
         head.keep_alive = head.plain = True
         head.chunked = head.expect_continue = head.names_host = head.names_proto = False
+        return self._with_ours(head, data, at) if self._ours else head
+
+    def _with_ours(self, head: RequestHead, data: bytes, at: int) -> RequestHead | None:
+        """A gateway's head: what its own fields say, and the block without those that the model server may not see."""
+        spans = self._ours
+        token, timeout_ms, batch_size, credit, want = (
+            data[at + spans[name][0] : at + spans[name][1]] if name in spans else None for name in _OURS
+        )
+        if token is None or timeout_ms is None or batch_size is None or token.find(b" ") >= 0:
+            return None
+        if not (timeout_ms.isdigit() and batch_size.isdigit() and (credit is None or credit.isdigit())):
+            return None
+        if want is not None and not want.replace(b" ", b"0").isdigit():
+            return None
+        head.plain = False
+        head.internal = Internal(token, timeout_ms, batch_size, credit, want)
+        head.names_host = self._head.names_host
+        head.names_proto = self._head.names_proto
+        token_from, token_to, slots_from, slots_to = self._cuts
+        block, start = head._original, self._start
+        head._block = (
+            block[: token_from - start] + block[token_to - start : slots_from - start] + block[slots_to - start :]
+        )
         return head
 
     def __repr__(self) -> str:
@@ -111,7 +161,9 @@ class Templates:
 
     def learn(self, data: bytes, at: int, head: RequestHead) -> Template | None:
         """A template for heads like this one; None: it is none that one could be made of."""
-        if not head.plain or head._block is not head._original or head._values is not None:
+        is_usual = head.plain and head._block is head._original
+        is_ours = head.internal is not None and head._original.find(b"onnection: ") < 0
+        if not (is_usual or is_ours) or head._values is not None:
             return None
         made = Template(data, at, head)
         known = self._known.get(made.key)
