@@ -7,7 +7,7 @@ costs a request anything while no replica fails and no function hedges.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from activator.commands import Bind
+from activator.commands import Bind, Refuse
 from activator.room import WaitingRoom
 from gateway.front import Front
 from gateway.report import RevisionCounters
@@ -153,15 +153,16 @@ class Resilience:
         found = room.arrive(
             copy, counters.revision, ex.inferences, ex.deadline, now, 0, front.priority, None, bind.replica.id
         )
-        if type(found) is not Bind:
-            room.leave(copy, now)
+        if type(found) is Refuse or (found is None and room.leave(copy, now)):
             return
         front.budget.spend()
         counters.hedges += 1
         copy.context = other = Ticket(ticket.target, ticket.request_id, ticket.id_line)
         other.first, other.is_mute = ex, True
         ticket.copy = copy
-        self._run(copy, found, now)
+        if type(found) is Bind:
+            self._run(copy, found, now)
+        # Else it got a slot that those before it in line may not use: its ``Bind`` is among the room's commands.
 
     def answered(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> "Exchange | None":
         """The head of an answer is there, of a function that hedges.

@@ -153,6 +153,17 @@ def test_a_replica_that_changed_starts_anew() -> None:
     assert world.fails("a", 2) is None
 
 
+def test_a_probe_from_before_it_changed_does_not_end_a_new_ejection() -> None:
+    world = Revision(ready=3)
+    world.fails("a", 3)
+    world.now += 10.0
+    assert world.outliers.due(world.now) == ["a"]
+    world.outliers.changed("a", REV)
+    until = world.fails("a", 3)
+    assert until is not None and world.outliers.probed("a", True, world.now) == until
+    assert world.outliers.ejected(REV) == 1
+
+
 def test_without_a_replica_that_serves_nobody_is_refused() -> None:
     world = Revision(ready=0)
     world.fails("a", 9)

@@ -1,6 +1,7 @@
 """Timelines of failing and slow replicas behind the chain: who is asked again, who gets no work, which copy counts."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,10 +9,13 @@ import pytest
 from gateway.access_log import AccessLog
 from tests.support.door import ONE, TWO, Door, table
 from tests.support.edge_exchange import FakeExchange
+from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.outliers import TRIAL_S
 from tidegate.flow.retry_budget import FLOOR_PER_S, WINDOW_S
+from tidegate.function import ConcurrencyUnit
 from tidegate.metrics import Exposition
-from tidegate.records import Hedging, OutlierRules, ReplicaRoute, Spread
+from tidegate.records import GroupRoute, Hedging, OutlierRules, ReplicaRoute, Spread
+from tidegate.replica import ReplicaState
 
 STARTED = ("tidegate-outcome: started",)
 KEEP = ("tidegate-credit: keep", "tidegate-timing: queue=0.1,model=1.0")
@@ -271,6 +275,30 @@ def test_no_copy_without_a_free_slot_elsewhere() -> None:
     assert metric(opened, "hedges_total") == 0
     assert {place(first), place(second)} == {"to 10.0.0.1:1", "to 10.0.0.2:1"}
     assert opened.demand().waiting == 0, "a copy never waits"
+
+
+def test_a_copy_takes_a_slot_that_those_who_wait_may_not_use() -> None:
+    third = ReplicaRoute(id="f-00001-ccccc", address="10.0.0.3:1")
+    routes = table(1, idempotent=True, hedging=FIXED)
+    (route,) = routes.functions
+    small = GroupRoute(accelerator="a", weight=0.5, largest=8, replicas=(ONE, TWO))
+    large = GroupRoute(accelerator="b", weight=0.5, replicas=(third,))
+    revision = replace(route.revisions[0], groups=(small, large), unit_inferences=True)
+    opened = Door(replace(routes, functions=(replace(route, revisions=(revision,)),)))
+    opened.arrive().client_leaves(opened.now)
+    for replica in (ONE, TWO, third):
+        opened.chain.linked(replica.id)
+        opened.chain.heard(replica.id, Welcome("inc", 16, ConcurrencyUnit.INFERENCES))
+        opened.chain.heard(replica.id, State(ReplicaState.READY))
+    opened.chain.heard(ONE.id, Grant(((1, 8),)))
+    asked = opened.arrive("POST /v2/models/m/infer", "tidegate-batch-size: 2")
+    waits = opened.arrive("POST /v2/models/m/infer", "tidegate-batch-size: 16")
+    opened.chain.heard(TWO.id, Grant(((1, 8),)))
+    late(opened)
+    assert (asked.log, asked.twin.log, waits.log) == (["to 10.0.0.1:1"], ["to 10.0.0.2:1"], [])
+    assert metric(opened, "hedges_total") == 1
+    asked.twin.answered(opened.now, 200, *KEEP)
+    assert (asked.status, opened.demand().answered) == (499, 1)
 
 
 def test_no_copy_once_the_head_is_there_or_without_a_budget() -> None:

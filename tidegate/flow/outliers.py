@@ -120,10 +120,15 @@ class Outliers:
         return [suspect.replica for suspect in found]
 
     def probed(self, replica: str, ok: bool, now: float) -> float | None:
-        """What a probe told; returns until when the replica stays ejected, None: it serves again (or is gone)."""
+        """What a probe told; returns until when the replica stays ejected, None: it serves again (or is gone).
+
+        A probe that was sent before the replica was ejected anew tells nothing.
+        """
         suspect = self.suspects.get(replica)
-        if suspect is None or suspect.stage is not _Stage.PROBED:
+        if suspect is None or suspect.stage is _Stage.SERVING:
             return None
+        if suspect.stage is _Stage.EJECTED:
+            return suspect.until
         if ok:
             suspect.stage = _Stage.SERVING
             suspect.streak = max(0, suspect.rules.failures - 1)
