@@ -54,7 +54,7 @@ NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 class Run:
     """One request here, from its head to its end."""
 
-    __slots__ = ("credit", "is_exposed", "sent_at", "trusted", "units", "visit")
+    __slots__ = ("credit", "is_exposed", "sent_at", "trusted", "units", "visit", "was_sent")
 
     def __init__(self, trusted: bool, units: int = 0, sent_at: float = 0.0) -> None:
         self.trusted = trusted
@@ -67,6 +67,8 @@ class Run:
         """When it had its slot; 0: not yet."""
         self.is_exposed = False
         """The model server may have seen it."""
+        self.was_sent = False
+        """An earlier attempt had reached it."""
 
 
 class Sidecar:
@@ -309,11 +311,12 @@ class Sidecar:
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
         run: Run = ex.context
-        run.is_exposed = sent
+        run.was_sent |= sent
+        run.is_exposed = run.was_sent
         self._suspect(why)
         if ex.may_retry(sent, False) and self._clock() < ex.deadline:
             self._forward(ex)
-        elif sent:
+        elif run.was_sent:
             self._fail(ex, REPLICA_BROKE, f"the model server broke off: {why}", STARTED)
         else:
             self._fail(ex, REPLICA_BROKE, f"the model server cannot be reached: {why}", NOT_STARTED)

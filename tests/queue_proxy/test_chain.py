@@ -172,6 +172,18 @@ def test_a_model_that_cannot_be_reached_did_not_start_it_one_that_breaks_off_did
     assert replica.measure.failures == 2
 
 
+def test_what_was_sent_once_is_never_told_as_not_started() -> None:
+    """A connection breaks off under a request that may be made twice; then the model server cannot be reached."""
+    replica = Replica()
+    _, credit = replica.channel()
+    asked = replica.on_credit(credit)
+    asked.may_retry = lambda sent, idempotent: asked.attempts == 1  # type: ignore[method-assign]  # as for a GET
+    asked.breaks_off(100.0, sent=True, why="reset")
+    asked.breaks_off(100.0, sent=False, why="refused")
+    assert (asked.status, asked.attempts, asked.error["error"]["executed"]) == (502, 2, "unknown")
+    assert b"tidegate-outcome: started\r\n" in asked.extra
+
+
 def test_a_request_leaves_nothing_for_the_collector() -> None:
     replica = Replica(limit=1)
     channel, credit = replica.channel()
