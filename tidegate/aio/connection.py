@@ -124,7 +124,10 @@ class ServerConn(asyncio.Protocol):
             self.exchange.resume_upstream()
         elif self._stalled:
             self._stalled = False
-            self._turn(self.engine.next())
+            if self.engine.keep_alive:
+                self._turn(self.engine.next())
+            else:
+                self._linger()  # It sent more meanwhile than is kept: what follows is no beginning of a request.
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -242,6 +245,8 @@ class ServerConn(asyncio.Protocol):
         else:
             transport.write(head)
             transport.write(body)
+        if self._full and not done and self.exchange is not None:
+            self.exchange.pause_upstream()  # Answers before this one have filled the buffer: nobody was paused yet.
 
     def more(self, data: bytes, done: bool, trailers: bytes) -> None:
         engine = self.engine
@@ -332,6 +337,7 @@ class ServerConn(asyncio.Protocol):
     def _linger(self) -> None:
         self._server.outbox.flush()
         self.phase = _LINGER
+        self._stalled = False
         self._lingered = 0
         self.deadline = monotonic() + LINGER_S
         if self._paused:
@@ -354,9 +360,11 @@ class ServerConn(asyncio.Protocol):
                 self.close()
 
     def close(self) -> None:
-        """Closes after what was written has gone out."""
+        """Closes after what was written has gone out; a client that does not read it is cut off when a stream's idle
+        time is over."""
         self._server.outbox.flush()
         self.phase = _CLOSED
+        self.deadline = monotonic() + self._server.limits.stream_idle_timeout_s
         self.transport.close()
 
     def abort(self) -> None:
@@ -379,6 +387,8 @@ class ServerConn(asyncio.Protocol):
             self._refuse(Bad(408, "the head took too long"))
         elif self.phase in (_IDLE, _LINGER):
             self.close()
+        elif self.phase == _CLOSED:
+            self.transport.abort()
 
     def _sweep_exchange(self, exchange: Exchange, now: float) -> None:
         limits = self._server.limits

@@ -384,6 +384,8 @@ class Exchange:
             return
         # The connection may have been given back by an answer that came before its request had left the outbox.
         upstream.pool.outbox.flush()
+        if not complete:
+            self._client.resume(UPSTREAM_SLOW)  # Another connection may have been slow, before it was lost.
         upstream.transport.write(
             b"".join((method, b" ", self._target, b" HTTP/1.1", head._block, self._extra, lines, framing))
         )

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from tidegate.aio.upstream import UpstreamConn
 
 
+CLOSING_S = 60.0
+"""For the one side to read what is left after the other one has ended. Our choice."""
+
+
 class _Side(asyncio.Protocol):
     """Reads one transport, writes the other."""
 
@@ -79,6 +83,7 @@ class Tunnel:
         self._client.other, self._upstream.other = self._upstream, self._client
         self._bytes_in = self._bytes_out = 0
         self._on_end: Callable[[Tunnel], None] | None = on_end
+        """Called when both connections are gone."""
         self.heard = time.monotonic()
         """When a byte last passed."""
         self.idle_s = idle_s
@@ -104,7 +109,8 @@ class Tunnel:
             self._bytes_out += size
 
     def close(self) -> None:
-        """Closes both sides after what was written has gone out."""
+        """Closes both sides after what was written has gone out; who does not read it is cut off later."""
+        self.heard, self.idle_s = time.monotonic(), min(self.idle_s, CLOSING_S)
         self._client.transport.close()
         self._upstream.transport.close()
 
@@ -118,12 +124,13 @@ class Tunnel:
         self._open -= 1
         if self._open:
             self.close()
-        on_end, self._on_end = self._on_end, None
         exchange, self._exchange = self._exchange, None
-        if on_end is not None and exchange is not None:
+        if exchange is not None:
             exchange.tunnel_closed(self._bytes_in, self._bytes_out)
+        on_end = self._on_end
+        if not self._open and on_end is not None:
+            self._on_end = None
             on_end(self)
-        if not self._open:
             # Tunnel, sides and transports refer to each other: no circle is left to the collector.
             self._client.let_go()
             self._upstream.let_go()

@@ -1,0 +1,202 @@
+"""One client connection without sockets: what a client that does not read, or sends too much ahead, can do to us."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.support.loopback import RelayApp
+from tidegate.aio.connection import ServerConn
+from tidegate.aio.exchange import Exchange
+from tidegate.aio.server import Limits, ProxyServer
+from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.tunnel import CLOSING_S, Tunnel
+from tidegate.aio.upstream import UpstreamConn, UpstreamPool
+from tidegate.wire.h1_server import HELD_BYTES
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """A transport that takes all and remembers it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.is_read = True
+        self.is_aborted = self.is_closed = self.has_ended = False
+
+    def reads(self) -> bool:
+        return self.is_read
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Buffers are full when the test says so."""
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """The test calls it."""
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def write(self, data: Any) -> None:
+        assert not self.has_ended
+        self.sent += data
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.has_ended = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+class Stage:
+    """A client's connection, and connections to an upstream."""
+
+    def __init__(self, *, forwards: bool = True) -> None:
+        self.sweeper = Sweeper(asyncio.get_running_loop())
+        self.pool = UpstreamPool("127.0.0.1:1", self.sweeper)
+        self.app = RelayApp(self.pool if forwards else None)
+        self.server = ProxyServer(self.app, Limits(), self.sweeper)
+        self.client, self.wire = ServerConn(self.server), Wire()
+        self.client.connection_made(self.wire)
+
+    def upstream(self) -> tuple[UpstreamConn, Wire]:
+        made, wire = UpstreamConn(self.pool), Wire()
+        made.connection_made(wire)
+        self.pool.put(made)
+        return made, wire
+
+    async def answered_but_unread(self) -> None:
+        """The client has got a large answer, most of which waits for it to read on."""
+        upstream, _ = self.upstream()
+        self.client.data_received(GET)
+        await asyncio.sleep(0)
+        upstream.data_received(LARGE)
+        self.client.pause_writing()
+        upstream.resume_reading()
+        upstream.data_received(b"x" * 1_000_000)
+        assert [ex.status for ex in self.app.ended] == [200]
+
+
+def on_stage(scene: Callable[[Stage], Coroutine[Any, Any, None]], *, forwards: bool = True) -> None:
+    async def play() -> None:
+        stage = Stage(forwards=forwards)
+        try:
+            await scene(stage)
+        finally:
+            stage.sweeper.close()
+
+    asyncio.run(play())
+
+
+def test_a_buffer_that_filled_before_the_answer_begins_pauses_the_upstream() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.client.data_received(GET)
+        exchange = stage.client.exchange
+        assert exchange is not None
+        stage.client.pause_writing()  # Answers before it have only now left the outbox.
+        upstream, wire = stage.upstream()
+        exchange.forward(stage.pool)
+        await asyncio.sleep(0)
+        upstream.data_received(LARGE)
+        assert not wire.reads()
+        stage.client.resume_writing()
+        assert wire.reads()
+
+    on_stage(scene, forwards=False)
+
+
+def test_what_a_client_sends_beyond_what_is_kept_is_never_read_as_a_request() -> None:
+    """It asks again with a large body while it reads nothing: the body must not be taken for requests."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.answered_but_unread()
+        body = b"y" * (HELD_BYTES + 1)
+        hidden = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (len(body) + len(hidden))
+        stage.client.data_received(head + body)
+        stage.client.data_received(hidden)
+        stage.client.resume_writing()
+        assert stage.app.log.count("start") == 1
+        assert stage.wire.has_ended, "the connection ends after the answer"
+
+    on_stage(scene)
+
+
+def test_a_request_that_was_refused_unread_is_not_served_when_its_client_reads() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.answered_but_unread()
+        stage.client.data_received(GET)
+        stage.client.sweep(stage.client.deadline)
+        assert b"HTTP/1.1 408 " in stage.wire.sent
+        stage.client.resume_writing()
+        assert stage.app.log.count("start") == 1
+
+    on_stage(scene)
+
+
+def test_a_client_that_never_reads_the_end_of_its_answer_is_cut_off() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.answered_but_unread()
+        stage.client.sweep(stage.client.deadline)
+        assert stage.wire.is_closed, "idle for too long"
+        stage.client.sweep(stage.client.deadline - 1.0)
+        assert not stage.wire.is_aborted, "it has some time to read"
+        stage.client.sweep(stage.client.deadline)
+        assert stage.wire.is_aborted
+
+    on_stage(scene)
+
+
+def test_a_slow_upstream_that_is_lost_leaves_the_client_to_the_next() -> None:
+    async def scene(stage: Stage) -> None:
+        next_one, next_wire = stage.upstream()
+        slow, _ = stage.upstream()
+        stage.client.data_received(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1234")
+        slow.pause_writing()
+        assert stage.wire.reads() is False
+        slow.connection_lost(None)
+        assert next_wire.sent.endswith(b"1234")
+        assert stage.wire.reads(), "the rest is still to come"
+        stage.client.data_received(b"56789")
+        assert next_wire.sent.endswith(b"123456789")
+        next_one.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await asyncio.sleep(0)
+        assert stage.wire.sent.startswith(b"HTTP/1.1 200 ")
+
+    on_stage(scene)
+
+
+def test_a_tunnel_whose_other_side_does_not_read_its_end_is_cut_off() -> None:
+    async def scene(stage: Stage) -> None:
+        closed: list[Tunnel] = []
+        stage.client.data_received(GET)
+        exchange = stage.client.exchange
+        assert isinstance(exchange, Exchange)
+        client, upstream = Wire(), Wire()
+        tunnel = Tunnel(exchange, client, upstream, 7200.0, closed.append)
+        tunnel.lost()  # The upstream's connection is gone.
+        assert exchange.is_ended
+        assert (client.is_closed, client.is_aborted) == (True, False)
+        assert closed == [], "it is swept on"
+        tunnel.sweep(tunnel.heard + CLOSING_S + 1.0)
+        assert client.is_aborted
+        tunnel.lost()
+        assert closed == [tunnel]
+
+    on_stage(scene, forwards=False)
