@@ -28,6 +28,7 @@ class Nobody:
         self.peer = client.peer
         self.trusted = client.trusted
         self.exchange: Exchange | None = None
+        """Never set: nobody asks, and it would be a circle."""
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         return self._client.forwarding_lines(head)
@@ -61,7 +62,7 @@ class Nobody:
         """Nobody sees it."""
 
     def ended(self) -> None:
-        self.exchange = None
+        """Nobody waits for it."""
 
     def pause(self, why: int) -> None:
         """The request is complete: nothing is read."""
@@ -94,7 +95,6 @@ def second_copy(first: Exchange) -> Exchange | None:
     client = Nobody(first._client)
     source = cast(H1Server, _Whole(first.body, first._trailers))
     copy = Exchange(client, first.app, first.head, source, first.received, first.deadline)
-    client.exchange = copy
     copy.inferences = first.inferences
     return copy
 
@@ -102,6 +102,6 @@ def second_copy(first: Exchange) -> Exchange | None:
 def hand_over(first: Exchange, copy: Exchange) -> None:
     """The copy answers the client from now on; the first one ends."""
     client, nobody = first._client, copy._client
-    client.exchange, nobody.exchange = copy, first
+    client.exchange = copy
     copy._client, first._client = client, nobody
     first.client_gone()
