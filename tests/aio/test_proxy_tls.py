@@ -1,6 +1,7 @@
 """The listening side over TLS, as its clients and upstreams see it."""
 
 import asyncio
+import socket
 import ssl
 from pathlib import Path
 
@@ -211,3 +212,17 @@ def test_another_certificate_serves_new_connections(loop: str, tls: Pair, tmp_pa
         writer.transport.abort()
 
     play(loop, answering(OK), scene, tls=tls)
+
+
+def test_a_slow_handshake_makes_nobody_wait_when_the_queue_of_a_listener_is_taken_in(loop: str, tls: Pair) -> None:
+    async def scene(relay: Relay) -> None:
+        with socket.create_connection((relay.host, relay.port)):  # Says nothing.
+            late = socket.create_connection((relay.host, relay.port))
+            relay.server.stop_accepting()
+            late.setblocking(False)
+            reader, writer = await asyncio.open_connection(sock=late, ssl=tls[1], server_hostname="localhost")
+            writer.write(GET)
+            assert (await read_answer(reader))[1] == b"ok"
+            writer.transport.abort()
+
+    play(loop, answering(OK), scene, Limits(handshake_timeout_s=60.0), tls=tls, limit_s=20)

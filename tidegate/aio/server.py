@@ -177,14 +177,16 @@ class ProxyServer:
         self._listener = None
 
     async def _take_in(self, waiting: list[socket.socket]) -> None:
-        loop = asyncio.get_running_loop()
-        for sock in waiting:
-            try:
-                await loop.connect_accepted_socket(self._connect, sock, **self._tls_arguments(self._tls))
-            except OSError:
-                sock.close()  # It has gone, or its handshake failed.
+        await asyncio.gather(*map(self._take, waiting))  # A slow handshake makes none of the others wait.
         self._backlog = None
         self.left()
+
+    async def _take(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._connect, sock, **self._tls_arguments(self._tls))
+        except OSError:
+            sock.close()  # It has gone, or its handshake failed.
 
     async def drain(self, grace_s: float) -> None:
         """Stops accepting, closes idle connections, waits for running exchanges at most ``grace_s``, aborts the rest.
