@@ -1,11 +1,14 @@
 """One client connection without sockets: what a client that does not read, or sends too much ahead, can do to us."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from tests.support.loopback import RelayApp
-from tidegate.aio.connection import ServerConn
+from tidegate.aio.connection import FAREWELL_S, ServerConn
 from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits, ProxyServer
 from tidegate.aio.sweeper import Sweeper
@@ -25,6 +28,8 @@ class Wire(asyncio.Transport):
         self.sent = b""
         self.is_read = True
         self.is_aborted = self.is_closed = self.has_ended = False
+        self.unsent = 0
+        """Bytes that the client has not made room for."""
 
     def reads(self) -> bool:
         return self.is_read
@@ -34,6 +39,9 @@ class Wire(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Buffers are full when the test says so."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """The test calls it."""
@@ -150,13 +158,18 @@ def test_a_request_that_was_refused_unread_is_not_served_when_its_client_reads()
     on_stage(scene)
 
 
-def test_a_client_that_never_reads_the_end_of_its_answer_is_cut_off() -> None:
+@pytest.mark.parametrize(("unsent", "limit_s"), [(1, Limits().stream_idle_timeout_s), (0, FAREWELL_S)])
+def test_an_idle_client_that_does_not_go_is_cut_off(unsent: int, limit_s: float) -> None:
+    """It never reads the end of its answer; or it has, and says no farewell over TLS."""
+
     async def scene(stage: Stage) -> None:
         await stage.answered_but_unread()
+        stage.wire.unsent = unsent
         stage.client.sweep(stage.client.deadline)
         assert stage.wire.is_closed, "idle for too long"
+        assert stage.client.deadline == pytest.approx(time.monotonic() + limit_s, abs=2.0)
         stage.client.sweep(stage.client.deadline - 1.0)
-        assert not stage.wire.is_aborted, "it has some time to read"
+        assert stage.wire.is_aborted is False, "it has some time"
         stage.client.sweep(stage.client.deadline)
         assert stage.wire.is_aborted
 

@@ -36,6 +36,8 @@ FIRST_REQUEST_S = 1.0
 QUIET_S = 0.5
 """While draining: so long nothing must have come after an answer. Who asks without pause gets ``connection: close``
 with an answer instead: a request may be on its way at any moment."""
+FAREWELL_S = 5.0
+"""For an idle client's own close_notify (TLS), which some never send. Our choice."""
 
 _IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED = range(6)
 
@@ -361,10 +363,11 @@ class ServerConn(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes after what was written has gone out; a client that does not read it is cut off when a stream's idle
-        time is over."""
+        time is over, one that has read all but says no farewell (TLS) soon."""
         self._server.outbox.flush()
+        has_read = self.phase == _IDLE and not self.transport.get_write_buffer_size()
         self.phase = _CLOSED
-        self.deadline = monotonic() + self._server.limits.stream_idle_timeout_s
+        self.deadline = monotonic() + (FAREWELL_S if has_read else self._server.limits.stream_idle_timeout_s)
         self.transport.close()
 
     def abort(self) -> None:

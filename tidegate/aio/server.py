@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
 
-SHUTDOWN_TIMEOUT_S = 5.0
-"""TLS; how long a closing connection waits for the client's own close_notify."""
+SHUTDOWN_TIMEOUT_S = 60.0
+"""TLS: for a closing connection to send what is left and to get the client's own close_notify; what is left then is
+lost. (Who is idle is cut off sooner: ``connection.FAREWELL_S``.)"""
 
 
 class ProxyServer:
