@@ -131,6 +131,7 @@ class GatewayWorker:
         self._server: ProxyServer | None = None
         self._draining: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
+        self._is_signalled = False
         self._retired = False
         self._sampled = asyncio.Event()
         self.chain = Chain(
@@ -319,10 +320,11 @@ class GatewayWorker:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _signalled(self) -> None:
-        if self._draining is None:
-            self._drain()
-        else:
+        """The first signal drains, also where the worker retires or drains already; the second one ends it at once."""
+        if self._is_signalled:
             self._stopped.set()
+        self._is_signalled = True
+        self._drain()
 
     def _drain(self) -> None:
         """Stops accepting; every accepted request is answered, then the process ends."""

@@ -1,0 +1,43 @@
+"""A gateway worker's end, as signals and orders tell it, without sockets."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.config import WorkerConfig
+from gateway.live import GatewayWorker
+from tidegate.aio.server import Limits, ProxyServer
+from tidegate.aio.sweeper import Sweeper
+
+ORDERS: dict[str, Callable[[GatewayWorker], None]] = {
+    "nothing": lambda _: None,
+    "retire": GatewayWorker._retire,
+    "drain": GatewayWorker._drain,
+}
+
+
+@pytest.mark.parametrize("order", sorted(ORDERS))
+def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order: str, tmp_path: Path) -> None:
+    """A hot restart and then the end of everything: what the retiring worker still has is answered."""
+
+    async def main() -> tuple[bool, bool]:
+        config = WorkerConfig(worker="g0", listen_fd=-1, admin="/a", table_file=str(tmp_path / "t"), token="secret")
+        worker = GatewayWorker(config, incarnation="i", rng=random.Random(1))
+        sweeper = Sweeper(asyncio.get_running_loop())
+        worker._server = server = ProxyServer(worker.chain, Limits(), sweeper)
+        server._empty.clear()  # A connection is busy.
+        ORDERS[order](worker)
+        worker._signalled()
+        await asyncio.sleep(0)
+        first = worker._stopped.is_set()
+        worker._signalled()
+        second = worker._stopped.is_set()
+        await worker._tasks.close()
+        worker._sweeper.close()
+        sweeper.close()
+        return first, second
+
+    assert asyncio.run(main()) == (False, True)
