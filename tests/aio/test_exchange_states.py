@@ -151,7 +151,7 @@ EVENTS: dict[str, Callable[[Exchange, App], object]] = {
     ),
     "a stream's limit passes": lambda ex, app: ex.truncate() if ex._state == STREAMING else None,
     "the upstream switches protocols": lambda ex, app: _switched(ex) if ex._state == SENT else None,
-    "both sides of the tunnel close": lambda ex, app: ex.tunnel_closed(1, 1) if ex._state == STREAMING else None,
+    "the tunnel ends": lambda ex, app: ex.tunnel_closed(1, 1) if ex._state == STREAMING else None,
 }
 """What can happen. An upstream is heard only by the exchange that has it (``UpstreamConn.exchange``), the sweeper asks
 ``answered``, so where such an event cannot come nothing is called."""

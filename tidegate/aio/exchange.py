@@ -685,7 +685,7 @@ class Exchange:
         self._client.tunnel(data, upstream)
 
     def tunnel_closed(self, bytes_in: int, bytes_out: int) -> None:
-        """Both sides of the tunnel have closed."""
+        """A side of the tunnel has gone; the other one closes."""
         self._upstream = None
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
