@@ -214,14 +214,14 @@ class Chain:
             return
         now = self._clock()
         self.resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
-        ticket.is_exposed |= sent
+        ran_before, ticket.is_exposed = ticket.is_exposed, ticket.is_exposed or sent
         if ticket.first is not None or ticket.copy is not None:
             self.room.aborted(bind, now)
             if ticket.copy is not None:
                 ticket.is_stranded = True
             else:
                 self._copy_failed(ex, ticket)
-        elif now < ex.deadline and self._may_go_again(ex, ticket, front, sent, now):
+        elif now < ex.deadline and (self._may_run_again(ex, ticket, front, ran_before, now) if sent else ex.replayable):
             if sent:
                 self.room.broke_off(bind, now)
             else:
@@ -513,13 +513,13 @@ class Chain:
             return b""
         now = self._clock()
         self.resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
-        ticket.is_exposed = True
+        ran_before, ticket.is_exposed = ticket.is_exposed, True
         if ticket.first is not None:
             return self._copy_failed(ex, ticket)
         if ticket.copy is not None:
             ticket.bind, ticket.is_stranded = None, True
             self.room.aborted(bind, now)
-        elif now < ex.deadline and self._may_go_again(ex, ticket, front, True, now):
+        elif now < ex.deadline and self._may_run_again(ex, ticket, front, ran_before, now):
             ticket.bind = None
             self.room.broke_off(bind, now)
         else:
@@ -528,12 +528,12 @@ class Chain:
         self.flush()
         return None
 
-    def _may_go_again(self, ex: "Exchange", ticket: Ticket, front: Front, sent: bool, now: float) -> bool:
-        """Whether a request whose replica failed is sent once more: always where nothing was sent, else once, if that
-        does no harm and the budget allows it."""
-        if not sent:
-            return ex.replayable
-        return ex.may_retry(True, front.idempotent) and self.resilience.may_send_again(front, ticket.counters, now)
+    def _may_run_again(self, ex: "Exchange", ticket: Ticket, front: Front, ran_before: bool, now: float) -> bool:
+        """Whether a request that a replica had when it failed is sent once more: if that does no harm and the budget
+        allows it. Replicas that gave it back before, untouched, do not count."""
+        if ran_before or not ex.may_repeat(front.idempotent):
+            return False
+        return self.resilience.may_send_again(front, ticket.counters, now)
 
     def _not_well(self, ex: "Exchange", ticket: Ticket, bind: Bind, now: float) -> None:
         """An exchange ended with a replica that has not answered it completely."""

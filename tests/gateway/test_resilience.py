@@ -66,6 +66,17 @@ def test_an_idempotent_request_whose_model_broke_off_is_sent_elsewhere() -> None
     assert (asked.status, metric(opened, "retries_total"), opened.demand().answered) == (200, 1, 1)
 
 
+def test_a_request_that_came_back_untouched_before_its_model_broke_off_is_still_sent_elsewhere() -> None:
+    opened = door(ONE, TWO, idempotent=True)
+    asked = opened.arrive()
+    asked.answered(100.1, 409, "tidegate-outcome: not-started")
+    opened.grant(ONE, 7)
+    asked.breaks_off(100.2, sent=True)
+    assert (asked.attempts, asked.status, metric(opened, "retries_total")) == (3, 0, 1)
+    asked.breaks_off(100.3, sent=True)
+    assert asked.status == 502, "once more is once"
+
+
 def test_when_every_replica_fails_second_copies_stay_within_the_budget() -> None:
     settings: dict[str, Any] = {"idempotent": True, "retry_percent": 20.0, "outlier": OutlierRules(failures=0)}
     opened = door(ONE, TWO, credits_each=1000, queue_requests=1000, **settings)

@@ -58,6 +58,9 @@ class FakeExchange:
     def may_retry(self, sent: bool, idempotent: bool) -> bool:
         return self.replayable and self.attempts <= 1 and (not sent or idempotent)
 
+    def may_repeat(self, idempotent: bool) -> bool:
+        return self.replayable and (idempotent or self.head.method in (b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
+
     def forward(self, pool: Pool, extra: bytes = b"", *, target: bytes | None = None, hold: bool = False) -> None:
         self.attempts += 1
         self.sent = extra

@@ -261,9 +261,11 @@ class Exchange:
         Replayable and the first attempt; and nothing was sent, or running it twice does no harm: the function
         declares it (``idempotent``), or the method does and a reused connection may have been stale.
         """
-        if not self.replayable or self.attempts > 1:
-            return False
-        return not sent or idempotent or self.head.method in _IDEMPOTENT
+        return self.attempts <= 1 and (self.may_repeat(idempotent) if sent else self.replayable)
+
+    def may_repeat(self, idempotent: bool) -> bool:
+        """Whether it can be sent again, and running it twice does no harm: the function declares it, or the method."""
+        return self.replayable and (idempotent or self.head.method in _IDEMPOTENT)
 
     def set_deadline(self, when: float) -> None:
         """Moves the deadline (seconds of ``time.monotonic``)."""
