@@ -352,8 +352,9 @@ class Autoscaler:
         return explain_all(self.decisions(function, n))
 
     def faults(self) -> dict[str, int | str]:
-        """What went wrong: ignored samples by kind, sources that do not answer, a log that cannot be written."""
+        """What went wrong: ignored samples by kind, sources that do not answer now, a log that cannot be written."""
         found: dict[str, int | str] = dict(Counter(self.collector.faults))
+        found.pop("unreachable", None)  # of the past: who does not answer now is named below
         found |= {f"source {name}": error for name, error in self.puller.last_errors.items()}
         if self.log.fault is not None:
             found["log"] = self.log.fault
