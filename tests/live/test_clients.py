@@ -14,8 +14,10 @@ from typing import Any
 
 import aiohttp
 import httpx
+import numpy
 import pytest
 import requests
+import tritonclient.http as triton
 import websockets.sync.client
 
 from tests.support.http_doors import Door
@@ -176,8 +178,6 @@ def served() -> Iterator[dict[tuple[str, str], Door]]:
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_tritonclient(served: dict[tuple[str, str], Door], way: tuple[str, str], binary: bool) -> None:
-    numpy = pytest.importorskip("numpy")
-    triton = pytest.importorskip("tritonclient.http")
     host, port = served[way].address
     client = triton.InferenceServerClient(f"{host}:{port}")
     try:
