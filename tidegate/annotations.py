@@ -116,6 +116,14 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         sentence="Time without a request after which the last replica is drained.",
     ),
     Row(
+        key="dry-run",
+        topic=_SCALING,
+        kind=YesNo(),
+        default="false",
+        lands="scaling.dry_run",
+        sentence="Whether the policy's decisions are only logged and exported; the number of replicas then stays.",
+    ),
+    Row(
         key="batch-header",
         topic=_BATCH,
         kind=Text(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", "a header name of 1 to 64 characters", lower=True),

@@ -88,6 +88,8 @@ class Scaling:
     """0: no limit but the accelerators'."""
     initial_scale: int = 1
     scale_to_zero_after_s: float = 60.0
+    dry_run: bool = False
+    """The policy decides, logs and exports; nothing of it is carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,31 @@ class RevisionDemand:
     """Integral of waiting requests over time; with the queue_proxies' it is KPA's concurrency."""
     waiting_inference_s: float
     latency: SparseHistogram = ()
+    sizes: SparseHistogram = ()
+    """Arrivals by inferences per request, recorded as if they were microseconds. Cumulative."""
     groups: tuple[GroupTraffic, ...] = ()
+    shadow: "ShadowSeen | None" = None
+    """What copies of other revisions' requests showed, where this revision is a shadow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowSeen:
+    """Copies of requests that a shadow revision answered beside the revision that the client got its answer from.
+    Cumulative."""
+
+    requests: int = 0
+    """Copies whose pair of answers was compared."""
+    skipped: int = 0
+    """Copies that were not sent or not compared: no free slot, a body too large to keep."""
+    failed: int = 0
+    """The shadow answered 5xx or broke where the other did not."""
+    status_differs: int = 0
+    output_differs: int = 0
+    """Same status, other body."""
+    latency: SparseHistogram = ()
+    """Of the shadow's answers."""
+    served_latency: SparseHistogram = ()
+    """Of the answers that the clients of the same requests got."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +228,10 @@ class RevisionRoute:
     id: str
     percent: float
     """Share of the function's requests, 0..100."""
+    tags: tuple[str, ...] = ()
+    """Names by which a client asks for this revision whatever the percentages are."""
+    shadow_percent: float = 0.0
+    """Share of the function's other requests of which this revision gets a copy, whose answer no client sees."""
     unit_inferences: bool = False
     """Slots count inferences instead of requests."""
     limited: bool = True
@@ -301,3 +329,9 @@ class Decision:
     reasons: tuple[Reason, ...]
     observed: dict[str, float] = field(default_factory=dict)
     """The figures decided upon, by metric name (``stable_concurrency``, ``lambda_ips``, ...)."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Fraction of the revision's inferences by accelerator at that moment; empty: none is ready."""
+    digest: str = ""
+    """Of the observation decided upon, in hexadecimal; empty where it was not kept."""
+    is_dry_run: bool = False
+    """True: logged and exported, never carried out."""

@@ -43,6 +43,8 @@ class RevisionShare:
 
     revision: Revision
     percent: float = 100.0
+    tags: tuple[str, ...] = ()
+    shadow_percent: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
     """Fraction by accelerator (``traffic.weights``); empty: equal shares by number of replicas."""
     mu_ips: Mapping[str, float] = field(default_factory=dict)
@@ -173,6 +175,8 @@ def _revision(share: RevisionShare, groups: Mapping[str, list[ReplicaFacts]]) ->
     return RevisionRoute(
         id=share.revision.id,
         percent=share.percent,
+        tags=share.tags,
+        shadow_percent=share.shadow_percent,
         unit_inferences=function.concurrency_unit is ConcurrencyUnit.INFERENCES,
         limited=function.concurrency != 0,
         groups=tuple(_group(name, groups, share, ready) for name in sorted({*groups, *share.sizes})),

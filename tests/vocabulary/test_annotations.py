@@ -38,6 +38,7 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "max-scale": ("9", 9, {}),
     "initial-scale": ("0", 0, {}),
     "scale-to-zero-after": ("0s", 0.0, {}),
+    "dry-run": ("true", True, {}),
     "batch-header": ("X-Batch", "x-batch", {}),
     "bytes-per-item": ("0.5", 0.5, {}),
     "batch-overhead-bytes": ("7", 7.0, {"bytes-per-item": "1"}),
