@@ -1,8 +1,10 @@
-"""An open-loop HTTP/1.1 load client: requests leave when the schedule says, whatever became of the earlier ones.
+"""An HTTP/1.1 load client. In the open loop requests leave when the schedule says, whatever became of the earlier ones;
+in the closed loop each of so many callers sends its next request when it has the answer to the one before.
 
-Latency counts from the *scheduled* time, so a client that falls behind shows in its own figures instead of hiding the
-server's (coordinated omission). Connections are kept alive and taken last in, first out; a new one is opened when none
-is idle. Nothing is ever sent twice: what fails is an outcome.
+Latency counts from the time at which a request was *due*, so a client that falls behind shows in its own figures
+instead of hiding the server's (coordinated omission); how late it left is in every outcome. Connections are kept alive
+and taken last in, first out; a new one is opened when none is idle. Nothing is ever sent twice: what fails is an
+outcome.
 """
 
 import asyncio
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 HEAD_BYTES: Final = 64 * 1024
+FAILED_PAUSE_S: Final = 0.05
+"""A caller of the closed loop that got no answer waits so long: a server that refuses is not hammered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Outcome:
     error: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    lag_s: float = 0.0
+    """How long after it was due this client came to send it: above some milliseconds the client is the bottleneck."""
 
     @property
     def is_good(self) -> bool:
@@ -44,7 +50,10 @@ class BrokenAnswerError(Exception):
 
 
 class HttpLoad:
-    """Sends POSTs to ``path`` at ``host:port``; ``done`` is called with every outcome as it becomes known."""
+    """Sends POSTs to ``path`` at ``host:port``; ``done`` is called with every outcome as it becomes known.
+
+    ``batch_header``: a field in which each request says how many inferences it carries.
+    """
 
     def __init__(
         self,
@@ -54,6 +63,7 @@ class HttpLoad:
         headers: Iterable[tuple[str, str]] = (),
         timeout_s: float = 60.0,
         keep_bodies: bool = False,
+        batch_header: str | None = None,
         done: Callable[[Outcome], None],
     ) -> None:
         host, _, port = address.rpartition(":")
@@ -61,6 +71,7 @@ class HttpLoad:
         fields = {"host": address, "content-type": "application/json"} | dict(headers)
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self._head = f"POST {path} HTTP/1.1\r\n{lines}content-length: ".encode()
+        self._batch = None if batch_header is None else f"{batch_header}: ".encode()
         self._timeout_s = timeout_s
         self._keep_bodies = keep_bodies
         self._done = done
@@ -81,6 +92,40 @@ class HttpLoad:
         finally:
             self.close()
 
+    async def run_callers(
+        self, callers: int, draw: Callable[[], Shot], seconds: float, *, every_s: float = 0.0
+    ) -> None:
+        """Closed loop: so many callers, for so many seconds; the last answers are waited for.
+
+        ``draw``: the next request (its ``at_s`` means nothing here); ``every_s``: no caller sends its next request
+        sooner than this after its last one, and their beginnings are spread evenly over it.
+        """
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(callers):
+                    first = start + every_s * number / callers
+                    group.create_task(self._call(draw, start, first, seconds, every_s), name=f"caller {number}")
+        finally:
+            self.close()
+
+    async def _call(self, draw: Callable[[], Shot], start: float, due: float, seconds: float, every_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if due > loop.time():
+                await asyncio.sleep(due - loop.time())
+            if due >= start + seconds - 1e-6:
+                return
+            shot = draw()
+            self.in_flight += 1
+            try:
+                outcome = await self._attempt(Shot(due - start, shot.body, shot.inferences), due)
+            finally:
+                self.in_flight -= 1
+            self._done(outcome)
+            due = max(due + every_s, loop.time() + (0.0 if outcome.status is not None else FAILED_PAUSE_S))
+
     async def fire(self, body: bytes, inferences: int = 1) -> Outcome:
         """One request now, outside any schedule."""
         return await self._attempt(Shot(0.0, body, inferences), asyncio.get_running_loop().time())
@@ -100,20 +145,22 @@ class HttpLoad:
 
     async def _attempt(self, shot: Shot, due: float) -> Outcome:
         loop = asyncio.get_running_loop()
+        lag_s = max(0.0, loop.time() - due)
         try:
             async with asyncio.timeout(self._timeout_s):
-                status, headers, body = await self._exchange(shot.body)
+                status, headers, body = await self._exchange(shot)
         except (BrokenAnswerError, OSError, TimeoutError, asyncio.LimitOverrunError, ValueError) as error:
             text = str(error) or type(error).__name__
-            return Outcome(shot.at_s, loop.time() - due, shot.inferences, None, text)
+            return Outcome(shot.at_s, loop.time() - due, shot.inferences, None, text, lag_s=lag_s)
         kept = body if self._keep_bodies or status != 200 else b""
-        return Outcome(shot.at_s, loop.time() - due, shot.inferences, status, None, headers, kept)
+        return Outcome(shot.at_s, loop.time() - due, shot.inferences, status, None, headers, kept, lag_s)
 
-    async def _exchange(self, body: bytes) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
+    async def _exchange(self, shot: Shot) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         reader, writer = self._living() or await self._connect()
         is_reusable = False
         try:
-            writer.write(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
+            told = b"" if self._batch is None else b"\r\n%b%d" % (self._batch, shot.inferences)
+            writer.write(b"%b%d%b\r\n\r\n%b" % (self._head, len(shot.body), told, shot.body))
             status, headers, answer, is_reusable = await read_answer(reader)
         finally:
             if is_reusable:

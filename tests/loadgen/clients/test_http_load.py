@@ -102,3 +102,32 @@ def test_an_error_answer_keeps_its_body() -> None:
     refused = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\n\r\nfull"
     (outcome,) = fire(answering(refused, []), [Shot(0.0, b"{}")])
     assert (outcome.status, outcome.body, outcome.is_good) == (429, b"full", False)
+
+
+def test_callers_of_the_closed_loop_wait_for_their_answers_and_tell_their_batch() -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                heads.append(head)
+                await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+                await asyncio.sleep(0.02)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    async def run(every_s: float) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        load = HttpLoad(f"{host}:{port}", "/infer", batch_header="x-batch", done=outcomes.append)
+        async with server:
+            await load.run_callers(3, lambda: Shot(0.0, b"{}", 7), 0.3, every_s=every_s)
+        return outcomes
+
+    paced, free = asyncio.run(run(0.1)), asyncio.run(run(0.0))
+    assert all(outcome.is_good and outcome.inferences == 7 for outcome in paced + free)
+    assert all(b"\r\nx-batch: 7\r\n" in head for head in heads)
+    assert len(paced) <= 9 < len(free) <= 45, "one request each every 0.1 s; one at a time"
