@@ -11,9 +11,14 @@ from loadgen.clients.http_load import HttpLoad, Outcome, Shot
 pytestmark = pytest.mark.live
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Drive = Callable[[HttpLoad], Awaitable[None]]
 
 
 def fire(serve: Serve, shots: list[Shot], **options: float) -> list[Outcome]:
+    return driven(serve, lambda load: load.run(shots), **options)
+
+
+def driven(serve: Serve, drive: Drive, **options: float | str) -> list[Outcome]:
     async def run() -> list[Outcome]:
         running: set[asyncio.Task[None] | None] = set()
 
@@ -28,9 +33,9 @@ def fire(serve: Serve, shots: list[Shot], **options: float) -> list[Outcome]:
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         outcomes: list[Outcome] = []
-        load = HttpLoad(f"{host}:{port}", "/infer", done=outcomes.append, **options)  # type: ignore[arg-type]  # timeout_s
+        load = HttpLoad(f"{host}:{port}", "/infer", done=outcomes.append, **options)  # type: ignore[arg-type]  # any
         async with server:
-            await load.run(shots)
+            await drive(load)
             await asyncio.gather(*(task for task in running if task is not None))
         return outcomes
 
@@ -116,18 +121,16 @@ def test_callers_of_the_closed_loop_wait_for_their_answers_and_tell_their_batch(
                 await asyncio.sleep(0.02)
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         except asyncio.IncompleteReadError:
-            writer.close()
+            return
 
-    async def run(every_s: float) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        load = HttpLoad(f"{host}:{port}", "/infer", batch_header="x-batch", done=outcomes.append)
-        async with server:
-            await load.run_callers(3, lambda: Shot(0.0, b"{}", 7), 0.3, every_s=every_s)
-        return outcomes
+    def run(every_s: float) -> list[Outcome]:
+        return driven(
+            serve,
+            lambda load: load.run_callers(3, lambda: Shot(0.0, b"{}", 7), 0.3, every_s=every_s),
+            batch_header="x-batch",
+        )
 
-    paced, free = asyncio.run(run(0.1)), asyncio.run(run(0.0))
+    paced, free = run(0.1), run(0.0)
     assert all(outcome.is_good and outcome.inferences == 7 for outcome in paced + free)
     assert all(b"\r\nx-batch: 7\r\n" in head for head in heads)
     assert len(paced) <= 9 < len(free) <= 45, "one request each every 0.1 s; one at a time"
