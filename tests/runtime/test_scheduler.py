@@ -26,7 +26,7 @@ class FakeEngine:
         self.fail: Callable[[list[int]], BaseException | None] = lambda values: None
         self.interrupted = 0
 
-    async def execute(self, requests: list[Inputs]) -> Execution:
+    async def execute(self, requests: list[Inputs], arrived: float) -> Execution:
         values = [int(value) for inputs in requests for value in bytes(inputs[0].data)]  # type: ignore[arg-type]  # not BYTES
         self.runs.append((round(asyncio.get_running_loop().time(), 6), values))
         try:

@@ -87,27 +87,27 @@ class Engine:
             return str(error)
         return None
 
-    async def execute(self, requests: list[Inputs]) -> Execution:
-        """Runs all requests as one batch. Raises RequestError, ModelError."""
+    async def execute(self, requests: list[Inputs], arrived: float = math.inf) -> Execution:
+        """Runs all requests as one batch. ``arrived``: when the last of them came. Raises RequestError, ModelError."""
         loop = self._model.loop
         if loop is None:
-            return await call(self._worker, self._execute, requests)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute_async(requests), loop))
+            return await call(self._worker, self._execute, requests, arrived)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute_async(requests, arrived), loop))
 
-    def _execute(self, requests: list[Inputs]) -> Execution:
+    def _execute(self, requests: list[Inputs], arrived: float) -> Execution:
         started = time.perf_counter()
         inputs = self._decode(requests)
         prepared = time.perf_counter()
-        values = self._model.run(inputs)
+        values = self._model.run(inputs, arrived)
         if not isinstance(values, Mapping):
             raise ModelError("the model answered with an awaitable and has no loop")
         return self._finish(requests, values, started, prepared)
 
-    async def _execute_async(self, requests: list[Inputs]) -> Execution:
+    async def _execute_async(self, requests: list[Inputs], arrived: float) -> Execution:
         started = time.perf_counter()
         inputs = self._decode(requests)
         prepared = time.perf_counter()
-        values = self._model.run(inputs)
+        values = self._model.run(inputs, arrived)
         return self._finish(requests, values if isinstance(values, Mapping) else await values, started, prepared)
 
     def _finish(self, requests: list[Inputs], values: Mapping[str, Any], started: float, prepared: float) -> Execution:

@@ -89,7 +89,7 @@ class HandlerModel:
         """A class may refuse zeros for a reason of its own."""
         return False
 
-    def run(self, inputs: dict[str, Any]) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+    def run(self, inputs: dict[str, Any], arrived: float = 0.0) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
         if self._loop is not None:
             return self._run_async(inputs)
         try:

@@ -46,8 +46,9 @@ class Model(Protocol):
         """Whether a probe that fails means that the model cannot be served."""
         ...
 
-    def run(self, inputs: dict[str, Any]) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
-        """Outputs by name. Raises RequestError where the inputs are at fault, ModelError otherwise."""
+    def run(self, inputs: dict[str, Any], arrived: float) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
+        """Outputs by name. ``arrived``: when the last of the requests came, on the monotonic clock; for models that
+        stand for a device. Raises RequestError where the inputs are at fault, ModelError otherwise."""
         ...
 
 

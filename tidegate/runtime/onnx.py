@@ -84,7 +84,7 @@ class OnnxModel:
         """A free dimension other than the first may refuse to be 1 (an image of one pixel): then nothing is proven."""
         return all(-1 not in spec.shape[1:] for spec in self._inputs)
 
-    def run(self, inputs: dict[str, Any]) -> Mapping[str, Any]:
+    def run(self, inputs: dict[str, Any], arrived: float = 0.0) -> Mapping[str, Any]:
         for spec in self._inputs:
             if spec.datatype == "BYTES":
                 inputs[spec.name] = _as_text(spec.name, inputs[spec.name])

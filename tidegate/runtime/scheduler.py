@@ -23,7 +23,7 @@ class Runs(Protocol):
     @property
     def can_interrupt(self) -> bool: ...
 
-    async def execute(self, requests: list[Inputs]) -> Execution: ...
+    async def execute(self, requests: list[Inputs], arrived: float) -> Execution: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +104,7 @@ class Scheduler:
         jobs = [item.value for item in batch.items]
         self._counters.executions += 1
         try:
-            execution = await self._engine.execute([job.inputs for job in jobs])
+            execution = await self._engine.execute([job.inputs for job in jobs], batch.items[-1].arrived)
         except asyncio.CancelledError:
             # Interrupted since nobody waits, or by the handler's own hand: then somebody does.
             for job in jobs:
