@@ -10,16 +10,21 @@ from dataclasses import dataclass, field
 
 from autoscaler import policies
 from autoscaler.groups import spread
-from autoscaler.limits import Standing, bounded, capped
+from autoscaler.limits import Standing, bounded, capped, kept_in_dry_run
 from autoscaler.observation import Observation
 from autoscaler.policy import Policy, Wish
 from autoscaler.reasons import figure, reason
+from autoscaler.state import Plain, StateError, restored, snapshot
 from tidegate.errors import TidegateError
 from tidegate.function import Revision
 from tidegate.records import Activation, Decision, GroupDecision, Reason
 
 ACTIVATION_SEEN_WITHIN_S = 10.0
 """Time for a decided start from zero to show up as a replica; afterwards another push may ask again."""
+
+
+_REMEMBERED = ("is_initial", "up_since", "activating_until", "kept")
+"""What the decider itself remembers of a revision, beside its policy; plain values."""
 
 
 class UnknownRevisionError(TidegateError):
@@ -37,6 +42,8 @@ class _State:
     """When it was last seen to get a ready replica; None: it has none."""
     activating_until: float | None = None
     """While a start from zero was decided and no replica has been seen yet; then another push may ask again."""
+    kept: int = 0
+    """Replicas that a dry run keeps: the most that there were."""
     last: Decision | None = field(default=None, repr=False)
 
 
@@ -63,6 +70,25 @@ class Decider:
             is_initial=fresh and revision.function.scaling.initial_scale > 0,
         )
 
+    def snapshot(self, revision_id: str) -> Plain:
+        """What is remembered of a revision, as plain data. Raises UnknownRevisionError, StateError."""
+        known = self._state(revision_id)
+        function, keeps = known.revision.function, policies.row(known.revision.function.scaling.policy).keeps
+        remembered = {name: getattr(known, name) for name in _REMEMBERED}
+        return remembered | {"policy": snapshot(known.policy, function, keeps)}
+
+    def restore(self, revision: Revision, remembered: Plain) -> None:
+        """Takes a revision under control as :meth:`snapshot` left it. Raises StateError, InvalidInputError (policy)."""
+        function = revision.function
+        row = policies.row(function.scaling.policy)
+        if not (isinstance(remembered, dict) and remembered.keys() == {*_REMEMBERED, "policy"}):
+            raise StateError(f"a decider's state has {', '.join((*_REMEMBERED, 'policy'))}")
+        given = {name: remembered[name] for name in _REMEMBERED}
+        policy = restored(remembered["policy"], function, row.keeps)
+        if type(policy) is not row.keeps[0]:
+            raise StateError(f"not a state of policy {row.name}")
+        self._states[revision.id] = _State(revision=revision, policy=policy, **given)
+
     def forget(self, revision_id: str) -> None:
         """Drops a revision; one that is not known is no fault."""
         self._states.pop(revision_id, None)
@@ -82,8 +108,16 @@ class Decider:
         standing = self._standing(state, now, observation)
         wish = self._ask(state, observation, now)
         desired, limits = bounded(wish.desired, observation, scaling, standing)
+        if scaling.dry_run:
+            state.kept = max(state.kept, observation.existing)
+            started, why = kept_in_dry_run(desired, observation, scaling, standing, state.kept)
+            if started is not None:
+                placed = spread(started, observation.groups)
+                return self._decide(state, now, observation, started, placed, why, wish.observed)
         groups = None if desired is None else self._groups(desired, wish, observation)
-        return self._decide(state, now, observation, desired, groups, wish.reasons + limits, wish.observed)
+        return self._decide(
+            state, now, observation, desired, groups, wish.reasons + limits, wish.observed, scaling.dry_run
+        )
 
     def activate(self, activation: Activation, now: float, observation: Observation) -> Decision:
         """A request waits and no replica is ready: one start, however often it is pushed.
@@ -98,7 +132,9 @@ class Decider:
             return self._hold(state, now, observation, reason("already_starting", waiting))
         scaling = state.revision.function.scaling
         reasons = [reason("activation", waiting)]
-        wanted = max(1, scaling.min_scale, state.policy.activation_scale)
+        wanted = max(1, scaling.min_scale, 1 if scaling.dry_run else state.policy.activation_scale)
+        if scaling.dry_run:
+            reasons.append(reason("dry_run_start", "a request waits"))
         desired = capped(wanted, observation, scaling, reasons)
         observed = {"waiting": float(activation.waiting)}
         groups = spread(desired, observation.groups)
@@ -165,10 +201,13 @@ class Decider:
         groups: tuple[GroupDecision, ...] | None,
         reasons: tuple[Reason, ...],
         observed: Mapping[str, float],
+        is_dry_run: bool = False,
     ) -> Decision:
         if desired == 0:
             state.activating_until = None
-        elif desired is not None and observation.existing == 0 and not self._is_activating(state, now):
+        elif (
+            desired is not None and not is_dry_run and observation.existing == 0 and not self._is_activating(state, now)
+        ):
             state.activating_until = now + ACTIVATION_SEEN_WITHIN_S
         state.last = Decision(
             function=state.revision.function.name,
@@ -180,6 +219,7 @@ class Decider:
             groups=groups,
             reasons=reasons,
             observed=figures(observation) | dict(observed),
+            is_dry_run=is_dry_run,
         )
         return state.last
 

@@ -55,6 +55,27 @@ def bounded(
     return capped(raised, observation, scaling, reasons), tuple(reasons)
 
 
+def kept_in_dry_run(
+    wish: int | None, observation: Observation, scaling: Scaling, standing: Standing, kept: int
+) -> tuple[int | None, tuple[Reason, ...]]:
+    """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
+    broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
+    nothing."""
+    floor, existing, why = max(scaling.min_scale, kept), observation.existing, f"{kept} kept"
+    if standing.is_initial and scaling.initial_scale > floor:
+        floor, why = scaling.initial_scale, "initial scale"
+    elif scaling.min_scale > kept:
+        why = "minimum scale"
+    if floor == 0 and (observation.waiting > 0 or standing.is_activating):
+        floor, why = 1, "a request waits"
+    if floor <= existing:
+        return None, ()
+    said = "to hold" if wish is None else str(wish)
+    reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {said}")]
+    desired = capped(floor, observation, scaling, reasons)
+    return (desired, tuple(reasons)) if desired > existing else (None, ())
+
+
 def capped(desired: int, observation: Observation, scaling: Scaling, reasons: list[Reason]) -> int:
     """``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
     if 0 < scaling.max_scale < desired:

@@ -53,3 +53,5 @@ class PolicyRow:
     sentence: str
     build: Callable[[Function, float, int], Policy]
     """(function, now, ready replicas) -> a policy for one revision."""
+    keeps: tuple[type, ...]
+    """The policy's class and those of the objects that it keeps between ticks (``autoscaler.state``)."""

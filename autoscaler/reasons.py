@@ -64,6 +64,8 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "already_starting": "a request waits and a replica starts already",
         "already_ready": "a request waits and a replica is ready: the gateway will find it",
         "activating": "kept until the replica that an activation asked for is seen",
+        # dry run
+        "dry_run_start": "dry run: only this much is carried out, the policy's wish is not",
         # our bug
         "policy_failed": "the policy failed on this observation: hold",
     }

@@ -20,6 +20,7 @@ from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from tidegate import scaling_parameters
 from tidegate.function import Function
+from tidegate.records import Reason
 from tidegate.scaling_parameters import HPA_PARAMETERS, Shrinking
 
 TIE = 1e-9
@@ -216,4 +217,5 @@ ROW = PolicyRow(
     name="hpa",
     sentence="Kubernetes' horizontal autoscaler: replicas in proportion to a utilisation, held at a target.",
     build=HpaPolicy,
+    keeps=(HpaPolicy, HpaScaler, HpaParameters, Shrinking, RollingUtilization, Wish, Reason),
 )

@@ -236,4 +236,5 @@ ROW = PolicyRow(
     name="kpa",
     sentence="Knative's pod autoscaler: requests in flight against a target per replica, with a panic mode.",
     build=KpaPolicy,
+    keeps=(KpaPolicy, KnativeScaler, KpaParameters, LinearWindow, WeightedWindow, DelayWindow),
 )

@@ -443,4 +443,5 @@ ROW = PolicyRow(
     name="smif",
     sentence="Replicas by accelerator kind, so that the load is carried inside the latency target.",
     build=SmifPolicy,
+    keeps=(SmifPolicy, RuleParameters, LoadEstimate, Scars, Calm, LateShare),
 )

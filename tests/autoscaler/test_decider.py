@@ -1,12 +1,13 @@
 """Timelines of one revision: deploy, load, zero and back, with the real collector and a world that obeys."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autoscaler.decider import Decider, UnknownRevisionError
 from tests.support.autoscaling import T0, World, activation, codes, group, observation, revision
-from tidegate.function import Scaling
+from tidegate.function import Revision, Scaling
 
 
 def world(**options: Any) -> World:
@@ -249,3 +250,46 @@ def test_applying_the_same_revision_again_keeps_what_is_known() -> None:
     assert last is not None
     assert last.at == T0
     assert repr(decider) == "<Decider 1 revisions>"
+
+
+def dry(**scaling: Any) -> Revision:
+    return revision(scaling=Scaling(dry_run=True, **scaling))
+
+
+def test_a_dry_run_decides_and_says_so_and_keeps_what_there_is() -> None:
+    spec, decider = dry(), Decider()
+    decider.apply(spec, T0, fresh=False)
+    busy = group(ready=2, sampled=2)
+    decision = decider.tick(T0, observation(busy, at=T0, concurrency=6.0))
+    assert (decision.is_dry_run, decision.desired, decision.ready) == (True, 9, 2)
+    gone = observation(replace(busy, ready=1), at=T0 + 9, concurrency=6.0)
+    replaced = decider.tick(T0 + 9, gone)
+    assert (replaced.is_dry_run, replaced.desired) == (False, 2), "one broke: the size stays what it was"
+    assert codes(replaced) == ["dry_run_start"]
+    assert replaced.reasons[0].detail == "2 kept: 2; the policy wants 9"
+    idle = observation(busy, at=T0 + 900, idle_s=800.0)
+    assert decider.tick(T0 + 900, idle).is_dry_run, "and it does not go to zero either"
+
+
+def test_a_dry_run_serves_what_waits_at_zero_with_one_replica() -> None:
+    spec, decider = dry(parameters={"activation-scale": "5"}), Decider()
+    decider.apply(spec, T0, fresh=False)
+    asleep = observation(group(), at=T0)
+    assert decider.tick(T0, asleep).is_dry_run
+    started = decider.activate(activation(), T0 + 0.1, asleep)
+    assert (started.is_dry_run, started.desired, codes(started)) == (False, 1, ["activation", "dry_run_start"])
+    again = decider.tick(T0 + 1, replace(asleep, at=T0 + 1, waiting=1))
+    assert (again.is_dry_run, again.desired) == (False, 1)
+
+
+def test_a_dry_run_starts_what_a_deploy_asks_for() -> None:
+    decider = Decider()
+    decider.apply(dry(initial_scale=2), T0)
+    decision = decider.tick(T0, observation(group(), at=T0))
+    assert (decision.is_dry_run, decision.desired) == (False, 2)
+    floor = Decider()
+    floor.apply(dry(min_scale=3), T0, fresh=False)
+    decision = floor.tick(T0, observation(group(ready=1), at=T0))
+    assert (decision.is_dry_run, decision.desired) == (False, 3)
+    full = floor.tick(T0, observation(group(ready=1, room=0), at=T0))
+    assert full.is_dry_run, "no room: nothing can be carried out"
