@@ -83,10 +83,10 @@ class Decider:
         row = policies.row(function.scaling.policy)
         if not (isinstance(remembered, dict) and remembered.keys() == {*_REMEMBERED, "policy"}):
             raise StateError(f"a decider's state has {', '.join((*_REMEMBERED, 'policy'))}")
+        if type(remembered["policy"]) is not dict or row.keeps[0].__name__ not in remembered["policy"]:
+            raise StateError(f"not a state of policy {row.name}")
         given = {name: remembered[name] for name in _REMEMBERED}
         policy = restored(remembered["policy"], function, row.keeps)
-        if type(policy) is not row.keeps[0]:
-            raise StateError(f"not a state of policy {row.name}")
         self._states[revision.id] = _State(revision=revision, policy=policy, **given)
 
     def forget(self, revision_id: str) -> None:

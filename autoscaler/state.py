@@ -89,7 +89,7 @@ def _made(kind: type, values: dict[str, Any]) -> object:
     names = _attributes(kind)
     if values.keys() != set(names):
         raise StateError(f"{kind.__name__} has {', '.join(sorted(names))}")
-    made = object.__new__(kind)
+    made: object = object.__new__(kind)
     for name in names:
         object.__setattr__(made, name, values[name])
     return made
