@@ -11,6 +11,7 @@ from typing import Final
 
 from tidegate import units
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
+from tidegate.rollout import ROLLOUT
 from tidegate.routing import ROUTING
 from tidegate.scaling_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
 from tidegate.table import (
@@ -205,6 +206,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         sentence="Whether the model server's own metrics are read.",
     ),
     *ROUTING,
+    *ROLLOUT,
     Row(
         key="volume-mounts",
         topic=_GPU,

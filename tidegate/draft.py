@@ -219,6 +219,7 @@ class Draft:
         self._check_gpu()
         self._check_sla()
         self._check_routing()
+        self._check_rollout()
         self._choose_policy()
         self._check_parameters()
         self._tell_unserved()
@@ -293,6 +294,15 @@ class Draft:
         hedged = self._first_of("routing.hedging")
         if hedged is not None and not self.values.get("idempotent") and "idempotent" not in self._unread:
             self.fault(hedged, f"off, unless {PREFIX}idempotent is true")
+
+    def _check_rollout(self) -> None:
+        ways = ("rollout.duration_s", "rollout.canary_steps", "rollout.shadow_percent")
+        given = [origin for lands in ways if (origin := self._first_of(lands)) is not None]
+        for origin in given[1:]:
+            self.fault(origin, f"none, since {given[0].where} is given: a revision is rolled out in one way")
+        window = self._first_of("rollout.canary_window_s")
+        if window is not None and not self.values.get("rollout.canary_steps"):
+            self.fault(window, f"nothing, unless {PREFIX}canary-steps is given")
 
     def _choose_policy(self) -> None:
         policies = self.terms.policies

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from tidegate.records import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 from tidegate.replica import ConcurrencyUnit as ConcurrencyUnit
+from tidegate.rollout import RolloutPlan
 
 
 class Protocol(StrEnum):
@@ -42,6 +43,14 @@ class TaskClass(StrEnum):
 
     LATENCY_CRITICAL = "latency-critical"
     THROUGHPUT_ORIENTED = "throughput-oriented"
+
+
+class SizeRouting(StrEnum):
+    """Whether larger requests go to stronger groups."""
+
+    AUTO = "auto"
+    """Where the figures say that it helps."""
+    OFF = "off"
 
 
 class ServerKind(StrEnum):
@@ -146,6 +155,9 @@ class Routing:
     outlier: OutlierRules = field(default_factory=OutlierRules)
     matches: tuple[RouteMatch, ...] = ()
     """Ways to name the function beside its host, prefix and models."""
+    size_routing: SizeRouting = SizeRouting.AUTO
+    group_weights: Mapping[str, float] | None = None
+    """Split over the groups by accelerator, given by hand; empty: equal; None: by what the groups can do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +239,8 @@ class Function:
     idempotent: bool = False
     """Whether a request may be sent twice (retry after it was started)."""
     routing: Routing = field(default_factory=Routing)
+    rollout: RolloutPlan = field(default_factory=RolloutPlan)
+    """How a new revision gets the traffic of the one before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,10 +151,13 @@ def _metadata(metadata: Section, draft: Draft) -> str | None:
 
 
 def _rollout(pair: Pair, where: str, draft: Draft) -> None:
-    """Checks a rollout's duration, as Knative does; it has no effect here, like every other annotation."""
-    if pair.key in ROLLOUT_DURATIONS and _seconds(pair, where, draft) is None:
+    """A rollout's duration, as Knative reads it; every other annotation has no effect here."""
+    if pair.key not in ROLLOUT_DURATIONS:
+        draft.note(where, "has no effect here", pair.line)
         return
-    draft.note(where, "has no effect here", pair.line)
+    seconds = _seconds(pair, where, draft)
+    if seconds is not None and isinstance(pair.value, Scalar):
+        draft.put("rollout.duration_s", float(seconds), Origin(where, pair.value.text, pair.line))
 
 
 def _seconds(pair: Pair, where: str, draft: Draft) -> int | None:

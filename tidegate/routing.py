@@ -4,13 +4,14 @@ Each row is an annotation, and so a flag of ``tidegate deploy`` (``queue-order``
 (``queue.order``); given in both places it is a fault. ``match`` is a list of mappings and stands in ``spec`` alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.document import Scalar, Section, shown, shown_key
+from tidegate.function import SizeRouting
 from tidegate.records import Binding, HeaderMatch, Hedging, QueueOrder, RouteMatch, Spread
-from tidegate.table import Choice, Duration, Percent, Row, Text, Whole, WordOr
+from tidegate.table import Choice, Duration, Number, Percent, Row, Text, Whole, WordOr
 from tidegate.units import UnreadableError
 
 TOPIC: Final = "Routing"
@@ -71,6 +72,27 @@ class HedgeAfter:
         return Hedging(percentile=None, after_s=Duration(self.low_s, self.high_s).read(text))
 
 
+@dataclass(frozen=True, slots=True)
+class GroupWeights:
+    """``learnt``, ``equal`` (no names), or ``v100=65,t4=35``."""
+
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return "learnt, equal, or NAME=NUMBER,... with numbers of 0 or more, one above 0, each accelerator once"
+
+    def read(self, text: str) -> Mapping[str, float] | None:
+        if text in ("learnt", "equal"):
+            return None if text == "learnt" else {}
+        pairs = [part.strip().partition("=") for part in text.split(",")]
+        names, number = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", ""), Number(0, 1e9)
+        found = {names.read(name): number.read(value) for name, _, value in pairs}
+        if len(found) < len(pairs) or not any(found.values()):
+            raise UnreadableError(text)
+        return found
+
+
 ROUTING: Final[tuple[Row, ...]] = (
     Row(
         key="spread",
@@ -103,6 +125,22 @@ ROUTING: Final[tuple[Row, ...]] = (
         default="late",
         lands="routing.binding",
         sentence="Whether a request takes the first slot that frees, or its group is fixed at arrival by weight.",
+    ),
+    Row(
+        key="size-routing",
+        topic=TOPIC,
+        kind=Choice(SizeRouting),
+        default="auto",
+        lands="routing.size_routing",
+        sentence="Whether larger requests go to stronger groups, where the figures say that it helps.",
+    ),
+    Row(
+        key="group-weights",
+        topic=TOPIC,
+        kind=GroupWeights(),
+        default="learnt",
+        lands="routing.group_weights",
+        sentence="Split of a revision's inferences over its groups: by their service rates, equal, or by hand.",
     ),
     Row(
         key="priority",

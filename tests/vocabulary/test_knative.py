@@ -9,6 +9,7 @@ from tidegate.draft import Terms
 from tidegate.function import Function, Protocol, Readiness, Resources, Scaling, Server, ServerKind, Sla
 from tidegate.knative import expand
 from tidegate.manifest import Parsed, read
+from tidegate.rollout import RolloutPlan
 
 GOOD = (Path(__file__).parent / "manifests" / "good" / "knative.yaml").read_text(encoding="utf-8")
 PLAIN = """\
@@ -66,13 +67,13 @@ def test_a_service_with_a_command_runs_on_this_machine(terms: Terms) -> None:
         resources=Resources(memory_bytes=2**30, threads=2),
         env={"TARGET": "Go", "GREETING": "Hello Go", "NOTHING": ""},
         workdir="/home",
+        rollout=RolloutPlan(duration_s=60.0),
     )
 
 
 def test_everything_without_effect_is_told(terms: Terms) -> None:
     assert [str(note) for note in read(GOOD, source="s", terms=terms).warnings] == [
         "line 6: metadata.namespace: has no effect here",
-        "line 8: metadata.annotations.serving.knative.dev/rollout-duration: has no effect here",
         "line 17: spec.template.metadata.annotations.autoscaling.knative.dev/minScale: "
         "has no effect: min-scale is given as well",
         "line 29: spec.template.spec.serviceAccountName: has no effect here",
