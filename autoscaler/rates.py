@@ -4,7 +4,13 @@ A replica's rate is what it yields at its concurrency limit. Below the limit it 
 replica only bounds its rate from below; what is learnt is therefore kept apart by occupancy, and by batch size, because
 a batch of 64 does not take 64 times as long as a batch of one. One *cell* holds the seconds of work per inference at
 one batch size and occupancy (both in half octaves), smoothed: the newest second weighs ``ALPHA``, unless it was of few
-requests; then a cell remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it.
+requests; then a cell remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it. A model that has
+become faster or slower is followed at once all the same: when the last ``RECENT_S`` of work differ from the mean by
+more than chance explains, they are the mean.
+
+A replica that is never full has a known rate too where more company brings no more: twice the requests in flight, and
+within ``GAIN`` the same yield (``_plateau``). So a server without a limit, or one that does one thing at a time behind
+many slots, is known without being filled.
 
 The first requests of a replica do not count (``WARM_REQUESTS``): a cold model is slow.
 
@@ -12,6 +18,7 @@ A rate is for one replica with one share of its device; shares do not change whi
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 ALPHA = 0.3
@@ -31,6 +38,33 @@ SUMMARY_S = 5
 """How often what was learnt below the limit is looked through anew."""
 MAX_CELLS = 64
 """Cells kept per group, the latest used ones."""
+RECENT_S = 8.0
+RECENT_REQUESTS = 12
+"""What is compared with the mean, to see whether the model has changed: at least so long, and of so many requests."""
+CHANGED = 0.05
+"""A smaller difference is no change: the mean gets there by itself."""
+SURE = 4.0
+"""Standard errors of the recent work that a difference must exceed to be no chance."""
+OUTLIER, OUTLIER_FOLDS = 9.0, 5
+"""No second scatters more than three times as much as the others; once there are so many."""
+GAIN = 0.05
+"""More company that brings less than this more yield brings none."""
+TOLD_REQUESTS = 50
+"""Requests behind a cell from which on it may tell of a plateau; and what a cell of an earlier process weighs."""
+_APART = 2
+"""Half octaves between two occupancies that tell of a plateau: twice the requests in flight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntCell:
+    """A cell as it is kept over a restart."""
+
+    size: int
+    occupancy: int
+    batch: float
+    seconds_per_inference: float
+    execution_s: float
+    requests: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +97,16 @@ class _Cell:
     pending_inferences: float = 0.0
     pending_busy_s: float = 0.0
     pending_execution_s: float = 0.0
-
     used_at: float = 0.0
+    noise: float = 0.0
+    """Relative variance of the time of one request, as neighbouring seconds scatter."""
+    last: float = 0.0
+    """Seconds per inference in the newest second."""
+    folds: int = 0
+    recent_since: float = 0.0
+    recent_requests: float = 0.0
+    recent_inferences: float = 0.0
+    recent_busy_s: float = 0.0
 
     def add(self, now: float, work: Work) -> None:
         self.used_at = now
@@ -73,19 +115,46 @@ class _Cell:
         self.pending_busy_s += work.busy_s
         self.pending_execution_s += work.execution_s
 
-    def fold(self) -> None:
+    def fold(self, now: float) -> None:
         """Takes what was gathered into the mean."""
         fresh = self.pending_requests
         if self.pending_inferences <= 0.0 or self.pending_busy_s <= 0.0:
             return
         share = fresh / (self.requests + fresh)
         per_inference = self.pending_busy_s / self.pending_inferences
+        self._compare(now, per_inference)
         self.batch += share * (self.pending_inferences / fresh - self.batch)
         self.seconds_per_inference += share * (per_inference - self.seconds_per_inference)
         self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
         memory = max(MEMORY_REQUESTS, fresh * (1.0 / ALPHA - 1.0))
         self.requests = min(self.requests + fresh, memory)
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
+
+    def _compare(self, now: float, per_inference: float) -> None:
+        """Whether the work of the last seconds is another model's than the one that the mean is of."""
+        if self.last > 0.0:
+            # Of neighbours: a change is one large difference among many small ones.
+            off = (per_inference - self.last) / self.seconds_per_inference
+            self.folds += 1
+            scatter = 0.5 * off * off * self.pending_requests
+            if self.folds > OUTLIER_FOLDS:
+                scatter = min(scatter, OUTLIER * self.noise)
+            self.noise += max(0.1, 1.0 / self.folds) * (scatter - self.noise)
+        self.last = per_inference
+        if not self.recent_requests:
+            self.recent_since = now
+        self.recent_requests += self.pending_requests
+        self.recent_inferences += self.pending_inferences
+        self.recent_busy_s += self.pending_busy_s
+        if now - self.recent_since < RECENT_S or self.recent_requests < RECENT_REQUESTS:
+            return
+        recent, count = self.recent_busy_s / self.recent_inferences, self.recent_requests
+        self.recent_requests = self.recent_inferences = self.recent_busy_s = 0.0
+        if self.requests <= 0.0:
+            return
+        off = abs(recent / self.seconds_per_inference - 1.0)
+        if off > CHANGED and off > SURE * math.sqrt(self.noise / count):
+            self.seconds_per_inference, self.requests = recent, count
 
     @property
     def is_known(self) -> bool:
@@ -124,8 +193,9 @@ class GroupRates:
         self._second = self._summed_at = -1
         self._full: list[_Cell] | None = []
         """Known cells of full replicas in order of batch size; None: to be made anew."""
-        self._of_size: dict[int, tuple[float, float] | None] = {}
-        """Largest rate and smallest execution time by batch size in half octaves, as far as asked for."""
+        self._of_size: dict[int, tuple[float, float, bool] | None] = {}
+        """Rate, smallest execution time and whether the rate is the limit, by batch size in half octaves, as far as
+        asked for."""
 
     def served(self, now: float, work: Work, *, limit: float, is_crowded: bool) -> None:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
@@ -147,7 +217,7 @@ class GroupRates:
             for each in self._cells.values():
                 if each.pending_requests >= FOLD_REQUESTS:
                     is_new = not each.is_known
-                    each.fold()
+                    each.fold(now)
                     if is_new:
                         self._full = None
             if second >= self._summed_at + SUMMARY_S or self._full is None:
@@ -168,21 +238,53 @@ class GroupRates:
             latest = max(full, key=lambda cell: cell.used_at)
             return Rate(latest.mu_ips if batch is None else _between(full, batch), is_at_limit=True)
         known = self._at(batch)
-        return None if known is None else Rate(known[0], is_at_limit=False)
+        return None if known is None else Rate(known[0], is_at_limit=known[2])
 
     def floor_s(self, batch: float | None) -> float | None:
         """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
         known = self._at(batch)
         return None if known is None else known[1]
 
-    def _at(self, batch: float | None) -> tuple[float, float] | None:
-        """(largest rate, smallest execution time) over the occupancies of the nearest known batch size."""
+    def learnt(self) -> tuple[LearntCell, ...]:
+        """What is to be kept over a restart."""
+        return tuple(
+            LearntCell(
+                size=size,
+                occupancy=occupancy,
+                batch=cell.batch,
+                seconds_per_inference=cell.seconds_per_inference,
+                execution_s=cell.execution_s,
+                requests=min(cell.requests, TOLD_REQUESTS),
+            )
+            for (size, occupancy), cell in self._cells.items()
+            if cell.is_known
+        )
+
+    def restore(self, cells: Iterable[LearntCell]) -> None:
+        """Takes up what an earlier process has learnt; what was learnt here counts more."""
+        for told in cells:
+            numbers = (told.batch, told.seconds_per_inference, told.execution_s, told.requests)
+            if not all(math.isfinite(number) and number > 0.0 for number in numbers) or len(self._cells) >= MAX_CELLS:
+                continue
+            self._cells.setdefault(
+                (told.size, told.occupancy),
+                _Cell(
+                    batch=told.batch,
+                    seconds_per_inference=told.seconds_per_inference,
+                    execution_s=told.execution_s,
+                    requests=min(told.requests, TOLD_REQUESTS),
+                ),
+            )
+        self._full, self._of_size = None, {}
+
+    def _at(self, batch: float | None) -> tuple[float, float, bool] | None:
+        """(rate, smallest execution time, whether it is the limit) of the nearest known batch size."""
         size = -1 if batch is None else _half_octave(batch)
         if size not in self._of_size:
             self._of_size[size] = self._summary(size)
         return self._of_size[size]
 
-    def _summary(self, size: int) -> tuple[float, float] | None:
+    def _summary(self, size: int) -> tuple[float, float, bool] | None:
         known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
         if not known:
             return None
@@ -190,7 +292,9 @@ class GroupRates:
             size = max(known, key=lambda each: each[1].used_at)[0]
         nearest = min(abs(each - size) for each, _ in known)
         cells = [cell for each, cell in known if abs(each - size) == nearest]
-        return max(cell.mu_ips for cell in cells), min(cell.execution_s for cell in cells)
+        floor_s = min(cell.execution_s for cell in cells)
+        plateau = _plateau({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
+        return max(cell.mu_ips for cell in cells) if plateau is None else plateau, floor_s, plateau is not None
 
     def _forget_stalest(self) -> None:
         stalest = min(self._cells, key=lambda key: (self._cells[key].used_at, key))
@@ -200,6 +304,18 @@ class GroupRates:
     def __repr__(self) -> str:
         known = {key: round(cell.mu_ips, 2) for key, cell in self._cells.items() if cell.is_known}
         return f"<GroupRates {known}>"
+
+
+def _plateau(cells: Mapping[_Key, _Cell]) -> float | None:
+    """The yield that more company does not raise; None: none is known, or it still rises."""
+    known = {occupancy: cell for (_, occupancy), cell in cells.items() if cell.requests >= TOLD_REQUESTS}
+    if not known:
+        return None
+    top = max(known)
+    least = [occupancy for occupancy in known if 0 <= occupancy <= top - _APART]
+    if not least or known[top].mu_ips > (1.0 + GAIN) * known[max(least)].mu_ips:
+        return None
+    return known[top].mu_ips
 
 
 def _between(cells: list[_Cell], batch: float) -> float:

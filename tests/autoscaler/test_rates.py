@@ -1,10 +1,11 @@
 """Service rates learnt from served requests: by batch and occupancy, without the cold ones, in virtual time."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from autoscaler.rates import MAX_CELLS, GroupRates, Work
+from autoscaler.rates import MAX_CELLS, GroupRates, LearntCell, Work
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, fixed
 from tests.support.autoscaling import T0, revision
 
@@ -129,3 +130,79 @@ def test_within_ten_percent_of_the_profile_after_two_hundred_requests() -> None:
         while sum(each.requests for each in world.replicas) < 200:
             world.sample_only()
         assert world.collector.mu_ips(world.revision.id, "cpu") == pytest.approx(10.0, rel=0.10)
+
+
+@pytest.mark.parametrize("per_second", [3, 20, 200])
+@pytest.mark.parametrize("factor", [0.5, 1.5, 3.0])
+def test_a_model_that_changes_is_followed_within_thirty_seconds(per_second: int, factor: float) -> None:
+    """Work of two minutes at one speed, then of half a minute at another, in seconds that scatter by a tenth."""
+    rates, chance = GroupRates(), random.Random(3)
+    for second in range(150):
+        speed = 1.0 if second < 120 else factor
+        busy_s = 0.9 * speed * chance.uniform(0.9, 1.1)
+        rates.served(T0 + second, work(per_second, busy_s), limit=1, is_crowded=False)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(per_second / 0.9 / factor, rel=0.05)
+
+
+def test_chance_is_no_change() -> None:
+    """Exponential service times, five a second: the mean of 200 is steadier than that of the last eight seconds."""
+    rates, chance = GroupRates(), random.Random(4)
+    seen = []
+    for second in range(600):
+        rates.served(T0 + second, work(5, sum(chance.expovariate(10.0) for _ in range(5))), limit=1, is_crowded=False)
+        rate = rates.rate(1.0)
+        if second > 60 and rate is not None:
+            seen.append(rate.mu_ips)
+    assert min(seen) > 7.5
+    assert max(seen) < 13.3
+
+
+def test_a_plateau_is_the_limit_even_where_there_is_none() -> None:
+    """``concurrency: 0`` and a server that does one thing at a time: twice the company, the same yield."""
+    rates = GroupRates()
+    served(rates, 30, work(20, 1.0, occupancy=1.0), limit=0)
+    bound = rates.rate(1.0)
+    assert bound is not None
+    assert not bound.is_at_limit
+    served(rates, 30, work(20, 1.0, occupancy=3.0), limit=0, start=T0 + 30)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.is_at_limit
+    assert rate.mu_ips == pytest.approx(20.0)
+
+
+def test_a_yield_that_grows_with_company_is_no_plateau() -> None:
+    rates = GroupRates()
+    for step, occupancy in enumerate((1.0, 2.0, 4.0)):
+        served(rates, 30, work(20 * occupancy, 1.0, occupancy=occupancy), limit=0, start=T0 + 30 * step)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert not rate.is_at_limit
+    assert rate.mu_ips == pytest.approx(80.0)
+
+
+def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() -> None:
+    rates = GroupRates()
+    served(rates, 60, work(10, 0.5), limit=1)
+    later = GroupRates()
+    later.restore(rates.learnt())
+    before = later.rate(1.0)
+    assert before is not None
+    assert before.is_at_limit
+    assert before.mu_ips == pytest.approx(20.0)
+    assert later.floor_s(1.0) == pytest.approx(0.05)
+    served(later, 30, work(10, 1.0), limit=1)
+    after = later.rate(1.0)
+    assert after is not None
+    assert after.mu_ips == pytest.approx(10.0, rel=0.05)
+
+
+def test_garbage_is_not_restored() -> None:
+    cell = LearntCell(size=0, occupancy=-1, batch=1.0, seconds_per_inference=0.1, execution_s=0.1, requests=9.0)
+    rates = GroupRates()
+    for name in ("batch", "seconds_per_inference", "execution_s", "requests"):
+        for value in (0.0, -1.0, float("nan"), float("inf")):
+            rates.restore([replace(cell, **{name: value})])  # type: ignore[arg-type]  # names of float fields
+    assert rates.rate(1.0) is None
