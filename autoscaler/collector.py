@@ -11,23 +11,26 @@ replicas that were heard of speak for the others.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from autoscaler.observation import FleetGroup, GroupObservation, Observation, tightest
+from autoscaler.observation import FleetGroup, GroupObservation, Observation, group_observation
 from autoscaler.plausible import (
     PLAUSIBLE,
     demand_fault,
     is_histogram,
+    is_plausible_group,
     is_plausible_replica,
     replica_fault,
+    runs_on,
     unborn_demand,
     unborn_replica,
 )
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, Work
-from autoscaler.series import NOTHING, RecentHistogram, RecentSums
+from autoscaler.series import NOTHING, Gain, RecentHistogram, RecentSums, gained
 from tidegate.function import ConcurrencyUnit, Revision
-from tidegate.records import GatewaySample, ReplicaSample, RevisionDemand, SparseHistogram
+from tidegate.records import GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
 
 STALE_S = 3.0
 """A source that was not heard of for so long tells nothing any more: three pulls missed."""
@@ -247,8 +250,12 @@ class Collector:
             source.demands.pop(revision, None)
             return
         fault = demand_fault(demand, before)
-        if fault is not None:
-            self._reject(fault)
+        base = before or (unborn_demand(demand) if from_zero else demand)
+        gains = None if fault == "garbage" else _latency_gains(demand, base)
+        if gains is None:
+            fault = "garbage"
+        if gains is None or fault is not None:
+            self._reject(fault or "garbage")
             source.strikes[revision] += 1
             if fault == "backwards" and source.strikes[revision] >= PATIENCE:
                 source.before[revision] = demand
@@ -259,7 +266,7 @@ class Collector:
         if source.strikes:
             source.strikes.pop(revision, None)
         source.before[revision] = demand
-        counted = _counted(meter, demand, before or (None if from_zero else demand), interval_s, now)
+        counted = _counted(meter, demand, base, gains, interval_s, now)
         if before is None and not from_zero:
             # The integral of before is unknown: what waits now is the best guess of the mean.
             counted = replace(counted, waiting_mean=demand.waiting, waiting_inferences_mean=demand.waiting_inferences)
@@ -270,22 +277,27 @@ class Collector:
         meter = self._meters.get(sample.revision)
         if meter is None:
             return False
-        if not is_plausible_replica(sample):
-            return self._reject("garbage")
         known = self._replicas.get(sample.replica)
         if known is None or known.sample.incarnation != sample.incarnation:
+            if not is_plausible_replica(sample):
+                return self._reject("garbage")
             self._first_of_replica(meter, sample, None if known is None else known.at, now)
             return True
         before = known.sample
-        fault = replica_fault(sample, before)
-        if fault is not None:
-            known.refused += 1
-            if known.refused >= PATIENCE:
-                self._first_of_replica(meter, sample, known.at, now)
-            return self._reject(fault)
+        if not runs_on(sample, before):
+            return self._reject(self._note_fault(meter, known, sample, now))
         known.sample, known.at, known.refused = sample, now, 0
         _note_work(meter, known, sample, before, sample.uptime_s - before.uptime_s, now)
         return True
+
+    def _note_fault(self, meter: _Meter, known: _Replica, sample: ReplicaSample, now: float) -> str:
+        """What is wrong with a sample that does not follow the one before."""
+        if not is_plausible_replica(sample):
+            return "garbage"
+        known.refused += 1
+        if known.refused >= PATIENCE:
+            self._first_of_replica(meter, sample, known.at, now)
+        return replica_fault(sample, known.sample)
 
     def _first_of_replica(self, meter: _Meter, sample: ReplicaSample, last_heard: float | None, now: float) -> None:
         source = self._replicas[sample.replica] = _Replica(
@@ -320,8 +332,8 @@ class Collector:
         complete = True
         for group in fleet:
             heard = self._heard(group, now)
-            if heard:
-                oldest = min(oldest, heard[0].at if len(heard) == 1 else min(source.at for source in heard))
+            if heard.replicas:
+                oldest = min(oldest, heard.oldest)
             elif group.ready:
                 complete = False
             observed = _group_observation(group, heard, meter.groups.get(group.accelerator), now, q, slo_s)
@@ -359,10 +371,40 @@ class Collector:
             idle_s=max(0.0, now - meter.active_at),
         )
 
-    def _heard(self, group: FleetGroup, now: float) -> list[_Replica]:
-        replicas, oldest = self._replicas, now - self._stale_s
-        found = [replicas[replica] for replica in group.ready if replica in replicas]
-        return [source for source in found if source.at >= oldest]
+    def _heard(self, group: FleetGroup, now: float) -> "_Heard":
+        """The sums over the ready replicas that were heard of lately."""
+        replicas, stale = self._replicas, now - self._stale_s
+        oldest, limit = math.inf, None
+        count = 0
+        concurrency = concurrency_inferences = rps = ips = busy = 0.0
+        for replica in group.ready:
+            source = replicas.get(replica)
+            if source is None or source.at < stale:
+                continue
+            count += 1
+            if source.at < oldest:
+                oldest = source.at
+            told = source.sample.limit
+            if limit is None or 0 < told < (limit or math.inf):
+                limit = told
+            concurrency += source.concurrency
+            concurrency_inferences += source.concurrency_inferences
+            rps += source.rps
+            ips += source.ips
+            busy += source.busy
+        if not count:
+            return NOBODY
+        scale = len(group.ready) / count
+        return _Heard(
+            count,
+            oldest,
+            limit,
+            scale * concurrency,
+            scale * concurrency_inferences,
+            scale * rps,
+            scale * ips,
+            scale * busy,
+        )
 
     def _demands(self, revision_id: str, now: float) -> tuple[list[_Demand], float, bool]:
         """(contributions of the gateways heard of, when the oldest of them was heard, whether all expected were)."""
@@ -394,12 +436,56 @@ class Collector:
         )
 
 
+class _Heard(NamedTuple):
+    """What the ready replicas of a group tell together, scaled up to all of them."""
+
+    replicas: int
+    oldest: float
+    """When the one heard of least lately was."""
+    limit: int | None
+    """Slots of the one with fewest, 0: no limit."""
+    concurrency: float
+    concurrency_inferences: float
+    rps: float
+    ips: float
+    busy: float
+
+
+NOBODY = _Heard(0, math.inf, None, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _latency_gains(demand: RevisionDemand, before: RevisionDemand) -> list[Gain] | None:
+    """What the histograms of a demand got since ``before``: its own, then those of its groups; None: one cannot be
+    true."""
+    own = gained(demand.latency, before.latency)
+    if own is None:
+        return None
+    gains = [own]
+    for group, known in zip(demand.groups, _paired(demand, before), strict=True):
+        gain = gained(group.latency, () if known is None else known.latency)
+        if gain is None or not is_plausible_group(group):
+            return None
+        gains.append(gain)
+    return gains
+
+
+def _paired(demand: RevisionDemand, before: RevisionDemand) -> Iterator[GroupTraffic | None]:
+    """For each group of a demand the same one of before; they nearly always come in the same order."""
+    known = before.groups
+    others: dict[str, GroupTraffic] | None = None
+    for index, group in enumerate(demand.groups):
+        if index < len(known) and known[index].group == group.group:
+            yield known[index]
+            continue
+        if others is None:
+            others = {each.group: each for each in known}
+        yield others.get(group.group)
+
+
 def _counted(
-    meter: _Meter, demand: RevisionDemand, before: RevisionDemand | None, interval_s: float, now: float
+    meter: _Meter, demand: RevisionDemand, before: RevisionDemand, gains: Sequence[Gain], interval_s: float, now: float
 ) -> _Demand:
     """Adds the difference of two demands to the revision's meter."""
-    if before is None:
-        before = unborn_demand(demand)
     arrivals = demand.arrivals - before.arrivals
     waiting_s = max(0.0, demand.waiting_request_s - before.waiting_request_s)
     waiting_inference_s = max(0.0, demand.waiting_inference_s - before.waiting_inference_s)
@@ -411,13 +497,10 @@ def _counted(
     _add_arrivals(meter.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
     if answered > 0:
         meter.answers.add(now, (answered, demand.within_sla - before.within_sla))
-    _add_gain(meter.latency, demand.latency, before.latency, now)
-    if demand.groups:
-        groups_before = {group.group: group.latency for group in before.groups}
-        for group in demand.groups:
-            known = groups_before.get(group.group, ())
-            if group.latency != known:
-                _add_gain(meter.group(group.group).latency, group.latency, known, now)
+    meter.latency.gain(now, gains[0])
+    for group, gain in zip(demand.groups, gains[1:], strict=True):
+        if gain.total:
+            meter.group(group.group).latency.gain(now, gain)
     return _Demand(
         at=now,
         rps=arrivals / interval_s,
@@ -467,64 +550,56 @@ def _note_work(
         group.rates.served(now, work, limit=limit, is_crowded=now - meter.crowded_at <= 1.5)
         if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
             source.executions_due = now + EXECUTIONS_EVERY_S
-            if is_histogram(sample.execution):
-                _add_gain(group.execution, sample.execution, source.executions, now)
+            gain = gained(sample.execution, source.executions)
+            if gain is not None:
+                group.execution.gain(now, gain)
                 source.executions = sample.execution
     else:
         source.executions = sample.execution if is_histogram(sample.execution) else ()
 
 
 def _group_observation(
-    group: FleetGroup, heard: Sequence[_Replica], kept: _Group | None, now: float, q: float, slo_s: float
+    group: FleetGroup, heard: _Heard, kept: _Group | None, now: float, q: float, slo_s: float
 ) -> GroupObservation:
-    ready, count = len(group.ready), len(heard)
-    if kept is None or not count:
-        latency = NOTHING if kept is None else kept.latency.reading(now, q, slo_s)
-        tail_s, requests, inferences, execution_s, queue_s = None, 0.0, 0.0, 0.0, 0.0
-    else:
-        requests, inferences, execution_s, queue_s = kept.work.sums(now)
-        latency, tail_s = kept.latency.reading(now, q, slo_s), kept.execution.reading(now, q, math.inf).quantile_s
-    mean_batch = inferences / requests if requests > 0 else None
-    learnt = floor_s = None
+    latency, tail_s, learnt, floor_s = NOTHING, None, None, None
+    mean_batch = execution_s = queue_s = None
     if kept is not None:
-        mean_batch = kept.mean_batch if mean_batch is None else mean_batch
-        kept.mean_batch = mean_batch
-        learnt, floor_s = kept.rates.rate(mean_batch), kept.rates.floor_s(mean_batch)
+        latency = kept.latency.reading(now, q, slo_s)
+        batch = kept.mean_batch
+        if heard.replicas:
+            tail_s = kept.execution.reading(now, q, math.inf).quantile_s
+            requests, inferences, executing_s, queueing_s = kept.work.sums(now)
+            if requests > 0:
+                batch = kept.mean_batch = mean_batch = inferences / requests
+                execution_s, queue_s = executing_s / requests, queueing_s / requests
+        learnt, floor_s = kept.rates.rate(batch), kept.rates.floor_s(batch)
     is_learnt = learnt is not None and learnt.is_at_limit
-    concurrency = concurrency_inferences = rps = ips = busy = 0.0
-    for source in heard:
-        concurrency += source.concurrency
-        concurrency_inferences += source.concurrency_inferences
-        rps += source.rps
-        ips += source.ips
-        busy += source.busy
-    scale = ready / count if count else 0.0
-    return GroupObservation(
-        accelerator=group.accelerator,
-        ready=ready,
-        starting=group.starting,
-        draining=group.draining,
-        room=group.room,
-        price_per_hour=group.price_per_hour,
-        mu_ips=learnt.mu_ips if learnt is not None and is_learnt else group.mu_ips,
-        mu_bound_ips=None if learnt is None else learnt.mu_ips,
-        limit=heard[0].sample.limit if count == 1 else tightest(source.sample.limit for source in heard),
-        sampled=count,
-        concurrency=scale * concurrency,
-        concurrency_inferences=scale * concurrency_inferences,
-        rps=scale * rps,
-        ips=scale * ips,
-        busy=scale * busy,
-        mean_batch=mean_batch if requests > 0 else None,
-        execution_s=execution_s / requests if requests > 0 else None,
-        queue_s=queue_s / requests if requests > 0 else None,
-        floor_s=floor_s,
-        tail_s=tail_s,
-        latency_s=latency.quantile_s,
-        answers=latency.total,
-        late=latency.late,
-        is_mu_learnt=is_learnt,
-        metrics=group.metrics,
+    return group_observation(
+        group.accelerator,
+        len(group.ready),
+        group.starting,
+        group.draining,
+        group.room,
+        group.price_per_hour,
+        learnt.mu_ips if learnt is not None and is_learnt else group.mu_ips,
+        is_learnt,
+        None if learnt is None else learnt.mu_ips,
+        heard.limit,
+        heard.replicas,
+        heard.concurrency,
+        heard.concurrency_inferences,
+        heard.rps,
+        heard.ips,
+        heard.busy,
+        mean_batch,
+        execution_s,
+        queue_s,
+        floor_s,
+        tail_s,
+        latency.quantile_s,
+        latency.total,
+        latency.late,
+        group.metrics,
     )
 
 
@@ -532,23 +607,3 @@ def _began_here(last_heard: float | None, uptime_s: float, now: float) -> bool:
     """Whether all that a process counted happened under our eyes: it is young, or began after its predecessor's last
     sample."""
     return uptime_s <= YOUNG_S if last_heard is None else uptime_s <= now - last_heard + YOUNG_S
-
-
-def _add_gain(into: RecentHistogram, now_counts: SparseHistogram, before: SparseHistogram, now: float) -> None:
-    """Adds what came since ``before``; buckets that shrank (a reset nobody announced) add nothing."""
-    gained: list[tuple[int, int]] = []
-    if len(now_counts) == len(before):
-        # Nearly always the same buckets as before.
-        for (index, count), (bucket, known) in zip(now_counts, before, strict=True):
-            if index != bucket:
-                break
-            if count > known:
-                gained.append((index, count - known))
-        else:
-            if gained:
-                into.add(now, gained)
-            return
-    get = dict(before).get
-    gained = [(index, count - get(index, 0)) for index, count in now_counts if count > get(index, 0)]
-    if gained:
-        into.add(now, gained)

@@ -35,12 +35,12 @@ def is_plausible_replica(sample: ReplicaSample) -> bool:
     )
 
 
-def replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str | None:
-    """What is wrong with a sample after ``before`` of the same life; None: nothing."""
-    if sample.sequence <= before.sequence:
-        return "repeated"
-    runs_on = (
-        sample.uptime_s > before.uptime_s
+def runs_on(sample: ReplicaSample, before: ReplicaSample) -> bool:
+    """Whether a sample follows ``before``, a plausible one of the same life, without a fault. Counters that run on are
+    not negative; what this refuses may still be plausible, and is looked at more closely."""
+    return (
+        sample.sequence > before.sequence
+        and sample.uptime_s > before.uptime_s
         and sample.requests >= before.requests
         and sample.inferences >= before.inferences
         and sample.failures >= before.failures
@@ -50,16 +50,26 @@ def replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str | None:
         and sample.in_flight_inference_s >= before.in_flight_inference_s - ROUNDING
         and sample.execution_s >= before.execution_s - ROUNDING
         and sample.queue_s >= before.queue_s - ROUNDING
+        and sample.in_flight >= 0
+        and sample.in_flight_inferences >= 0
+        and sample.queued >= 0
+        and sample.limit >= 0
+        and sample.requests + sample.inferences + sample.failures + sample.cancelled <= PLAUSIBLE
+        and sample.busy_s + sample.in_flight_request_s + sample.in_flight_inference_s <= PLAUSIBLE
+        and sample.execution_s + sample.queue_s + sample.uptime_s + sample.sequence <= PLAUSIBLE
+        and sample.in_flight + sample.in_flight_inferences + sample.queued + sample.limit <= PLAUSIBLE
     )
-    return None if runs_on else "backwards"
+
+
+def replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str:
+    """What is wrong with a plausible sample after ``before`` of the same life."""
+    return "repeated" if sample.sequence <= before.sequence else "backwards"
 
 
 def demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:
-    """What is wrong with a demand after ``before`` of the same worker; None: nothing."""
-    if not (_is_plausible_demand(demand) and is_histogram(demand.latency)):
-        return "garbage"
-    known = () if before is None else before.groups
-    if demand.groups and demand.groups != known and not all(_is_group(group) for group in demand.groups):
+    """What is wrong with a demand after ``before`` of the same worker; None: nothing. Its histograms are looked at when
+    what they have got is taken (``autoscaler.series.gained``)."""
+    if not _is_plausible_demand(demand):
         return "garbage"
     return None if before is None or _runs_on(demand, before) else "backwards"
 
@@ -97,20 +107,18 @@ def _runs_on(demand: RevisionDemand, before: RevisionDemand) -> bool:
     )
 
 
-def _is_group(group: GroupTraffic) -> bool:
-    return (
-        0 <= group.requests <= PLAUSIBLE
-        and 0 <= group.inferences <= PLAUSIBLE
-        and 0 <= group.failures <= PLAUSIBLE
-        and is_histogram(group.latency)
-    )
+def is_plausible_group(group: GroupTraffic) -> bool:
+    """Its counters; its histogram is looked at with the demand's."""
+    return 0 <= group.requests <= PLAUSIBLE and 0 <= group.inferences <= PLAUSIBLE and 0 <= group.failures <= PLAUSIBLE
 
 
 def is_histogram(sparse: SparseHistogram) -> bool:
-    """Known buckets with plausible counts."""
-    for index, count in sparse:  # noqa: SIM110 - a generator costs twice as much
-        if not (0 <= index < BUCKETS and 0 <= count <= PLAUSIBLE):
+    """Known buckets in rising order with plausible counts."""
+    last = -1
+    for index, count in sparse:
+        if not (last < index < BUCKETS and 0 <= count <= PLAUSIBLE):
             return False
+        last = index
     return True
 
 

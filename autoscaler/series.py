@@ -4,10 +4,13 @@ Unlike the windows of ``autoscaler.windows`` these forget by themselves: silence
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from operator import add, sub
+from typing import NamedTuple
 
+from autoscaler.plausible import PLAUSIBLE, is_histogram
 from tidegate.histogram import BUCKETS, bucket_upper_micros
+from tidegate.records import SparseHistogram
 
 UPPER_MICROS = tuple(bucket_upper_micros(index) for index in range(BUCKETS))
 TIE = 1e-9
@@ -17,42 +20,51 @@ TIE = 1e-9
 class RecentSums:
     """Sums of a fixed set of figures over the last ``slots`` slots of ``slot_s`` seconds.
 
-    The totals are kept, not summed at every reading; they are zero again, exactly, when the window is empty.
+    A ring of slots; the totals are kept, not summed at every reading. They are zero again, exactly, when the window is
+    empty.
     """
 
-    __slots__ = ("_oldest", "_rows", "_slot_s", "_slots", "_started", "_totals", "_width")
+    __slots__ = ("_filled", "_newest", "_rows", "_slot_s", "_slots", "_started", "_totals", "_zeros")
 
     def __init__(self, width: int, slots: int = 10, slot_s: float = 1.0) -> None:
-        self._width = width
         self._slots = slots
         self._slot_s = slot_s
-        self._rows: dict[int, list[float]] = {}
-        self._totals = [0.0] * width
-        self._oldest: int | None = None
-        """The oldest slot kept."""
+        self._zeros = [0.0] * width
+        self._rows: list[Sequence[float] | None] = [None] * slots
+        self._totals = self._zeros
+        self._filled = 0
+        """Slots with a record."""
+        self._newest = 0
+        """The last slot of the ring, while one is filled."""
         self._started: int | None = None
         """Slot of the first record since the last silence as long as the window."""
 
     def add(self, now: float, values: Sequence[float]) -> None:
-        """Adds one value to each figure; a record older than the window is forgotten at the next one."""
+        """Adds one value to each figure; a record older than the window is dropped."""
         slot = math.floor(now / self._slot_s)
-        row = self._rows.get(slot)
+        if not self._filled:
+            self._started = self._newest = slot
+        elif slot > self._newest:
+            self._advance(slot)
+            if not self._filled:
+                self._started = slot
+        elif slot <= self._newest - self._slots:
+            return
+        at = slot % self._slots
+        row = self._rows[at]
         if row is None:
-            self._drop(slot)
-            if self._oldest is None:
-                self._started = self._oldest = slot
-            elif slot < self._oldest:
-                self._oldest = slot
-            row = self._rows[slot] = [0.0] * self._width
-        totals = self._totals
-        for index, value in enumerate(values):
-            row[index] += value
-            totals[index] += value
+            self._filled += 1
+            self._rows[at] = values
+        else:
+            self._rows[at] = list(map(add, row, values))
+        self._totals = list(map(add, self._totals, values))
 
     def sums(self, now: float) -> Sequence[float]:
-        """The sums at ``now``; not to be kept, they change with the next record."""
-        if self._oldest is not None:
-            self._drop(math.floor(now / self._slot_s))
+        """The sums at ``now``."""
+        if self._filled:
+            slot = math.floor(now / self._slot_s)
+            if slot > self._newest:
+                self._advance(slot)
         return self._totals
 
     def span_s(self, now: float) -> float:
@@ -61,24 +73,24 @@ class RecentSums:
         seen = self._slots if self._started is None else slot - self._started + 1
         return max(1, min(self._slots, seen)) * self._slot_s
 
-    def _drop(self, slot: int) -> None:
-        oldest = slot - self._slots + 1
-        if self._oldest is None or self._oldest >= oldest:
-            return
-        rows, totals = self._rows, self._totals
-        for old in [at for at in rows if at < oldest]:
-            for index, value in enumerate(rows.pop(old)):
-                totals[index] = max(0.0, totals[index] - value)
-        self._oldest = min(rows, default=None)
-        if self._oldest is None:
-            self._totals = [0.0] * self._width
+    def _advance(self, slot: int) -> None:
+        """Moves the window on, to end with ``slot``."""
+        rows, size = self._rows, self._slots
+        for passed in range(self._newest + 1, min(slot, self._newest + size) + 1):
+            row = rows[passed % size]
+            if row is not None:
+                rows[passed % size] = None
+                self._filled -= 1
+                self._totals = [left if left > 0.0 else 0.0 for left in map(sub, self._totals, row)]
+        self._newest = slot
+        if not self._filled:
+            self._totals = self._zeros
 
     def __repr__(self) -> str:
-        return f"<RecentSums {len(self._rows)}/{self._slots} slots of {self._slot_s:g} s>"
+        return f"<RecentSums {self._filled}/{self._slots} slots of {self._slot_s:g} s>"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a histogram tells."""
 
     quantile_s: float | None
@@ -90,20 +102,55 @@ class Reading:
 NOTHING = Reading(None, 0, 0)
 
 
+class Gain(NamedTuple):
+    """What a cumulative histogram has got since a moment."""
+
+    buckets: tuple[int, ...]
+    """Rising."""
+    counts: Sequence[int]
+    total: int
+
+
+NO_GAIN = Gain((), (), 0)
+
+
+def gained(now_counts: SparseHistogram, before: SparseHistogram) -> Gain | None:
+    """What came since ``before``, which was looked at when it came; None: what is told cannot be true. Buckets that
+    shrank (a reset nobody announced) have got nothing."""
+    if now_counts == before:
+        return NO_GAIN
+    buckets, counts = zip(*now_counts, strict=True) if now_counts else ((), ())
+    if before:
+        # Nearly always the same buckets as before; numbers that are none fail a comparison.
+        known_buckets, known = zip(*before, strict=True)
+        if buckets == known_buckets:
+            more = list(map(sub, counts, known))
+            total = sum(more)
+            if total <= PLAUSIBLE and min(more) >= 0:
+                return Gain(buckets, more, total)
+    if not is_histogram(now_counts):
+        return None
+    get = dict(before).get
+    more = [max(0, count - get(index, 0)) for index, count in now_counts]
+    return Gain(buckets, more, sum(more))
+
+
 class RecentHistogram:
     """Observations of the last ``slots`` slots of ``slot_s`` seconds, in the buckets of ``tidegate.histogram``.
 
-    The sum over the slots is kept beside them, and a reading looks at the upper buckets only.
+    One count per slot and bucket, for the buckets seen since the window was last empty; the sum over the slots is kept
+    beside them, and a reading looks at the upper buckets only.
     """
 
-    __slots__ = ("_asked", "_merged", "_oldest", "_reading", "_rows", "_slot_s", "_slots", "_total")
+    __slots__ = ("_asked", "_buckets", "_merged", "_oldest", "_reading", "_rows", "_slot_s", "_slots", "_total")
 
     def __init__(self, slots: int = 6, slot_s: float = 5.0) -> None:
         self._slots = slots
         self._slot_s = slot_s
-        self._rows: dict[int, list[Sequence[tuple[int, int]]]] = {}
-        """What was added in each slot."""
-        self._merged: dict[int, int] = {}
+        self._buckets: tuple[int, ...] = ()
+        """Rising; rows and sum have a count for each."""
+        self._rows: dict[int, Sequence[int]] = {}
+        self._merged: Sequence[int] = ()
         self._total = 0
         self._oldest: int | None = None
         """The oldest slot kept."""
@@ -111,22 +158,43 @@ class RecentHistogram:
         """What was last asked for, while nothing has changed since."""
         self._reading = NOTHING
 
-    def add(self, now: float, observations: Sequence[tuple[int, int]]) -> None:
-        """Adds (bucket, count) pairs of ``now``; what is older than the window is dropped."""
+    def add(self, now: float, observations: Iterable[tuple[int, int]]) -> None:
+        """Adds (bucket, count) pairs of ``now``, in any order."""
+        counts: dict[int, int] = {}
+        for index, count in observations:
+            counts[index] = counts.get(index, 0) + count
+        buckets = tuple(sorted(counts))
+        self.gain(now, Gain(buckets, [counts[index] for index in buckets], sum(counts.values())))
+
+    def gain(self, now: float, more: Gain) -> None:
+        """Adds what came at ``now``; what is older than the window is dropped."""
+        buckets, counts, total = more
+        if not total:
+            return
         slot = math.floor(now / self._slot_s)
         if self._oldest is not None:
             self._drop(slot)
-        rows = self._rows.get(slot)
-        if rows is None:
-            rows = self._rows[slot] = []
-            self._oldest = slot if self._oldest is None else min(slot, self._oldest)
-        rows.append(observations)
-        merged, total = self._merged, 0
-        for index, count in observations:
-            merged[index] = merged.get(index, 0) + count
-            total += count
+        self._oldest = slot if self._oldest is None else min(slot, self._oldest)
+        if buckets != self._buckets:
+            counts = self._aligned(buckets, counts)
+        row = self._rows.get(slot)
+        self._rows[slot] = counts if row is None else list(map(add, row, counts))
+        self._merged = list(map(add, self._merged, counts)) if self._total else counts
         self._total += total
         self._asked = None
+
+    def _aligned(self, buckets: Sequence[int], counts: Sequence[int]) -> Sequence[int]:
+        """``counts`` by the buckets kept here, which become more where ``buckets`` has new ones."""
+        kept = self._buckets
+        if not self._total:
+            self._buckets = tuple(buckets)
+            return counts
+        union = tuple(sorted({*kept, *buckets}))
+        if union != kept:
+            self._rows = {slot: _spread(kept, row, union) for slot, row in self._rows.items()}
+            self._merged = _spread(kept, self._merged, union)
+            self._buckets = union
+        return _spread(buckets, counts, union)
 
     def quantile(self, now: float, q: float) -> float | None:
         """The q-quantile in seconds, interpolated inside its bucket; None without observations."""
@@ -143,13 +211,14 @@ class RecentHistogram:
         return self._reading
 
     def _read(self, q: float, limit_s: float) -> Reading:
-        merged, total = self._merged, self._total
+        total = self._total
         if total <= 0:
             return NOTHING
         rank, below, late = q * total, total, 0
         limit_micros, quantile_s = limit_s * 1e6, None
-        for index in sorted(merged, reverse=True):
-            count = merged[index]
+        for index, count in zip(reversed(self._buckets), reversed(self._merged), strict=True):
+            if not count:
+                continue
             below -= count
             lower = UPPER_MICROS[index - 1] if index else 0
             if lower >= limit_micros:
@@ -165,20 +234,22 @@ class RecentHistogram:
         oldest = slot - self._slots + 1
         if self._oldest is None or self._oldest >= oldest:
             return
-        merged = self._merged
         for old in [at for at in self._rows if at < oldest]:
-            for observations in self._rows.pop(old):
-                for index, count in observations:
-                    self._total -= count
-                    left = merged[index] - count
-                    if left > 0:
-                        merged[index] = left
-                    else:
-                        del merged[index]
+            row = self._rows.pop(old)
+            self._total -= sum(row)
+            self._merged = list(map(sub, self._merged, row))
         self._oldest, self._asked = min(self._rows, default=None), None
+        if self._oldest is None:
+            self._buckets, self._merged, self._total = (), (), 0
 
     def __repr__(self) -> str:
         return f"<RecentHistogram {len(self._rows)}/{self._slots} slots of {self._slot_s:g} s>"
+
+
+def _spread(buckets: Sequence[int], counts: Sequence[int], over: Sequence[int]) -> list[int]:
+    """``counts`` of ``buckets``, with zeros for the other buckets of ``over``."""
+    get = dict(zip(buckets, counts, strict=True)).get
+    return [get(index, 0) for index in over]
 
 
 def histogram_quantile(q: float, buckets: Sequence[tuple[float | None, float]]) -> float | None:
