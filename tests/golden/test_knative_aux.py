@@ -10,10 +10,20 @@ from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindo
 from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import load, near
 from tidegate import knative_annotations
+from tidegate.rollout import Ramp
+from traffic.rollout import aimed, appeared, in_force, ticked
 
 CASES = load("knative_aux.jsonl")
 
-COVERED = {"window_average", "delay_window", "derive_spec", "request_stats", "sample_size", "validate_annotations"}
+COVERED = {
+    "window_average",
+    "delay_window",
+    "derive_spec",
+    "request_stats",
+    "sample_size",
+    "validate_annotations",
+    "rollout",
+}
 
 NOT_BUILT = {
     "activator_reporter": "the waiting room is part of the gateway: its samples are pulled, only activation is pushed",
@@ -26,7 +36,6 @@ NOT_BUILT = {
     "assign_slice": "slots are granted by credits, not by slices of pods",
     "activator_capacity": "slots are granted by credits",
     "lb_policy": "the choice inside a group belongs to the activator's core",
-    "rollout": "gradual rollout belongs to the traffic manager",
 }
 
 
@@ -165,3 +174,22 @@ def test_request_stats_averages(case: dict[str, Any]) -> None:
             continue
         assert both.average(t) == pytest.approx(value[0]["average_concurrency"], rel=1e-9, abs=1e-12), t
         assert proxied.average(t) == pytest.approx(value[0]["average_proxied_concurrency"], rel=1e-9, abs=1e-12), t
+
+
+@pytest.mark.parametrize("case", of_kind("rollout"))
+def test_rollout(case: dict[str, Any]) -> None:
+    ramp = Ramp(goal=0, parts=())
+    for step in case["steps"]:
+        now = step["t"]
+        if "goal_percent" in step:
+            ramp = aimed(ramp, step["goal_percent"])
+        if "goal_revision" in step:
+            ramp = appeared(ramp, int(step["goal_revision"].removeprefix("r")), now)
+        if step.get("ingress_became_ready"):
+            ramp = in_force(ramp, case["rollout_duration_s"], now)
+        ramp = ticked(ramp, now)
+        split = [(f"r{revision}", percent) for revision, percent in ramp.parts]
+        assert split == [(part["revision"], part["percent"]) for part in step["split"]], now
+        assert ramp.step == step["step_size"], now
+        assert ramp.period_s == pytest.approx(step["step_duration_s"], abs=1e-9), now
+        assert near(ramp.next_at, step.get("next_step_t")), now

@@ -1,0 +1,161 @@
+"""How a rollout goes on: from what was seen to the next state, with its reason. Pure; the figures of
+``traffic.canary``, the ramp of ``traffic.rollout``.
+
+::
+
+    starting --ready--> running --steps passed--> promoted
+                        |   ^ \\--judged bad, or not ready for a window--> taken-back
+                  pause |   | resume
+                        v   |
+                       paused               anywhere before an end: abort, promote (when ready), superseded
+
+A new revision has traffic only while one of its replicas is ready, so no client pays for its start. Figures are those
+of the present window alone; a window begins with each step, with a resume, and when the revision is ready again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from tidegate.rollout import Phase, Rollout, Strategy
+from traffic import rollout as ramps
+from traffic.canary import Tally, Verdict, judge
+
+
+NOTHING: Final = Tally()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look at a rollout finds."""
+
+    is_ready: bool
+    """A replica of the new revision is ready."""
+    is_in_force: bool = True
+    """Every gateway works from a table with the present split."""
+    new: Tally = NOTHING
+    """Of the present window."""
+    old: Tally = NOTHING
+    budget: float = 0.02
+    """Fraction of the requests that the SLA lets go badly."""
+
+
+def begun(rollout: Rollout, before: Rollout | None, now: float) -> Rollout:
+    """The first state. ``before``: the function's rollout until now; a ramp that is under way goes on."""
+    strategy = rollout.strategy
+    ramp = rollout.ramp
+    if strategy is Strategy.GRADUAL and before is not None and before.ramp is not None and not before.is_over:
+        ramp = before.ramp
+    return replace(rollout, ramp=ramp, since=now).noted(
+        now, "begun", f"{strategy} rollout of revision {rollout.candidate}"
+    )
+
+
+def advanced(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+    """The rollout after a look at it; the very same object when nothing changed."""
+    if rollout.is_over or rollout.phase is Phase.PAUSED:
+        return rollout
+    if rollout.phase is Phase.STARTING:
+        return _started(rollout, now) if seen.is_ready else _saying(rollout, "waits for a ready replica")
+    if not seen.is_ready:
+        return _unready(rollout, now)
+    if rollout.unready_since is not None:
+        return replace(rollout, unready_since=None, since=now).noted(now, "ready_again")
+    return _RUNNING[rollout.strategy](rollout, seen, now)
+
+
+def _started(rollout: Rollout, now: float) -> Rollout:
+    if rollout.strategy is Strategy.GRADUAL:
+        ramp = rollout.ramp or ramps.settled(100, rollout.base)
+        rollout = replace(rollout, ramp=ramps.appeared(ramp, rollout.candidate, now))
+    running = replace(rollout, phase=Phase.RUNNING, since=now, verdict="has just begun")
+    share = f"gets copies of {running.shadow_percent:g}%" if running.shadow_percent else f"gets {running.percent:g}%"
+    return running.noted(now, "ready", f"revision {rollout.candidate} {share}")
+
+
+def _unready(rollout: Rollout, now: float) -> Rollout:
+    """Without a ready replica it has no traffic; a canary that stays so for a window is bad."""
+    if rollout.unready_since is None:
+        said = replace(rollout, unready_since=now, verdict="no replica is ready: it gets no traffic meanwhile")
+        return said.noted(now, "not_ready", "its traffic goes to the revision before")
+    if rollout.strategy is Strategy.CANARY and now - rollout.unready_since >= rollout.plan.canary_window_s:
+        return ended(rollout, Phase.TAKEN_BACK, now, "not_ready", "no replica was ready for a whole window")
+    return rollout
+
+
+def _canary(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+    judgement = judge(seen.new, seen.old, seen.budget)
+    words = judgement.words(seen.new, seen.old)
+    if judgement.verdict is Verdict.BAD:
+        return ended(rollout, Phase.TAKEN_BACK, now, "judged_bad", f"at {rollout.percent:g}%: {words}")
+    left_s = rollout.since + rollout.plan.canary_window_s - now
+    if left_s > 0:
+        return _saying(rollout, f"{words}; the window lasts {left_s:.0f} s more")
+    if judgement.verdict is Verdict.GOOD:
+        return _next_step(rollout, words, now)
+    if judgement.verdict is Verdict.OPEN:
+        return _waiting(rollout, "undecided", f"undecided, the window goes on: {words}", now)
+    missing = "no traffic" if seen.new.requests == 0 else "too little traffic"
+    return _waiting(rollout, "waits_for_traffic", f"{missing} to judge by, waits: {words}", now)
+
+
+def _next_step(rollout: Rollout, words: str, now: float) -> Rollout:
+    if rollout.step + 1 == len(rollout.plan.canary_steps):
+        return ended(rollout, Phase.PROMOTED, now, "promoted", f"the last step is passed: {words}")
+    further = replace(rollout, step=rollout.step + 1, since=now, verdict="a new step has just begun")
+    return further.noted(now, "step", f"{rollout.percent:g}% -> {further.percent:g}%: {words}")
+
+
+def _gradual(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+    ramp = rollout.ramp
+    assert ramp is not None  # it is made when the revision is ready
+    if seen.is_in_force:
+        ramp = ramps.in_force(ramp, rollout.plan.duration_s, now)
+    ramp = ramps.ticked(ramp, now)
+    if ramp == rollout.ramp:
+        return rollout
+    moved = replace(rollout, ramp=ramp, verdict=f"{ramp.step}% every {ramp.period_s:g} s")
+    if len(ramp.parts) == 1:
+        return ended(moved, Phase.PROMOTED, now, "promoted", "the time is over")
+    return moved if moved.percent == rollout.percent else moved.noted(now, "step", f"{moved.percent:g}%")
+
+
+def _shadow(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+    del seen, now
+    return _saying(rollout, "answers copies until it is promoted or aborted")
+
+
+_RUNNING: Final[Mapping[Strategy, Callable[[Rollout, Seen, float], Rollout]]] = MappingProxyType(
+    {Strategy.CANARY: _canary, Strategy.GRADUAL: _gradual, Strategy.SHADOW: _shadow}
+)
+
+
+def paused(rollout: Rollout, now: float) -> Rollout:
+    """It keeps the percent that it has, and is neither judged nor moved."""
+    return replace(rollout, phase=Phase.PAUSED, verdict="paused: keeps what it has, is not judged").noted(now, "paused")
+
+
+def resumed(rollout: Rollout, now: float) -> Rollout:
+    """Goes on where it was, with a new window; what a ramp has missed is not made up."""
+    ramp = rollout.ramp
+    if ramp is not None and ramp.next_at is not None:
+        ramp = replace(ramp, next_at=now + ramp.period_s)
+    going = replace(rollout, phase=Phase.RUNNING, since=now, unready_since=None, ramp=ramp, verdict="has been resumed")
+    return going.noted(now, "resumed")
+
+
+def ended(rollout: Rollout, phase: Phase, now: float, code: str, why: str) -> Rollout:
+    """It is over, this way."""
+    return replace(rollout, phase=phase, verdict=why).noted(now, code, why)
+
+
+def _saying(rollout: Rollout, words: str) -> Rollout:
+    return rollout if rollout.verdict == words else replace(rollout, verdict=words)
+
+
+def _waiting(rollout: Rollout, code: str, words: str, now: float) -> Rollout:
+    """Says why it waits; as an event once per step."""
+    told = rollout.events[-1].code == code if rollout.events else False
+    said = _saying(rollout, words)
+    return said if told else said.noted(now, code, words)
