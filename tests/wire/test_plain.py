@@ -80,12 +80,20 @@ def told(head: RequestHead | Bad | None) -> object:
     st.sampled_from([b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0"]),
     st.sampled_from([b"Host: a\r\n", b"host: A.b:8\r\n", b""]),
     LINES,
+    LINES,
     st.binary(max_size=9),
 )
 def test_both_ways_agree(
-    rules: str, method: bytes, target: bytes, version: bytes, host: bytes, lines: list[bytes], rest: bytes
+    rules: str,
+    method: bytes,
+    target: bytes,
+    version: bytes,
+    host: bytes,
+    before: list[bytes],
+    lines: list[bytes],
+    rest: bytes,
 ) -> None:
-    data = b"%b %b %b\r\n%b%b\r\n%b" % (method, target, version, host, b"".join(lines), rest)
+    data = b"".join((b"%b %b %b\r\n" % (method, target, version), *before, host, *lines, b"\r\n", rest))
     for at in (0, 7):
         head = parse_request(b"x" * at + data, at, RULES[rules])
         general = parse_any_request(b"x" * at + data, at, RULES[rules])
@@ -102,6 +110,8 @@ def test_both_ways_agree(
         b"host: a:80\r\ntraceparent: " + TRACE + b"\r\ncontent-type: x\r\ncontent-length: 3\r\n",
         b"Host: a\r\nConnection: keep-alive\r\nAccept: */*\r\n",
         b"Host: a\r\n" + b"X-A: b\r\n" * 25,
+        b"Content-Type: x\r\nContent-Length: 3\r\nAccept: */*\r\nHost: a\r\nUser-Agent: node\r\n",
+        b"traceparent: " + TRACE + b"\r\nConnection: keep-alive\r\ncontent-length: 3\r\nhost: a\r\nAccept: */*\r\n",
     ],
 )
 def test_usual_heads_go_the_short_way(lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +126,7 @@ def test_usual_heads_go_the_short_way(lines: bytes, monkeypatch: pytest.MonkeyPa
     "line",
     [
         b"Content-Length: 3\r\nX-A: 1\r\nContent-Length: 3\r\n",
+        b"X-A: 1\r\nHost: a\r\n",
         b"traceparent: " + TRACE + b"\r\ntraceparent: " + TRACE + b"\r\n",
         b"User-Agent: kube-probe/1.29\r\n",
         b"user-agent:Knative-Autoscaling-Probe\r\n",
@@ -130,12 +141,12 @@ def test_what_means_something_is_not_plain(line: bytes) -> None:
 
 
 def test_a_gateways_own_fields_are_read_and_cut_out() -> None:
-    data = b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n" + OURS + b"\r\n"
+    data = b"POST /a HTTP/1.1\r\nContent-Length: 0\r\nHost: a\r\n" + OURS + b"\r\n"
     head = parse_request(data, 0, RULES["gateway at a replica"])
     assert type(head) is RequestHead
     assert head.internal == (b"secret", b"300", b"2", b"77", b"3 0")
     assert head.fields.startswith(
-        b"Host: a\r\nContent-Length: 0\r\ntidegate-timeout-ms: 300\r\ntidegate-batch-size: 2\r\n"
+        b"Content-Length: 0\r\nHost: a\r\ntidegate-timeout-ms: 300\r\ntidegate-batch-size: 2\r\n"
     )
     assert not any(text in head.fields for text in (b"token", b"credit", b"want"))
     for name in ("stranger", "trusted at the front door", "stranger at a replica"):

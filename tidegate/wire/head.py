@@ -327,20 +327,30 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Bad |
     if match is None:
         return parse_any_request(data, at, rules)
     end = match.end()
-    method, target, block, authority, kept_alive, trace, length, trace_too, length_too, *ours = match.groups()
-    if length_too is not None:
-        if length is not None:
-            return parse_any_request(data, at, rules)  # twice
-        length = length_too
-    # A slice: startswith with a position takes five times as long.
-    if data[end : end + 2] != b"\r\n" or end - at > rules.plain_bytes or (trace and trace_too):
+    method, target, block, host, trace, length, kept_alive, host2, trace2, length2, host3, trace3, length3, *ours = (
+        match.groups()
+    )
+    authority = host or host2 or host3
+    if (
+        not authority
+        or data[end : end + 2] != b"\r\n"  # A slice: startswith with a position takes five times as long.
+        or end - at > rules.plain_bytes
+        # One of them twice:
+        or ((host or host2) and host3)
+        or (host and host2)
+        or ((length or length2) and length3)
+        or (length and length2)
+        or ((trace or trace2) and trace3)
+        or (trace and trace2)
+    ):
         return parse_any_request(data, at, rules)
+    length = length or length2 or length3
     head = RequestHead()
     head.method = method
     head.target = target
     head.content_length = None if length is None else int(length)
     head.authority, head.host = _plain_host(authority)
-    head.traced = trace is not None or trace_too is not None
+    head.traced = (trace or trace2 or trace3) is not None
     head._end = end + 2
     head._block = head._original = block
     head._lower = head._values = head.upgrade = head.internal = None
@@ -365,8 +375,8 @@ def _read_ours(head: RequestHead, match: re.Match[bytes], ours: list[bytes]) -> 
     head.names_proto = proto_line is not None
     head.names_host = host_line is not None
     start = match.start(3)
-    token_from, token_to = match.span(10)
-    slots_from, slots_to = match.span(14)
+    token_from, token_to = match.span(14)
+    slots_from, slots_to = match.span(18)
     block = head._block
     head._block = block[: token_from - start] + block[token_to - start : slots_from - start] + block[slots_to - start :]
 
