@@ -31,6 +31,7 @@ class Bind:
         "group",
         "header",
         "inferences",
+        "is_pinned",
         "key",
         "lane",
         "may_return",
@@ -78,6 +79,8 @@ class Bind:
         """A replica that must not take it."""
         self.may_return = False
         """That replica may take it after all where no other serves."""
+        self.is_pinned = False
+        """It is for this revision and no other."""
         self.group: Group | None = None
         """With early binding: the group that it waits for."""
         self.key: Key

@@ -78,13 +78,15 @@ class WaitingRoom:
         size: int = 0,
         priority: int = DEFAULT_PRIORITY,
         key: bytes | None = None,
+        pinned: bool = False,
         avoid: str | None = None,
     ) -> Bind | Refuse | None:
         """A request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it waits.
 
         Bind: forward it now; Refuse: fail it now; None: it waits, and a ``Bind`` or ``Refuse`` for it comes in ``out``.
         ``priority``: 0 goes first, 9 last. ``key``: requests with equal ones prefer one replica (``Spread.HASH``).
-        ``avoid``: the replica of this id must not take it.
+        ``pinned``: it is for this revision and never moves to another. ``avoid``: the replica of this id must not take
+        it.
         """
         room = self._fleet.revisions.get(revision)
         if room is None:
@@ -100,6 +102,7 @@ class WaitingRoom:
         function = room.function
         if key is not None and function.hashes:
             bind.prefers = key
+        bind.is_pinned = pinned
         lane = room.main
         if avoid is not None or not room.is_plain:
             bind.avoid = avoid
@@ -347,6 +350,8 @@ class WaitingRoom:
                     continue
                 successor = function.revisions[0]
                 for bind in tuple(room.items()):
+                    if bind.is_pinned:
+                        continue
                     self._remove(bind, now)
                     self._move(bind, successor)
                     self._stand(bind, now)
@@ -440,6 +445,9 @@ class WaitingRoom:
         """A request that was bound, or whose revision is gone, waits again in its old place."""
         room = bind.revision
         if room.gone:
+            if bind.is_pinned:
+                self.out.append(Refuse(bind.request, NOT_SERVABLE, f"revision {room.id} is not deployed any more"))
+                return
             function = self._fleet.functions.get(room.function.name)
             if function is None or not function.revisions:
                 self.out.append(Refuse(bind.request, NOT_SERVABLE, "the function was deleted"))

@@ -35,10 +35,12 @@ from tidegate.errors import (
     NOT_FOUND,
     NOT_SERVABLE,
     REPLICA_BROKE,
+    TAG_NOT_FOUND,
     ErrorKind,
     Executed,
 )
 from tidegate.flow.messages import ProxyMessage, State
+from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records import RouteTable
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
 from tidegate.wire.head import RequestHead, ResponseHead
@@ -116,7 +118,9 @@ class Chain:
         if table.version < self._table.version or not self.room.apply(table, now):
             return False
         self._table = table
-        self._memories = {route.name: self._memories.get(route.name) or Memory(now) for route in table.functions}
+        self._memories = {
+            route.name: self._memories.get(route.name) or Memory(now, self._rng.random()) for route in table.functions
+        }
         fronts = {route.name: Front(route, self._memories[route.name], self._token_line) for route in table.functions}
         self._matcher = Matcher(table, fronts)
         self.resilience.apply(table, fronts.values())
@@ -149,13 +153,15 @@ class Chain:
             return
         front = target.front
         if front is None:
-            self.report.unmatched += 1
-            self._fail(ex, NOT_FOUND, _not_found(target))
+            self._not_found(ex, target)
             return
         if head.plain:
             ex.deadline = ex.received + front.timeout_s
-        elif not self._set_deadline(ex, front):
-            return
+        else:
+            if head.control(headers.TAG) is not None:
+                front = self._tagged(ex, ticket, front)
+            if front is None or not self._set_deadline(ex, front):
+                return
         if not ex.body_complete and front.tells_size_in_body(head, ex.body):
             ex.on_body = self._body_went_on
         else:
@@ -338,12 +344,38 @@ class Chain:
 
     def _answered_here(self, ex: "Exchange", ticket: Ticket) -> bool:
         """Answers what must not wake a function, or needs none; False: it is work after all."""
+        front = ticket.target.front
+        if front is not None and ex.head.control(headers.TAG) is not None and self._tagged(ex, ticket, front) is None:
+            return True
         found = self.desk.answer(ticket.target, ex.head.path, self._table, self.is_draining)
         if found is None:
             return False
         status, body = found
         ex.respond(status, body, extra=b"x-request-id: %b\r\n" % ticket.request_id)
         return True
+
+    def _tagged(self, ex: "Exchange", ticket: Ticket, front: Front) -> Front | None:
+        """The front of the tag that the request names by its field; None: the function has no such tag, answered."""
+        tag = ex.head.control(headers.TAG) or b""
+        found = front.tagged.get(tag)
+        if found is None:
+            self._fail(ex, TAG_NOT_FOUND, _no_such_tag(front, tag.decode("latin-1")))
+        else:
+            ticket.target = ticket.target.of(found)
+        return found
+
+    def _not_found(self, ex: "Exchange", target: Target) -> None:
+        """No function is called as the request says."""
+        self.report.unmatched += 1
+        nearest = self._matcher.nearest(target.named)
+        if nearest is not None:
+            tag = target.named[: -len(nearest.name) - 1]
+            self._fail(ex, TAG_NOT_FOUND, _no_such_tag(nearest, tag))
+        elif target.named:
+            self._fail(ex, NOT_FOUND, f"no function or model is called {target.named!r} here")
+        else:
+            message = "the request names no function: use the host NAME.<domain>, /functions/NAME/ or a V2 model path"
+            self._fail(ex, NOT_FOUND, message)
 
     def _set_deadline(self, ex: "Exchange", front: Front) -> bool:
         """The request's own deadline, at most the function's timeout; False: the field was nonsense, answered."""
@@ -389,7 +421,7 @@ class Chain:
             if priority < 0:
                 return
         ticket.counters = counters
-        counters.arrivals += 1
+        counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
         counters.arrivals_inferences += inferences
         front.budget.requests += 1
         if now >= ex.deadline:
@@ -401,7 +433,7 @@ class Chain:
             return
         size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, KEPT_BYTES))
         key = None if front.hash_key is None else front.hash_key(ex)
-        found = self.room.arrive(ex, counters.revision, inferences, ex.deadline, now, size, priority, key)
+        found = self.room.arrive(ex, counters.revision, inferences, ex.deadline, now, size, priority, key, front.is_tag)
         if type(found) is Bind:
             self._run(ex, found, now)
             if self.room.out or self.room.unsettled:
@@ -413,7 +445,7 @@ class Chain:
 
     def _counters(self, front: Front) -> RevisionCounters | None:
         """Those of the revision that a request goes to, by the revisions' percent; None: none takes traffic."""
-        revision = front.revision(self._rng.random())
+        revision = front.revision()
         if revision is None:
             return None
         counters = self.report.revision(front.name, revision)
@@ -435,7 +467,7 @@ class Chain:
                 self._fail(ex, BAD_REQUEST, "tidegate-priority must be a digit: 0 (goes first) to 9 (goes last)")
                 return -1
             priority = int(given)
-        head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.PRIORITY)
+        head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.PRIORITY, headers.TAG)
         return priority
 
     def _run(self, ex: "Exchange", bind: Bind, now: float) -> None:
@@ -592,7 +624,6 @@ def _ending(ex: "Exchange", ticket: Ticket) -> Ending:
     return Ending.FAILED if ex.truncated or ex.status >= 500 else Ending.ANSWERED
 
 
-def _not_found(target: Target) -> str:
-    if target.named:
-        return f"no function or model is called {target.named!r} here"
-    return "the request names no function: use the host NAME.<domain>, /functions/NAME/ or a V2 model path"
+def _no_such_tag(front: Front, tag: str) -> str:
+    known = ", ".join(sorted(name.decode("latin-1") for name in front.tagged)) or "none"
+    return f"{front.name} has no tag {tag!r}; its tags: {known}"

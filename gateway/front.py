@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 KEPT_LINES: Final = 64
 """Batch sizes whose header lines a function keeps ready."""
+REVISION_STEP: Final = 0.6180339887498949
+SHADOW_STEP: Final = 0.4142135623730951
+"""The golden ratio's and the root of two's fractions: multiples of an irrational number, modulo 1, fill every share of
+[0, 1) evenly (Weyl), also those of every second or third request; of two independent ones all pairs of shares too."""
 
 HashKey = Callable[["Exchange"], bytes | None]
 """What of a request decides about its replica under ``Spread.HASH``; None: it does not have it."""
@@ -28,11 +33,13 @@ HashKey = Callable[["Exchange"], bytes | None]
 class Memory:
     """What a worker remembers of a function while its route changes."""
 
-    __slots__ = ("budget", "lateness")
+    __slots__ = ("budget", "draw", "lateness", "shadow_draw")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, draw: float = 0.0) -> None:
+        """``draw``, in [0, 1): where the sampling of revisions begins, so that workers do not go in step."""
         self.budget = RetryBudget(now)
         self.lateness: Lateness[Ticket] = Lateness()
+        self.draw = self.shadow_draw = draw
 
 
 class Front:
@@ -43,24 +50,37 @@ class Front:
         "_bounds",
         "_header_is_ours",
         "_lines",
+        "_memory",
         "_revisions",
+        "_shadow_bounds",
+        "_shadows",
         "_speaks_v2",
         "_token_line",
         "budget",
         "counters",
         "hash_key",
         "idempotent",
+        "is_followed",
+        "is_tag",
         "latency_s",
         "lateness",
         "max_batch",
         "name",
         "priority",
         "route",
+        "tagged",
         "timeout_s",
     )
 
-    def __init__(self, route: FunctionRoute, memory: Memory, token_line: bytes = b"") -> None:
-        """``token_line``: header line with which a queue_proxy knows this deployment's gateways."""
+    def __init__(
+        self,
+        route: FunctionRoute,
+        memory: Memory,
+        token_line: bytes = b"",
+        tagged: "dict[bytes, Front] | None" = None,
+    ) -> None:
+        """``token_line``: header line with which a queue_proxy knows this deployment's gateways. ``tagged``: this is
+        the front of one of these tags."""
         self.route = route
         self.name = route.name
         self.timeout_s = route.timeout_s
@@ -77,6 +97,7 @@ class Front:
         self.counters: RevisionCounters | None = None
         """Of the only revision that takes traffic, once it has."""
         self._token_line = token_line
+        self._memory = memory
         self._lines: dict[int, bytes] = {}
         self._batch_header = route.batch_header.lower().encode()
         self._header_is_ours = self._batch_header.startswith(INTERNAL_PREFIX)
@@ -85,17 +106,51 @@ class Front:
         serving = [revision for revision in route.revisions if revision.percent > 0.0]
         self._revisions = tuple(revision.id for revision in serving)
         self._bounds = tuple(accumulate(revision.percent for revision in serving))
+        shadows = [revision for revision in route.revisions if revision.shadow_percent > 0.0]
+        self._shadows = tuple(revision.id for revision in shadows)
+        self._shadow_bounds = tuple(accumulate(revision.shadow_percent for revision in shadows))
+        self.is_followed = self.lateness is not None or bool(shadows)
+        """Something may become of a request after it was sent: a hedge, a copy for a shadow."""
+        self.is_tag = tagged is not None
+        """It stands for one tag of the function: its requests are for one revision and no other."""
+        self.tagged: dict[bytes, Front] = tagged if tagged is not None else self._tag_fronts(memory, token_line)
+        """The function's tags, each with a front of its own."""
+
+    def _tag_fronts(self, memory: Memory, token_line: bytes) -> "dict[bytes, Front]":
+        fronts: dict[bytes, Front] = {}
+        for revision in self.route.revisions:
+            route = replace(self.route, revisions=(replace(revision, percent=100.0, shadow_percent=0.0),))
+            for tag in revision.tags:
+                fronts[tag.lower().encode("latin-1")] = Front(route, memory, token_line, fronts)
+        return fronts
 
     @property
     def has_one_revision(self) -> bool:
         return len(self._revisions) == 1
 
-    def revision(self, draw: float) -> str | None:
-        """The revision that a draw in [0, 1) falls to, by the revisions' percent; None: none takes traffic."""
+    def revision(self) -> str | None:
+        """The revision that the next request goes to, by the revisions' percent; None: none takes traffic.
+
+        The shares are exact within one or two requests over any few hundred.
+        """
         revisions = self._revisions
         if not revisions:
             return None
+        memory = self._memory
+        memory.draw = draw = (memory.draw + REVISION_STEP) % 1.0
         return revisions[min(bisect_right(self._bounds, draw * self._bounds[-1]), len(revisions) - 1)]
+
+    @property
+    def has_shadows(self) -> bool:
+        """Whether some requests are copied to another revision."""
+        return bool(self._shadows)
+
+    def shadow(self) -> str | None:
+        """The revision that gets a copy of the next request; None: none does."""
+        memory = self._memory
+        memory.shadow_draw = draw = (memory.shadow_draw + SHADOW_STEP) % 1.0
+        at = bisect_right(self._shadow_bounds, draw * 100.0)
+        return self._shadows[at] if at < len(self._shadows) else None
 
     def lines(self, inferences: int) -> bytes:
         """Header lines to a replica for a request with all of the function's timeout left."""

@@ -1,6 +1,7 @@
 """Which function a request is for, and whether the front door answers it by itself.
 
-A request names its function, in this order, by host (``NAME.<domain>``), by a function's own rules (``match``: host,
+A request names its function, in this order, by host (``NAME.<domain>``, or ``TAG-NAME.<domain>`` for the revision that
+has this tag), by a function's own rules (``match``: host,
 path prefix, fields), by path prefix (``/functions/NAME/``, stripped before forwarding), by a model's name in a V2 or V1
 path, else it goes to the default function. A name that is given and unknown is "not found", never silently the
 default; only a model name may be unknown here, because the default function may serve models that it does not declare.
@@ -78,6 +79,10 @@ class Target:
     def is_found(self) -> bool:
         return self.front is not None or not self.is_work
 
+    def of(self, front: Front) -> "Target":
+        """The same call to another front."""
+        return Target(self.call, front, self.strip, self.v2, self.named, self.model)
+
     @property
     def route(self) -> FunctionRoute | None:
         return None if self.front is None else self.front.route
@@ -129,12 +134,18 @@ class _Rule:
 class Matcher:
     """Compiled from one route table; a new table makes a new matcher."""
 
-    __slots__ = ("_by_model", "_by_name", "_cache", "_default", "_domain", "_looked_at", "_rules")
+    __slots__ = ("_by_host", "_by_model", "_by_name", "_cache", "_default", "_domain", "_looked_at", "_rules")
 
     def __init__(self, table: RouteTable, fronts: Mapping[str, Front]) -> None:
         """``fronts``: those of the table's functions, by name."""
         self._domain = b"." + table.domain.lower().encode()
         self._by_name = {name.encode(): front for name, front in fronts.items()}
+        self._by_host = {
+            b"%b-%b" % (tag, front.name.encode()): tagged
+            for front in fronts.values()
+            for tag, tagged in front.tagged.items()
+        } | self._by_name
+        """A function's own name comes before a tag and a name that read the same."""
         self._by_model: dict[str, Front] = {}
         for route in table.functions:
             for model in route.models or (route.name,):
@@ -169,6 +180,12 @@ class Matcher:
             self._cache[key] = found
         return found
 
+    def nearest(self, named: str) -> Front | None:
+        """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
+        name = named.encode("latin-1", "replace")
+        found = [front for own, front in self._by_name.items() if front.tagged and name.endswith(b"-" + own)]
+        return max(found, key=lambda front: len(front.name), default=None)
+
     def __repr__(self) -> str:
         return f"<Matcher {len(self._by_name)} functions, {len(self._rules)} rules, {len(self._cache)} cached>"
 
@@ -177,7 +194,7 @@ class Matcher:
         is_get = head.method in (b"GET", b"HEAD")
         if host.endswith(self._domain):
             name = host[: -len(self._domain)]
-            return _of_function(self._by_name.get(name), name, is_get, path, 0)
+            return _of_function(self._by_host.get(name), name, is_get, path, 0)
         for rule in self._rules:
             if rule.fits(head, path):
                 return _of_function(rule.front, rule.front.name.encode(), is_get, path, 0)

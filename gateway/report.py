@@ -19,7 +19,7 @@ from enum import StrEnum
 from activator.room import RoomCounts
 from tidegate import metrics
 from tidegate.flow.outliers import Outliers
-from tidegate.histogram import Histogram
+from tidegate.histogram import BUCKETS, Histogram
 from tidegate.records import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
 
 KEPT_COLD_STARTS = 64
@@ -64,7 +64,6 @@ class RevisionCounters:
 
     __slots__ = (
         "answered",
-        "arrivals",
         "arrivals_inferences",
         "circuit_refusals",
         "ended_by",
@@ -75,14 +74,17 @@ class RevisionCounters:
         "retries",
         "retries_denied",
         "revision",
+        "sizes",
         "within_sla",
     )
 
     def __init__(self, function: str, revision: str) -> None:
         self.function = function
         self.revision = revision
-        self.arrivals = self.arrivals_inferences = 0
-        """The chain counts them."""
+        self.sizes = [0] * BUCKETS
+        """Arrivals by inferences per request, in the buckets of ``tidegate.histogram``."""
+        self.arrivals_inferences = 0
+        """The chain counts both."""
         self.answered = 0
         self.ended_by: dict[Ending, int] = {ending: 0 for ending in Ending if ending is not Ending.ANSWERED}
         """All other ends."""
@@ -96,6 +98,11 @@ class RevisionCounters:
         self.hedges_won = 0
         self.circuit_refusals = 0
         """Refused because every replica fails; among the refused ones."""
+
+    @property
+    def arrivals(self) -> int:
+        """Requests that arrived."""
+        return sum(self.sizes)
 
     @property
     def open(self) -> int:
@@ -156,6 +163,7 @@ class RevisionCounters:
             waiting_request_s=waiting.waiting_request_s if waiting else 0.0,
             waiting_inference_s=waiting.waiting_inference_s if waiting else 0.0,
             latency=groups[0].latency if len(groups) == 1 else self.latency.sparse(),
+            sizes=tuple((index, count) for index, count in enumerate(self.sizes) if count),
             groups=groups,
         )
 

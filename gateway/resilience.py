@@ -151,7 +151,7 @@ class Resilience:
         if copy is None:
             return
         found = room.arrive(
-            copy, counters.revision, ex.inferences, ex.deadline, now, 0, front.priority, None, bind.replica.id
+            copy, counters.revision, ex.inferences, ex.deadline, now, 0, front.priority, None, False, bind.replica.id
         )
         if type(found) is Refuse or (found is None and room.leave(copy, now)):
             return

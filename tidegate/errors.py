@@ -31,6 +31,7 @@ class ErrorKind:
 
 BAD_REQUEST = ErrorKind("bad_request", 400, False, "correct the request")
 NOT_FOUND = ErrorKind("function_not_found", 404, False, "name a deployed function by host, path or model")
+TAG_NOT_FOUND = ErrorKind("tag_not_found", 404, False, "name one of the function's tags, or none")
 TOO_LARGE = ErrorKind("body_too_large", 413, False, "send a smaller request")
 BATCH_TOO_LARGE = ErrorKind("batch_too_large", 413, False, "split the batch")
 QUEUE_FULL = ErrorKind("queue_full", 429, True, "retry after the time in Retry-After")

@@ -10,6 +10,8 @@ from typing import Final
 TIMEOUT_MS: Final = b"tidegate-timeout-ms"
 BATCH_SIZE: Final = b"tidegate-batch-size"
 PRIORITY: Final = b"tidegate-priority"
+TAG: Final = b"tidegate-tag"
+"""Names the revision that a request is for, whatever the percentages are."""
 REQUEST_ID: Final = b"x-request-id"
 
 # Internal, gateway -> queue_proxy.
@@ -19,6 +21,10 @@ CREDIT: Final = b"tidegate-credit"
 WANT: Final = b"tidegate-want"
 """The want that remains after this request (``tidegate.flow.wants``)."""
 
+# Gateway -> model server.
+SHADOW: Final = b"tidegate-shadow"
+"""``true``: a copy of a request, whose answer no client sees."""
+
 # Internal, queue_proxy -> gateway.
 OUTCOME: Final = b"tidegate-outcome"
 """On failures: ``not-started``, ``started`` or ``answered``."""
@@ -26,7 +32,7 @@ TIMING: Final = b"tidegate-timing"
 """``queue=MS,model=MS`` of the head of an answer."""
 
 INTERNAL_PREFIX: Final = b"tidegate-"
-KEPT_FROM_CLIENTS: Final = frozenset({TIMEOUT_MS, BATCH_SIZE, PRIORITY})
+KEPT_FROM_CLIENTS: Final = frozenset({TIMEOUT_MS, BATCH_SIZE, PRIORITY, TAG})
 """The only ``tidegate-`` names that a client may send."""
 
 SLOT_CHANNEL_PATH: Final = b"/tidegate/slots"

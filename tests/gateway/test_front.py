@@ -32,16 +32,52 @@ def revision(number: int, percent: float, failure: str | None = None) -> Revisio
     return RevisionRoute(id=f"f-{number:05d}", percent=percent, failure=failure)
 
 
-def test_a_draw_falls_to_revisions_by_their_percent() -> None:
+def test_requests_go_to_revisions_by_their_percent() -> None:
     split = front(revision(1, 90.0), revision(2, 0.0), revision(3, 10.0))
-    drawn = [split.revision(step / 1000) for step in range(1000)]
+    drawn = [split.revision() for _ in range(1000)]
     assert (drawn.count("f-00001"), drawn.count("f-00002"), drawn.count("f-00003")) == (900, 0, 100)
-    assert split.revision(0.9999999999999999) == "f-00003"
+
+
+@pytest.mark.parametrize("percent", [1.0, 5.0, 10.0, 33.0, 50.0])
+def test_any_few_hundred_requests_have_the_shares_also_every_second_or_third_of_them(percent: float) -> None:
+    split = front(revision(1, 100.0 - percent), revision(2, percent))
+    drawn = [split.revision() == "f-00002" for _ in range(3000)]
+    for stride in (1, 2, 3):
+        for first in range(0, 3000 - 300 * stride, 97):
+            seen = sum(drawn[first : first + 300 * stride : stride])
+            assert abs(seen - 3 * percent) <= 3, f"{seen} of 300, every {stride}"
+
+
+def test_a_split_goes_on_where_it_was_when_the_table_changes() -> None:
+    memory = Memory(0.0, 0.3)
+    drawn = []
+    for _ in range(100):
+        route = FunctionRoute(revisions=(revision(1, 75.0), revision(2, 25.0)), **ROUTE)
+        drawn.append(Front(route, memory).revision())
+    assert drawn.count("f-00002") == 25
+
+
+def test_shadows_get_their_percent_of_all_requests_and_of_each_revision() -> None:
+    memory = Memory(0.0, 0.9)
+    shadow = RevisionRoute(id="f-00003", percent=0.0, shadow_percent=20.0)
+    split = Front(FunctionRoute(revisions=(revision(1, 50.0), revision(2, 50.0), shadow), **ROUTE), memory)
+    drawn = [(split.revision(), split.shadow()) for _ in range(1000)]
+    assert sum(copy == "f-00003" for _, copy in drawn) == pytest.approx(200, abs=2)
+    assert drawn.count(("f-00001", "f-00003")) == pytest.approx(100, abs=3)
+
+
+def test_a_tag_is_a_front_with_one_revision() -> None:
+    blue = RevisionRoute(id="f-00002", percent=0.0, tags=("blue", "next"))
+    split = front(revision(1, 100.0), blue)
+    assert sorted(split.tagged) == [b"blue", b"next"]
+    tagged = split.tagged[b"blue"]
+    assert (tagged.revision(), tagged.is_tag, split.is_tag) == ("f-00002", True, False)
+    assert tagged.tagged is split.tagged, "the field may name another tag than the host"
 
 
 def test_one_revision_takes_all_and_none_is_said() -> None:
-    assert front(revision(4, 3.0)).revision(0.99) == "f-00004"
-    assert front(revision(4, 0.0)).revision(0.5) is None
+    assert front(revision(4, 3.0)).revision() == "f-00004"
+    assert front(revision(4, 0.0)).revision() is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from activator.room import RoomCounts
 from gateway.report import KEPT_COLD_STARTS, Ending, Report
 from tidegate import codec
 from tidegate.flow.outliers import Outliers
-from tidegate.histogram import quantile
+from tidegate.histogram import bucket_index, quantile
 from tidegate.metrics import Exposition
 from tidegate.phases import known_phases
 from tidegate.records import ColdStartPhases, ColdStartSeen, GatewaySample, OutlierRules
@@ -34,7 +34,7 @@ def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
     report = Report("g0", "inc", now=100.0)
     held = report.revision("resnet", "resnet-00001")
     for inferences in (1, 2, 4, 8, 16, 32):
-        held.arrivals += 1
+        held.sizes[bucket_index(inferences)] += 1
         held.arrivals_inferences += inferences
     held.ended_well("t4", 1, 0.050, 0.1)
     held.ended_well("v100", 2, 0.500, 0.1)
@@ -50,6 +50,7 @@ def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:
     assert (sample.sequence, sample.uptime_s, sample.table_epoch, sample.table_number) == (1, 1.0, 3, 7)
     (demand,) = sample.demands
     assert (demand.arrivals, demand.arrivals_inferences) == (6, 63)
+    assert [count for _, count in demand.sizes] == [1] * 6
     assert (demand.answered, demand.failed, demand.refused, demand.expired, demand.cancelled) == (2, 1, 1, 1, 0)
     assert demand.within_sla == 1
     assert (demand.waiting, demand.waiting_inferences, demand.oldest_waiting_s) == (3, 9, 0.25)
@@ -64,7 +65,7 @@ def test_revisions_that_left_the_table_are_forgotten_once_their_requests_ended()
     report = Report("g0", "inc", now=0.0)
     report.revision("f", "f-00001")
     held = report.revision("f", "f-00002")
-    held.arrivals += 1
+    held.sizes[1] += 1
     report.forget_except(frozenset())
     assert revisions(report) == ["f-00002"]
     held.ended(Ending.CANCELLED, "", 1)
@@ -86,7 +87,7 @@ def test_cold_starts_are_kept_newest_last_and_bounded() -> None:
 def test_the_scrape_shows_every_ending() -> None:
     report = Report("g0", "inc", now=0.0)
     held = report.revision("f", "f-00001")
-    held.arrivals += 2
+    held.sizes[1] += 2
     held.ended(Ending.CANCELLED, "", 2)
     held.ended_well("cpu", 2, 0.1, None)
     held.retries, held.retries_denied, held.hedges, held.hedges_won, held.circuit_refusals = 1, 2, 3, 4, 5

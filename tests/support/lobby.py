@@ -63,9 +63,10 @@ class Lobby:
         size: int = 0,
         priority: int = 0,
         key: bytes | None = None,
+        pinned: bool = False,
         avoid: str | None = None,
     ) -> str:
-        outcome = self.room.arrive(request, revision, inferences, deadline, now, size, priority, key, avoid)
+        outcome = self.room.arrive(request, revision, inferences, deadline, now, size, priority, key, pinned, avoid)
         if isinstance(outcome, Bind):
             return self._bound(outcome)
         if isinstance(outcome, Refuse):

@@ -279,7 +279,7 @@ class World:
         self.jobs.append(job)
         deadline = self.now + timeout_s
         outcome = worker.room.arrive(
-            job, "f-00001", inferences, deadline, self.now, 100, priority, b"%d" % job.number, avoid
+            job, "f-00001", inferences, deadline, self.now, 100, priority, b"%d" % job.number, False, avoid
         )
         if isinstance(outcome, Refuse):
             job.ends(End.REFUSED)
