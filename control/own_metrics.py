@@ -45,6 +45,7 @@ class ControlCollector(Collector):
         yield GaugeMetricFamily("tidegate_control_faults", "Things that do not work just now.", value=self._faults())
         yield self._replicas()
         yield self._desired()
+        yield self._rates()
         restarts = CounterMetricFamily(
             "tidegate_control_gateway_restarts", "Starts of a gateway worker after it died.", labels=("worker",)
         )
@@ -72,6 +73,19 @@ class ControlCollector(Collector):
             for tracked in self._round.tracked(deployed.name):
                 if tracked.decision is not None and tracked.decision.desired is not None:
                     family.add_metric((deployed.name, tracked.id), tracked.decision.desired)
+        return family
+
+    def _rates(self) -> Metric:
+        family = GaugeMetricFamily(
+            "tidegate_group_service_rate",
+            "Inferences per second of one replica of a group at its limit, as learnt.",
+            labels=("function", "revision", "group"),
+        )
+        groups = {(each.function, each.revision, each.accelerator) for each in self._round.backend.replicas()}
+        for function, revision, accelerator in sorted(groups):
+            rate = self._round.autoscaler.mu_ips(revision, accelerator)
+            if rate is not None:
+                family.add_metric((function, revision, accelerator), rate)
         return family
 
 
