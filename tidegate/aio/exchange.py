@@ -201,7 +201,8 @@ class Exchange:
         self._trailers = engine.trailers
         self._budget: BodyBudget | None = None
         """Set once it has waited."""
-        self._replay = True
+        self._replay = KEPT_BYTES
+        """Up to so many bytes the body is kept after it was sent; 0: it is not there any more."""
         self._continued = False
         self._state = WAITING
         self._upstream: UpstreamConn | None = None
@@ -224,7 +225,7 @@ class Exchange:
     @property
     def replayable(self) -> bool:
         """Every body byte received so far is still kept and the client has seen nothing of an answer."""
-        return self._replay and self._state < STREAMING
+        return self._replay > 0 and self._state < STREAMING
 
     @property
     def waiting(self) -> bool:
@@ -266,6 +267,11 @@ class Exchange:
     def may_repeat(self, idempotent: bool) -> bool:
         """Whether it can be sent again, and running it twice does no harm: the function declares it, or the method."""
         return self.replayable and (idempotent or self.head.method in _IDEMPOTENT)
+
+    def keep(self, size: int) -> None:
+        """Keeps its body after it was sent up to this size, where that is more than usual and it is still there."""
+        if 0 < self._replay < size:
+            self._replay = size
 
     def set_deadline(self, when: float) -> None:
         """Moves the deadline (seconds of ``time.monotonic``)."""
@@ -485,14 +491,14 @@ class Exchange:
             self.body_complete = True
             self._trailers = event.trailers
         if self._replay:
-            if self._kept + len(data) <= KEPT_BYTES or self._state < SENT or self.holding:
+            if self._kept + len(data) <= self._replay or self._state < SENT or self.holding:
                 if data:
                     if self._parts is None:
                         self._parts = []
                     self._parts.append(data)
                     self._kept += len(data)
             else:
-                self._replay = False
+                self._replay = 0
                 self._forget_body()
         upstream = self._upstream
         if upstream is not None:

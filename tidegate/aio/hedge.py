@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from tidegate.aio.client_side import ClientSide
-from tidegate.aio.exchange import Exchange
+from tidegate.aio.exchange import Exchange, ProxyApp
 from tidegate.wire.h1_server import H1Server
 from tidegate.wire.head import RequestHead
 
@@ -88,15 +88,19 @@ class _Whole:
         self.trailers = trailers
 
 
-def second_copy(first: Exchange) -> Exchange | None:
+def copy_for(first: Exchange, client: ClientSide, app: ProxyApp, received: float) -> Exchange | None:
     """Another exchange of the same request; None: it is not whole, not kept, or asks for an upgrade."""
     if not (first.body_complete and first.replayable) or first.head.upgrade is not None:
         return None
-    client = Nobody(first._client)
     source = cast(H1Server, _Whole(first.body, first._trailers))
-    copy = Exchange(client, first.app, first.head, source, first.received, first.deadline)
+    copy = Exchange(client, app, first.head, source, received, first.deadline)
     copy.inferences = first.inferences
     return copy
+
+
+def second_copy(first: Exchange) -> Exchange | None:
+    """A second copy that answers to the same application; None: there can be none."""
+    return copy_for(first, Nobody(first._client), first.app, first.received)
 
 
 def hand_over(first: Exchange, copy: Exchange) -> None:

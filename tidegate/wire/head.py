@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, NamedTuple, final
 
-from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX, KEPT_FROM_CLIENTS, TIMEOUT_MS
+from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX, KEPT_FROM_CLIENTS, SHADOW, TIMEOUT_MS
 from tidegate.wire import grammar
 from tidegate.wire.plain import FEWEST_HEADERS, plain_request
 
@@ -34,7 +34,7 @@ _FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto",
 _LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
 """Fields that apps ask every request for and few requests have: found with the special ones."""
 _ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent", b"user-agent"}
-_MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE})
+_MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE, SHADOW})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
