@@ -27,7 +27,7 @@ from autoscaler.plausible import (
     unborn_demand,
     unborn_replica,
 )
-from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, Work
+from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, LearntCell, Work
 from autoscaler.series import NOTHING, Gain, RecentHistogram, RecentSums, gained
 from tidegate.function import ConcurrencyUnit, Revision
 from tidegate.records import GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
@@ -429,6 +429,25 @@ class Collector:
         rate = None if group is None else group.rates.rate(group.mean_batch)
         return rate.mu_ips if rate is not None and rate.is_at_limit else None
 
+    def learnt(self, revision_id: str) -> dict[str, tuple[tuple[LearntCell, ...], float | None]]:
+        """What was learnt of a revision, by accelerator: cells of its rates, and inferences per request as they last
+        were. To be kept over a restart."""
+        meter = self._meters.get(revision_id)
+        known = {} if meter is None else meter.groups
+        return {name: (group.rates.learnt(), group.mean_batch) for name, group in known.items()}
+
+    def teach(
+        self, revision_id: str, accelerator: str, cells: Iterable[LearntCell], mean_batch: float | None = None
+    ) -> None:
+        """What an earlier process has learnt of a revision; what was learnt here counts more."""
+        meter = self._meters.get(revision_id)
+        if meter is None:
+            return
+        group = meter.group(accelerator)
+        group.rates.restore(cells)
+        if group.mean_batch is None and mean_batch is not None and 1.0 <= mean_batch <= PLAUSIBLE:
+            group.mean_batch = mean_batch
+
     def __repr__(self) -> str:
         return (
             f"<Collector {len(self._gateways)}/{len(self._expected_gateways)} gateways, "
@@ -492,7 +511,8 @@ def _counted(
     answered = demand.answered - before.answered
     if arrivals > 0 or answered > 0 or demand.waiting > 0:
         meter.active_at = now
-    if waiting_s >= CROWDED * interval_s:
+    if waiting_s >= CROWDED * interval_s and demand.waiting > 0 and before.waiting > 0:
+        # At both ends too: a burst of half a second fills nobody's second.
         meter.crowded_at = now
     _add_arrivals(meter.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
     if answered > 0:
@@ -525,16 +545,21 @@ def _note_work(
     meter: _Meter, source: _Replica, sample: ReplicaSample, before: ReplicaSample, interval_s: float, now: float
 ) -> None:
     """What one replica did between two samples, into its source and its group's sums."""
-    request_s = max(0.0, sample.in_flight_request_s - before.in_flight_request_s)
-    inference_s = max(0.0, sample.in_flight_inference_s - before.in_flight_inference_s)
     requests, inferences = sample.requests - before.requests, sample.inferences - before.inferences
-    busy_s = max(0.0, sample.busy_s - before.busy_s)
-    source.concurrency = request_s / interval_s + sample.queued
-    source.concurrency_inferences = inference_s / interval_s + sample.queued
+    # By rounding a sum may have shrunk a little.
+    request_s = sample.in_flight_request_s - before.in_flight_request_s
+    request_s = request_s if request_s > 0.0 else 0.0
+    inference_s = sample.in_flight_inference_s - before.in_flight_inference_s
+    inference_s = inference_s if inference_s > 0.0 else 0.0
+    busy_s = sample.busy_s - before.busy_s
+    busy_s = busy_s if busy_s > 0.0 else 0.0
+    queued = sample.queued
+    source.concurrency = request_s / interval_s + queued
+    source.concurrency_inferences = inference_s / interval_s + queued
     source.rps = requests / interval_s
     source.ips = inferences / interval_s
-    source.busy = min(1.0, busy_s / interval_s)
-    if sample.in_flight > 0 or sample.queued > 0 or requests > 0:
+    source.busy = busy_s / interval_s if busy_s < interval_s else 1.0
+    if requests > 0 or queued > 0 or sample.in_flight > 0:
         meter.active_at = now
     if requests <= 0 and busy_s <= 0.0:
         return
@@ -542,20 +567,20 @@ def _note_work(
     execution_s = max(0.0, sample.execution_s - before.execution_s)
     if requests > 0:
         group.work.add(now, (requests, inferences, execution_s, max(0.0, sample.queue_s - before.queue_s)))
-    if before.requests >= WARM_REQUESTS or before.busy_s >= WARM_S:
-        work = Work(requests, inferences, busy_s, request_s, inference_s, execution_s)
-        limit = float(sample.limit)
-        if limit > 0.0 and meter.is_limit_in_inferences and request_s > 0.0:
-            limit = max(1.0, limit * request_s / max(inference_s, request_s))
-        group.rates.served(now, work, limit=limit, is_crowded=now - meter.crowded_at <= 1.5)
-        if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
-            source.executions_due = now + EXECUTIONS_EVERY_S
-            gain = gained(sample.execution, source.executions)
-            if gain is not None:
-                group.execution.gain(now, gain)
-                source.executions = sample.execution
-    else:
+    if before.requests < WARM_REQUESTS and before.busy_s < WARM_S:
         source.executions = sample.execution if is_histogram(sample.execution) else ()
+        return
+    limit = float(sample.limit) if sample.limit == before.limit else 0.0
+    if limit > 0.0 and meter.is_limit_in_inferences and request_s > 0.0:
+        limit = max(1.0, limit * request_s / max(inference_s, request_s))
+    work = Work(requests, inferences, busy_s, request_s, inference_s, execution_s)
+    group.rates.served(now, work, limit=limit, is_crowded=now - meter.crowded_at <= 1.5)
+    if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
+        source.executions_due = now + EXECUTIONS_EVERY_S
+        gain = gained(sample.execution, source.executions)
+        if gain is not None:
+            group.execution.gain(now, gain)
+            source.executions = sample.execution
 
 
 def _group_observation(

@@ -44,6 +44,27 @@ class Advice:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntLevel:
+    """What one limit yields, as it is kept over a restart. Times are Unix seconds."""
+
+    limit: int
+    inferences: float
+    busy_s: float
+    tail_s: float | None
+    retry_at: float | None
+    retry_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntLimit:
+    """What a :class:`LimitLearner` knows, as it is kept over a restart."""
+
+    limit: int
+    most: int
+    levels: tuple[LearntLevel, ...] = ()
+
+
 @dataclass(slots=True)
 class _Level:
     inferences: float = 0.0
@@ -92,6 +113,34 @@ class LimitLearner:
         self._slo_s = slo_s
         self._most = most
         self._levels: dict[int, _Level] = {}
+
+    @property
+    def most(self) -> int:
+        return self._most
+
+    def learnt(self) -> LearntLimit:
+        """What is to be kept over a restart."""
+        levels = tuple(
+            LearntLevel(
+                limit=limit,
+                inferences=level.inferences,
+                busy_s=level.busy_s,
+                tail_s=level.tail_s,
+                retry_at=level.retry_at if math.isfinite(level.retry_at) else None,
+                retry_s=level.retry_s,
+            )
+            for limit, level in self._levels.items()
+        )
+        return LearntLimit(limit=self.limit, most=self._most, levels=levels)
+
+    def restore(self, told: LearntLimit) -> None:
+        """Takes up where an earlier process was."""
+        self.limit, self._most = max(1, min(told.limit, told.most)), told.most
+        for each in told.levels:
+            figures = (each.inferences, each.busy_s, each.tail_s or 0.0, each.retry_at or 0.0, each.retry_s)
+            if all(math.isfinite(number) and number >= 0.0 for number in figures):
+                retry_at = -math.inf if each.retry_at is None else each.retry_at
+                self._levels[each.limit] = _Level(each.inferences, each.busy_s, each.tail_s, retry_at, each.retry_s)
 
     def observe(self, now: float, work: FullWork) -> Advice:
         """The limit from now on. ``work`` was done under the present one."""

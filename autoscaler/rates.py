@@ -20,6 +20,7 @@ A rate is for one replica with one share of its device; shares do not change whi
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 ALPHA = 0.3
 """Weight of the newest second (our choice, as in ``traffic.weights``)."""
@@ -67,8 +68,7 @@ class LearntCell:
     requests: float
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What one replica did in one interval. Integrals over the interval, in seconds."""
 
     requests: float
@@ -165,8 +165,7 @@ class _Cell:
         return 1.0 / self.seconds_per_inference
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """What is known of one replica's service rate."""
 
     mu_ips: float
