@@ -15,12 +15,13 @@ import msgspec
 
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
-from autoscaler.explain import DecisionFilter, explain_all
+from autoscaler.explain import DecisionFilter, explain_all, explain_now, logged
 from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
+from autoscaler.replay.recorder import Recorder
 from tidegate.clock import Clock
 from tidegate.codec import CodecError, decode, encode
 from tidegate.function import Revision
-from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, ReplicaSample, RevisionDemand
+from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, Reason, ReplicaSample, RevisionDemand
 from tidegate.replica import ReplicaState
 
 PULL_TIMEOUT_S = 0.5
@@ -229,6 +230,7 @@ class Autoscaler:
         self,
         clock: Clock,
         log_directory: Path | None = None,
+        recordings: Path | None = None,
         *,
         gateway_seen: Callable[[GatewaySample], None] | None = None,
         replica_seen: Callable[[ReplicaSample], None] | None = None,
@@ -237,6 +239,9 @@ class Autoscaler:
         self.collector = Collector()
         self.decider = Decider()
         self.log = DecisionLog(log_directory)
+        self.recorder = Recorder(recordings)
+        self.weights: Callable[[str], Mapping[str, float]] = lambda revision: {}
+        """The weights in force of a revision's groups, told by whoever publishes them."""
         self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)
         self._filter = DecisionFilter()
         self._recent: dict[str, deque[Decision]] = {}
@@ -244,6 +249,7 @@ class Autoscaler:
         self._gateways: dict[str, Fetch] = {}
         self._replicas: dict[str, Fetch] = {}
         self._observations: dict[str, Observation] = {}
+        self._notes: dict[str, list[Reason]] = {}
 
     # --- what exists
 
@@ -267,8 +273,10 @@ class Autoscaler:
             self._recent.pop(revision.function.name, None)
         self.collector.forget(revision_id)
         self._filter.forget(revision_id)
+        self.recorder.forget(revision_id)
         self._fleet.pop(revision_id, None)
         self._observations.pop(revision_id, None)
+        self._notes.pop(revision_id, None)
 
     def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
         """What runs, and for each revision the accelerators it may use, cheapest first. Replaces what was told before:
@@ -289,8 +297,13 @@ class Autoscaler:
     # --- the loop
 
     async def sample(self) -> None:
-        """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source."""
-        await self.puller.pull(self._gateways, self._replicas)
+        """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source. Meanwhile
+        recordings go to disk."""
+        await asyncio.gather(self.puller.pull(self._gateways, self._replicas), self.recorder.flush())
+
+    def close(self) -> None:
+        """Brings what is recorded to disk."""
+        self.recorder.close()
 
     def decide(self, now: float) -> list[Decision]:
         """One decision for every revision whose fleet has been told."""
@@ -311,7 +324,7 @@ class Autoscaler:
         for revision in self.decider.revisions:
             # Between two decisions a revision may have been forgotten.
             if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
-                yield self._log(self.decider.tick(now, self._observe(revision, now)))
+                yield self._decision(revision, now)
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
         """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica
@@ -320,18 +333,36 @@ class Autoscaler:
         if revision is None or revision.id not in self._fleet:
             return None
         self.collector.touch(revision.id, now)
-        return self._log(self.decider.activate(activation, now, self._observe(revision, now)))
+        return self._decision(revision, now, activation)
+
+    def _decision(self, revision: Revision, now: float, activation: Activation | None = None) -> Decision:
+        observation = self._observe(revision, now)
+        part = self.recorder.part(revision, self.decider, now)
+        if activation is None:
+            decision = self.decider.tick(now, observation)
+        else:
+            decision = self.decider.activate(activation, now, observation)
+        if part is not None:
+            part.add(observation, decision, activation)
+        notes = self._notes.pop(revision.id, None)
+        if notes:
+            decision = replace(decision, reasons=(*decision.reasons, *notes))
+        if not self._filter.keeps(decision):
+            return decision
+        decision = logged(decision, observation, self.weights(revision.id))
+        self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
+        self.log.write(decision)
+        return decision
+
+    def add_reason(self, revision_id: str, reason: Reason) -> None:
+        """Something else than the policy has changed what runs: its reason stands in the revision's next decision."""
+        if self.decider.revision(revision_id) is not None:
+            self._notes.setdefault(revision_id, []).append(reason)
 
     def _observe(self, revision: Revision, now: float) -> Observation:
         observation = self.collector.observe(revision, self._fleet.get(revision.id, ()), now)
         self._observations[revision.id] = observation
         return observation
-
-    def _log(self, decision: Decision) -> Decision:
-        if self._filter.keeps(decision):
-            self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
-            self.log.write(decision)
-        return decision
 
     # --- what people ask
 
@@ -348,8 +379,15 @@ class Autoscaler:
         return list(self._recent.get(function, ()))[-n:] if n > 0 else []
 
     def explain(self, function: str, n: int = 10) -> list[str]:
-        """The last logged decisions in words; empty for a function nobody knows."""
-        return explain_all(self.decisions(function, n))
+        """The last logged decisions in words and the one in force of each revision; empty for a function that nobody
+        knows."""
+        now = self._clock.now()
+        lines = explain_all(self.decisions(function, n), now)
+        for revision in self.decider.revisions:
+            last = self.decider.last(revision.id) if revision.function.name == function else None
+            if last is not None:
+                lines += explain_now(last, self.weights(revision.id), now)
+        return lines
 
     def faults(self) -> dict[str, int | str]:
         """What went wrong: ignored samples by kind, sources that do not answer now, a log that cannot be written."""
@@ -359,6 +397,8 @@ class Autoscaler:
         if self.log.fault is not None:
             found["log"] = self.log.fault
             found["log_lines_lost"] = self.log.lost
+        if self.recorder.fault is not None:
+            found["recordings"] = self.recorder.fault
         return found
 
     def __repr__(self) -> str:

@@ -180,6 +180,7 @@ class ControlProcess:
         from control.coldstarts import ColdStarts
         from control.deployment import Deployment
         from control.faults import Faults
+        from control.learning import Learning
         from control.meter import TrafficMeter
         from control.pulse import Pulse
         from control.round import Round
@@ -206,15 +207,20 @@ class ControlProcess:
             gateways.seen(sample)
             world.gateway_seen(sample)
 
+        autoscaler = Autoscaler(
+            self._clock,
+            self._state.decisions,
+            self._state.recordings,
+            gateway_seen=gateway_seen,
+            replica_seen=lambda sample: world.replica_seen(sample),
+        )
+        learning = Learning(autoscaler=autoscaler, backend=backend, clock=self._clock, store=store, epoch=self._epoch)
+        await learning.load()
         world = Round(
             registry=registry,
             backend=backend,
-            autoscaler=Autoscaler(
-                self._clock,
-                self._state.decisions,
-                gateway_seen=gateway_seen,
-                replica_seen=lambda sample: world.replica_seen(sample),
-            ),
+            autoscaler=autoscaler,
+            learning=learning,
             tables=TableBuilder(self._epoch, workers, self._settings.gateway.domain),
             gateways=gateways,
             cold_starts=ColdStarts(self._state.cold_starts, own, faults),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from control.coldstarts import ColdStarts
 from control.faults import Faults
+from control.learning import Learning
 from control.links import Link
 from control.meter import TrafficMeter
 from control.pulse import Pulse
@@ -78,6 +79,8 @@ class Admin(Protocol):
 
     async def get(self, path: str) -> bytes: ...
 
+    async def post(self, path: str, body: bytes = b"") -> bytes: ...
+
     async def close(self) -> None: ...
 
 
@@ -104,6 +107,7 @@ class Round:
         rng: random.Random,
         reach: Reach = Link,
         took: Callable[[float], object] = lambda _: None,
+        learning: Learning | None = None,
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
         from deploy.plan import plan
@@ -124,7 +128,9 @@ class Round:
         self._rng = rng
         self._reach = reach
         self._took = took
-        self._shares = Shares(autoscaler.mu_ips)
+        self.learning = learning or Learning(autoscaler=autoscaler, backend=backend, clock=clock)
+        self._shares = Shares(self.learning.mu_ips)
+        autoscaler.weights = self._shares.weights
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
         self._take_overs = TakeOvers()
@@ -178,6 +184,8 @@ class Round:
         if self._unwatch is not None:
             self._unwatch()
         await self._owner.close()
+        await self.learning.close()
+        self.autoscaler.close()
         for link in self._links.values():
             await link.close()
         self._links.clear()
@@ -206,6 +214,8 @@ class Round:
                     phases = ColdStartPhases(decide_s=self.clock.now() - now)
                     acts.append(self._act(tracked, found, phases))
             await asyncio.gather(*acts)
+        await self.learning.turn(now, {name: self.meter.waiting(name) for name in self._tracked})
+        self._tell_limits()
         self._forget_gone()
         self.cold_starts.sweep(now)
         await self.publish()
@@ -316,6 +326,7 @@ class Round:
         tracked = self._tracked.get(status.revision)
         if status.state is not ReplicaState.READY or tracked is None:
             return
+        self._tell_limits(status)
         tracked.ready_at = max(tracked.ready_at, status.ready_at or self.clock.now())
         deployed = self.registry.get(tracked.function)
         if deployed is None:
@@ -419,10 +430,13 @@ class Round:
         """One pull of a queue_proxy."""
         before = self.samples.get(sample.replica)
         self.samples[sample.replica] = sample
-        if before is None or before.incarnation != sample.incarnation:
-            return
+        if before is not None and before.incarnation != sample.incarnation:
+            before = None
         accelerator = next((each.accelerator for each in self.backend.replicas() if each.id == sample.replica), None)
-        if accelerator is not None:
+        if accelerator is None:
+            return
+        self.learning.measured(before, sample, accelerator)
+        if before is not None:
             self._shares.measured(before, sample, accelerator)
 
     # --- what is deployed ---
@@ -465,6 +479,7 @@ class Round:
             each.state is ReplicaState.READY and each.revision == tracked.id for each in self.backend.replicas()
         )
         self.autoscaler.apply(tracked.record.revision, fresh=fresh, ready=ready)
+        self.learning.track(tracked.record.revision)
         self._tracked[tracked.id] = tracked
 
     def _may_leave(self, tracked: Tracked) -> bool:
@@ -480,10 +495,12 @@ class Round:
             if tracked.role is Role.RETIRED and tracked.id not in there and self._may_leave(tracked):
                 del self._tracked[tracked.id]
                 self._take_overs.forget(tracked.id)
+                self.learning.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._shares.forget(tracked.id)
         for name in self.registry.deleted():
             if not any(tracked.function == name for tracked in self._tracked.values()):
+                self.learning.drop(name)
                 self._owner.spawn(self.registry.forget(name), name=f"forget {name}")
 
     # --- telling the others ---
@@ -510,6 +527,7 @@ class Round:
                 accelerator=name,
                 room=room.free,
                 price_per_hour=prices.get(name),
+                mu_ips=self.learning.prior_ips(tracked.id, name),
             )
             for name, room in self.room(tracked).items()
         ]
@@ -529,6 +547,15 @@ class Round:
             self._links[name] = self._reach(name, there[name].admin)
         replicas = {name: _sample_of(link) for name, link in self._links.items()}
         self.autoscaler.sources(self.gateways.sources(), replicas)
+
+    def _tell_limits(self, only: "ReplicaStatus | None" = None) -> None:
+        """Replicas that work with another concurrency limit than their group has learnt are told it. ``only``: one that
+        has just become ready."""
+        ready = (each for each in self.backend.replicas() if each.state is ReplicaState.READY)
+        for status, limit in self.learning.orders(ready if only is None else (only,), self.samples):
+            if status.id not in self._links:
+                self._links[status.id] = self._reach(status.id, status.admin)
+            self._owner.spawn(self.learning.order(self._links[status.id], limit), name=f"limit {status.id}")
 
     async def publish(self) -> None:
         """Hands the newest route table to the gateways if it changed."""

@@ -1,6 +1,7 @@
 """The control round over a fake backend and a fake front door, on a clock moved by hand."""
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -98,6 +99,10 @@ class FakeReplica:
         )
         return encode(sample)
 
+    async def post(self, path: str, body: bytes = b"") -> bytes:
+        self._world.orders.append((self._name, path, json.loads(body)))
+        return b"{}"
+
     async def close(self) -> None:
         return
 
@@ -110,6 +115,8 @@ class World:
         self.backend = backend
         self.gateways = FakeGateways()
         self.faults = Faults()
+        self.orders: list[tuple[str, str, dict[str, int]]] = []
+        """What replicas were told: replica, path, body."""
         self.meter = TrafficMeter()
         self.pulse = Pulse()
         self.folder = folder
