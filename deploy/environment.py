@@ -56,6 +56,9 @@ THREAD_VARIABLES: Final = (
 EMULATED_READINESS: Final = "/v2/health/ready"
 """An emulated replica runs the shipped runtime, whatever its function's server would answer."""
 
+OUR_METRICS: Final = "/metrics"
+"""Of the shipped runtime, on the address where it listens, whatever the manifest says of another server."""
+
 QUEUE_PROXY: Final = ("-P", "-m", "queue_proxy.main")
 RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
 
@@ -89,6 +92,8 @@ class Endpoints:
     admin: str
     upstream: str
     """``unix:/path`` or ``host:port`` of the model server."""
+    metrics_port: int | None = None
+    """Where the model server shows its own metrics; None: where it listens, or nowhere."""
 
     @property
     def port(self) -> int | None:
@@ -159,6 +164,8 @@ def server_launch(
         env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))
     if endpoints.port is not None:
         env["PORT"] = str(endpoints.port)
+    if endpoints.metrics_port is not None:
+        env["METRICS_PORT"] = str(endpoints.metrics_port)
     env.update(_placement_variables(function, accelerator, assignment))
     if shipped:
         argv: tuple[str, ...] = (_interpreter(function, accelerator, host), *RUNTIME)
@@ -209,6 +216,7 @@ def proxy_launch(
         "TIDEGATE_MAX_BATCH": str(function.batch_rule.max_batch),
         "TIDEGATE_PHASES": phases_text(phases),
     }
+    env |= _metrics_variables(function, accelerator, endpoints)
     if host.limits:
         env["TIDEGATE_LIMITS"] = json.dumps(dict(host.limits))
     if endpoints.port is not None:
@@ -219,6 +227,18 @@ def proxy_launch(
         env["TIDEGATE_WARMUP_FILE"] = function.warmup
         env["TIDEGATE_WARMUP_PATH"] = warmup_path(function)
     return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env)
+
+
+def _metrics_variables(function: Function, accelerator: Accelerator, endpoints: Endpoints) -> dict[str, str]:
+    """Where the queue_proxy reads the model server's own metrics; nothing where the function declares none."""
+    if function.metrics is None:
+        return {}
+    is_ours = is_shipped(function, accelerator)
+    env = {"TIDEGATE_METRICS_PATH": OUR_METRICS if is_ours else function.metrics.path}
+    env["TIDEGATE_MODELS"] = ",".join(function.models)
+    if endpoints.metrics_port is not None:
+        env["TIDEGATE_METRICS_ADDRESS"] = f"127.0.0.1:{endpoints.metrics_port}"
+    return env
 
 
 def phases_text(phases: ColdStartPhases) -> str:
@@ -296,7 +316,9 @@ def _joined_path(first: str, rest: str | None) -> str:
 
 
 def _filled(word: str, endpoints: Endpoints) -> str:
-    """``{port}`` and ``{socket}`` replaced; other braces stay."""
+    """``{port}``, ``{metrics_port}`` and ``{socket}`` replaced; other braces stay."""
+    if endpoints.metrics_port is not None:
+        word = word.replace("{metrics_port}", str(endpoints.metrics_port))
     if endpoints.port is not None:
         word = word.replace("{port}", str(endpoints.port))
     if endpoints.socket is not None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from tidegate.flow.slots import SlotLedger
 from tidegate.replica import ConcurrencyUnit, ReplicaState
 
 if TYPE_CHECKING:
+    from queue_proxy.app import AppMeter
     from tidegate.aio.exchange import Exchange
 
 CONNECT_TIMEOUT_S = 1.0
@@ -41,6 +43,8 @@ ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
 """What gateways (and meshes between) add to a head that was just within their limits."""
 NO_BOUND = 1 << 30
 """The ledger's own bound: the chain enforces ours, which follows the limit."""
+SCRAPE_EVERY_S, SCRAPE_TIMEOUT_S = 1.0, 0.8
+"""How often the model server's own metrics are read, and how long it may take to answer."""
 MESSAGE_BYTES = 500
 """Of a model server's answer that is quoted in a message."""
 
@@ -72,6 +76,8 @@ class QueueProxy:
         self._events = Broadcast()
         self._stopped = asyncio.Event()
         self._is_checking = False
+        self.app: AppMeter | None = None
+        """The model server's own metrics, where they are declared, from when it is ready."""
         self.life = Life(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
@@ -154,6 +160,8 @@ class QueueProxy:
         if self.ledger.state is ReplicaState.STARTING:
             self.ledger.ready(now, self.life.phases)
         self._pump()
+        if settings.metrics_path is not None:
+            self._tasks.spawn(self._follow_metrics(settings.metrics_path), name="application metrics")
 
     async def _probe(self, timeout_s: float) -> str | None:
         """None: ready; else what is wrong."""
@@ -218,6 +226,69 @@ class QueueProxy:
         except (FetchError, ValueError, KeyError, TypeError):
             declared = None  # Most servers declare nothing: the default is documented.
         return declared if type(declared) is int and declared >= 0 else DEFAULT_LIMIT
+
+    # --- the model server's own metrics -----------------------------------------------------------------------------
+
+    async def _follow_metrics(self, path: str) -> None:
+        """Reads them every second; whatever they are, the traffic goes on."""
+        from queue_proxy.app import AppMeter  # a millisecond and memory that most replicas do not spend
+
+        self.app = app = AppMeter(self._settings.models)
+        due = monotonic()
+        while True:
+            try:
+                await self._scrape(app, path)
+            except FetchError as error:
+                app.failed(str(error))
+            except Exception as error:  # a fault of ours in reading them must not end the replica
+                app.failed(f"internal fault: {error!r}")
+            if (news := app.news()) is not None:
+                sys.stderr.write(f"{news}\n")
+            due = max(due + SCRAPE_EVERY_S, monotonic())
+            await asyncio.sleep(due - monotonic())
+
+    async def _scrape(self, app: "AppMeter", path: str) -> None:
+        from queue_proxy.engines import WANTED
+        from queue_proxy.exposition import MAX_BYTES, ExpositionError, scan
+
+        fields = [("accept", "text/plain;version=0.0.4")]
+        reply = await fetch(
+            self._settings.metrics_address,
+            "GET",
+            path,
+            headers=fields,
+            timeout_s=SCRAPE_TIMEOUT_S,
+            body_bytes=MAX_BYTES,
+        )
+        if reply.status != 200:
+            app.failed(f"{self._settings.metrics_address}{path} answered {reply.status}")
+            return
+        reading = scan(reply.body, WANTED)
+        try:
+            while True:
+                next(reading)
+                await asyncio.sleep(0)
+        except StopIteration as done:
+            app.take(done.value, monotonic())
+        except ExpositionError as error:
+            app.failed(str(error))
+        if app.asks_for_config:
+            app.max_batch = await self._most_of_a_batch(app.model)
+
+    async def _most_of_a_batch(self, model: str | None) -> int | None:
+        """The largest batch by Triton's model configuration; None: it does not tell, or the model does not batch."""
+        try:
+            reply = await fetch(
+                self._settings.upstream,
+                "GET",
+                f"/v2/models/{model}/config",
+                timeout_s=SCRAPE_TIMEOUT_S,
+                body_bytes=1 << 20,
+            )
+            largest = json.loads(reply.body)["max_batch_size"] if reply.status == 200 else 0
+        except (FetchError, ValueError, KeyError, TypeError):
+            largest = 0
+        return largest if type(largest) is int and largest > 0 else None
 
     def _suspect(self, why: str) -> None:
         """A request met a model server that broke off or refused: is it dead?"""
@@ -328,6 +399,8 @@ class QueueProxy:
             case "GET", "/metrics":
                 exposition = metrics.Exposition()
                 self.measure.expose(exposition, monotonic(), self._level())
+                if self.app is not None:
+                    self.app.expose(exposition, self.measure, monotonic())
                 return Response(body=exposition.render(), content_type=metrics.CONTENT_TYPE)
             case "GET", "/sample":
                 return Response(body=json.dumps(asdict(self.measure.sample(monotonic(), self._level()))).encode())
@@ -378,7 +451,13 @@ class QueueProxy:
         self._tell()
 
     def _level(self) -> Level:
-        return Level(state=self.life.state, limit=self.ledger.limit, queued=self.ledger.queued, phases=self.life.phases)
+        return Level(
+            state=self.life.state,
+            limit=self.ledger.limit,
+            queued=self.ledger.queued,
+            phases=self.life.phases,
+            app=None if self.app is None else self.app.sample(monotonic()),
+        )
 
     def __repr__(self) -> str:
         return f"<QueueProxy {self.life!r}, {self.sidecar!r}>"

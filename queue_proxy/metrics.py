@@ -11,7 +11,7 @@ from tidegate import metrics
 from tidegate.histogram import INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
 from tidegate.phases import ColdStartPhases, known_phases
 from tidegate.replica import ReplicaState
-from tidegate.sample import ReplicaSample
+from tidegate.sample import AppSample, ReplicaSample
 
 CLIENT_GONE = 499
 
@@ -39,6 +39,7 @@ class Level:
     limit: int
     queued: int
     phases: ColdStartPhases
+    app: AppSample | None = None
 
 
 class Measure:
@@ -204,7 +205,13 @@ class Measure:
             execution=self.execution.sparse(),
             batch=self.batch.sparse(),
             phases=level.phases,
+            app=level.app,
         )
+
+    @property
+    def labels(self) -> tuple[str, str, str, str]:
+        """Of everything that is exposed of this replica."""
+        return self._identity.labels
 
     def expose(self, into: metrics.Exposition, now: float, level: Level) -> None:
         """Adds everything to one scrape."""

@@ -56,6 +56,12 @@ class ProxySettings:
     """The model server computes on after a disconnect: its slot is held until it has answered."""
     limits: Limits = field(default_factory=lambda: Limits(trusted_proxies=TRUSTED))
     """Of the gateways before it; what they add to a head comes on top (``live.client_limits``)."""
+    models: tuple[str, ...] = ()
+    """Names of models that the function answers to."""
+    metrics_path: str | None = None
+    """Of the model server's own Prometheus endpoint; None: it is not read."""
+    metrics_address: str = ""
+    """``host:port`` or ``unix:/path`` of that endpoint."""
     epoch: int = 0
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
 
@@ -64,12 +70,13 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
     """Parses the environment; raises InvalidInputError with every fault at once."""
     reader = _Reader(environment)
     user_port = reader.whole("USER_PORT", 8080, 1, 65535)
+    upstream = reader.address("TIDEGATE_UPSTREAM", f"127.0.0.1:{user_port}")
     revision = reader.text("SERVING_REVISION", "")
     replica = reader.text("TIDEGATE_REPLICA", "") or reader.text("SERVING_POD", "")
     settings = ProxySettings(
         serving_port=reader.whole("QUEUE_SERVING_PORT", 8012, 0, 65535),
         listen_fd=reader.optional("TIDEGATE_LISTEN_FD", lambda text: _whole(text, 0, 1 << 20), "a file descriptor"),
-        upstream=reader.address("TIDEGATE_UPSTREAM", f"127.0.0.1:{user_port}"),
+        upstream=upstream,
         admin=reader.address("TIDEGATE_ADMIN", "127.0.0.1:8022"),
         token_file=reader.text("TIDEGATE_TOKEN_FILE", "") or None,
         function=reader.text("TIDEGATE_FUNCTION", "") or reader.text("SERVING_SERVICE", ""),
@@ -89,6 +96,9 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         max_batch=reader.whole("TIDEGATE_MAX_BATCH", 1024, 1, 1 << 30),
         holds_cancelled=reader.choice("TIDEGATE_CANCEL", ("close", "hold")) == "hold",
         limits=reader.limits("TIDEGATE_LIMITS"),
+        models=tuple(name for name in reader.text("TIDEGATE_MODELS", "").split(",") if name),
+        metrics_path=reader.optional("TIDEGATE_METRICS_PATH", _path, "a path that begins with /"),
+        metrics_address=reader.address("TIDEGATE_METRICS_ADDRESS", upstream),
         epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
         phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")
         or ColdStartPhases(),
@@ -188,6 +198,12 @@ def _positive(text: str) -> float:
     if value == 0.0:
         raise ValueError(text)
     return value
+
+
+def _path(text: str) -> str:
+    if not text.startswith("/") or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(text)
+    return text
 
 
 def _address(text: str) -> str:

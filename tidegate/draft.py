@@ -25,7 +25,6 @@ UNSERVED: Final[Mapping[str, str]] = {
     "sla.target_ips": "its policy does not read it",
     "sla.drop_after": "no policy reads it",
     "task_class": "no policy reads it",
-    "user_metrics": "the model server's own metrics are not read",
     "gpu.count": "a replica gets one GPU",
     "dnn.quantization": "there is no model repository",
     "dnn.batch_size": "there is no model repository",

@@ -57,6 +57,12 @@ BATCH = whole_buckets(2, 3, 5, 9, 18, 36, 72, 144, 288, 576, 1152)
 """Inferences per request: 1, 2, 4, 8, 17, ... so that every power of two ends a bucket."""
 
 
+FILL = Buckets(
+    tuple(range(128, 1025, 128)), ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "0.875", "1"), 1.0 / 1024.0
+)
+"""How full batches are, in eighths of the largest one; recorded in steps of 1/1024."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One row of the catalogue."""
@@ -198,8 +204,52 @@ PROXY_QUEUE = Metric(
 )
 PROXY_REQUEST_BYTES = Metric("tidegate_queue_proxy_request_bytes", _H, "Content length of requests.", _REPLICA, SIZE)
 PROXY_BATCH = Metric("tidegate_queue_proxy_batch_inferences", _H, "Inferences per request.", _REPLICA, BATCH)
+PROXY_FILL = Metric(
+    "tidegate_queue_proxy_batch_fill_ratio",
+    _H,
+    "Batch over the model server's largest: of its executions where it tells them, else of requests.",
+    _REPLICA,
+    FILL,
+)
 PROXY_COLD_START = Metric(
     "tidegate_queue_proxy_cold_start_seconds", _G, "Phases of this replica's start.", (*_REPLICA, "phase")
+)
+
+# --- the model server's own metrics, in our words --------------------------------------------------------------------
+
+APP_UP = Metric("tidegate_app_metrics_up", _G, "1 while the model server's metrics are at most 3 s old.", _REPLICA)
+APP_SERIES = Metric(
+    "tidegate_app_metrics_series", _G, "Names of series that are read, by recognised engine.", (*_REPLICA, "engine")
+)
+APP_MISSING = Metric(
+    "tidegate_app_metrics_missing_figures",
+    _G,
+    "Figures that the engine should tell and does not.",
+    (*_REPLICA, "engine"),
+)
+APP_SCRAPES = Metric("tidegate_app_metrics_scrapes_total", _C, "Times that the metrics were asked for.", _REPLICA)
+APP_FAILURES = Metric("tidegate_app_metrics_failures_total", _C, "Times that they could not be read.", _REPLICA)
+APP_AGE = Metric("tidegate_app_metrics_age_seconds", _G, "Time since they were last read.", _REPLICA)
+APP_REQUESTS = Metric("tidegate_app_requests_total", _C, "Requests that the model server answered well.", _REPLICA)
+APP_INFERENCES = Metric("tidegate_app_inferences_total", _C, "Inferences that it performed.", _REPLICA)
+APP_EXECUTIONS = Metric("tidegate_app_executions_total", _C, "Runs of its model; a batch counts one.", _REPLICA)
+APP_REQUEST_SECONDS = Metric("tidegate_app_request_seconds_total", _C, "Time of its requests, summed.", _REPLICA)
+APP_QUEUE_SECONDS = Metric("tidegate_app_queue_seconds_total", _C, "Time that they waited inside it, summed.", _REPLICA)
+APP_COMPUTE_SECONDS = Metric(
+    "tidegate_app_compute_seconds_total", _C, "Time that they were worked on, summed.", _REPLICA
+)
+APP_PENDING = Metric("tidegate_app_pending_requests", _G, "Requests that wait inside it now.", _REPLICA)
+APP_RUNNING = Metric("tidegate_app_running_requests", _G, "Requests that it works on now.", _REPLICA)
+APP_GPU_UTILIZATION = Metric("tidegate_app_gpu_utilization_ratio", _G, "Its GPUs' time with work, 0 to 1.", _REPLICA)
+APP_GPU_MEMORY = Metric("tidegate_app_gpu_memory_ratio", _G, "Memory of its GPUs in use, 0 to 1.", _REPLICA)
+APP_KV_CACHE = Metric("tidegate_app_kv_cache_ratio", _G, "Its key-value cache in use, 0 to 1.", _REPLICA)
+APP_MAX_BATCH = Metric("tidegate_app_max_batch_inferences", _G, "Most inferences of one run.", _REPLICA)
+APP_BATCH = Metric(
+    "tidegate_app_batch_inferences",
+    _H,
+    "Inferences per run, the mean between two readings for each run.",
+    _REPLICA,
+    BATCH,
 )
 
 PROCESS_UPTIME = Metric(

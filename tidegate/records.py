@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidegate.phases import ColdStartPhases as ColdStartPhases
+from tidegate.sample import AppSample as AppSample
 from tidegate.sample import ReplicaSample as ReplicaSample
 from tidegate.sample import SparseHistogram as SparseHistogram
 
@@ -333,5 +334,7 @@ class Decision:
     """Fraction of the revision's inferences by accelerator at that moment; empty: none is ready."""
     digest: str = ""
     """Of the observation decided upon, in hexadecimal; empty where it was not kept."""
+    limits: tuple[str, ...] = ()
+    """Codes of the reasons that are limits which bit: without them the policy's wish would be carried out."""
     is_dry_run: bool = False
     """True: logged and exported, never carried out."""

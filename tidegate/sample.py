@@ -10,6 +10,48 @@ SparseHistogram = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppSample:
+    """What the model server says of itself, by our names whatever engine it is. None: not known.
+
+    Counters are cumulative since the queue_proxy's start and never run backwards, also when the server's own do.
+    Levels are None while ``up`` is false; counters then stand still.
+    """
+
+    engine: str = ""
+    """Whose names were recognised (``triton``, ``vllm``, ...); empty: nobody's."""
+    up: bool = False
+    """Its endpoint was read within the last 3 s."""
+    age_s: float | None = None
+    """Since it was last read."""
+    fault: str | None = None
+    """What went wrong the last time; None: nothing."""
+    found: tuple[str, ...] = ()
+    """Series that were found, as the server calls them."""
+    missing: tuple[str, ...] = ()
+    """Figures that the engine should tell and does not, each with the series that was looked for."""
+    requests: float | None = None
+    inferences: float | None = None
+    executions: float | None = None
+    """Runs of the model: inferences / executions is the mean batch that the server formed."""
+    request_s: float | None = None
+    """Sum over requests: from request to answer."""
+    queue_s: float | None = None
+    """Sum over requests: waited in the model server."""
+    compute_s: float | None = None
+    """Sum over requests: in the model, with what is before and after it."""
+    pending: float | None = None
+    """Requests that wait in the model server now."""
+    running: float | None = None
+    """Requests that it works on now, where batches are formed anew at each step."""
+    gpu_utilization: float | None = None
+    """Percent, mean over its devices; so are the following ones."""
+    gpu_memory: float | None = None
+    kv_cache: float | None = None
+    max_batch: int | None = None
+    """Most inferences of one run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSample:
     """What one queue_proxy knows. Counters are cumulative since its start; execution only, waiting is the gateway's."""
 
@@ -45,3 +87,5 @@ class ReplicaSample:
     batch: SparseHistogram = ()
     """Inferences per request, recorded as if they were microseconds."""
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
+    app: AppSample | None = None
+    """None: the function declares no metrics endpoint, or its model server is not ready yet."""

@@ -127,13 +127,13 @@ SPEC: Final[tuple[Row, ...]] = (
         kind=URL_PATH,
         lands="metrics.path",
         default="/metrics",
-        sentence="Where the model server shows its own metrics.",
+        sentence="Where the model server shows its own metrics, read every second; the shipped one: /metrics.",
     ),
     Row(
         key="metrics.port",
         kind=Whole(1, 65535),
         lands="metrics.port",
-        default_words="the serving port",
+        default_words="the serving port, or any free one, given as METRICS_PORT, where the command has {metrics_port}",
         sentence="Port of those metrics.",
     ),
     Row(

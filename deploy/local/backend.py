@@ -35,7 +35,7 @@ from deploy.local.ports import FixedPorts, is_replaceable
 from deploy.local.proc import listening_ports, members, set_affinity
 from deploy.local.processes import KILL_AFTER_S, Child, Complaint, Exit, ProcessTable, SpawnError, complain_to_stderr
 from deploy.local.records import ProcessRecord, ReplicaDetails
-from deploy.local.replica import LocalReplica, Places, addresses, spawn_pair, story
+from deploy.local.replica import LocalReplica, Places, addresses, metrics_port, spawn_pair, story
 from deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -306,7 +306,7 @@ class LocalBackend:
     ) -> LocalReplica:
         function = revision.function
         shipped = is_shipped(function, kind)
-        taken = {port for each in self._all() if (port := _port(each.details)) is not None}
+        taken = {port for each in self._all() for port in _ports(each.details)}
         address, admin, upstream = addresses(self._places, revision, replica_id, shipped, taken)
         details = ReplicaDetails(
             id=replica_id,
@@ -319,6 +319,7 @@ class LocalBackend:
             created_at=now,
             threads=threads_of(function, kind),
             shipped=shipped,
+            metrics_port=metrics_port(function, shipped, taken | _port_of(upstream)),
         )
         return self._replica_of(details, revision, kind, adopted=False)
 
@@ -605,7 +606,16 @@ class LocalBackend:
 
 def _port(details: ReplicaDetails) -> int | None:
     """The model server's; None where it has a unix socket."""
-    return None if details.upstream.startswith("unix:") else int(details.upstream.rpartition(":")[2])
+    return next(iter(_port_of(details.upstream)), None)
+
+
+def _port_of(upstream: str) -> set[int]:
+    return set() if upstream.startswith("unix:") else {int(upstream.rpartition(":")[2])}
+
+
+def _ports(details: ReplicaDetails) -> tuple[int, ...]:
+    """All that its model server was told to take."""
+    return tuple(port for port in (_port(details), details.metrics_port) if port is not None)
 
 
 def _merged(known: ColdStartPhases, told: ColdStartPhases) -> ColdStartPhases:

@@ -42,6 +42,8 @@ class ReplicaDetails:
     threads: int | None = None
     shipped: bool = False
     """The model server is Tidegate's own runtime."""
+    metrics_port: int | None = None
+    """Where the model server shows its own metrics, apart from where it listens."""
 
     @property
     def addresses(self) -> tuple[str, str, str]:

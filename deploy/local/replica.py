@@ -14,7 +14,7 @@ from deploy.local.proc import set_affinity
 from deploy.local.processes import Child, ProcessTable, SpawnError
 from deploy.local.records import ProcessKind, ReplicaDetails
 from deploy.placement.ledger import Accelerator
-from tidegate.function import Batching, Revision
+from tidegate.function import Batching, Function, Revision
 from tidegate.records import ColdStartPhases
 
 
@@ -94,6 +94,15 @@ def addresses(
     return proxy, admin, upstream
 
 
+def metrics_port(function: Function, shipped: bool, taken: set[int]) -> int | None:
+    """Where the model server shows its own metrics: any free port where its command has ``{metrics_port}``, else the
+    one that the manifest names; None: where it listens."""
+    wanted = None if function.metrics is None else function.metrics.port
+    if shipped or not any("{metrics_port}" in word for word in function.server.argv):
+        return None if shipped else wanted
+    return sockets.choose_port(wanted, taken)
+
+
 def spawn_pair(
     table: ProcessTable,
     places: Places,
@@ -109,7 +118,12 @@ def spawn_pair(
     details, revision, accelerator = replica.details, replica.revision, replica.accelerator
     listener = sockets.listen(Path(details.address.removeprefix("unix:")))
     try:
-        endpoints = Endpoints(listen_fd=listener.fileno(), admin=details.admin, upstream=details.upstream)
+        endpoints = Endpoints(
+            listen_fd=listener.fileno(),
+            admin=details.admin,
+            upstream=details.upstream,
+            metrics_port=details.metrics_port,
+        )
         for address in (details.admin, details.upstream):
             sockets.unlink(address)
         launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)

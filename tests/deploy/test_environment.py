@@ -26,6 +26,7 @@ from tidegate.function import (
     ConcurrencyUnit,
     Function,
     GpuNeeds,
+    MetricsEndpoint,
     Protocol,
     Readiness,
     Resources,
@@ -197,6 +198,34 @@ def test_the_queue_proxy_understands_what_it_is_told() -> None:
     assert (settings.batch_header, settings.bytes_per_item, settings.batch_overhead_bytes) == ("batch", 2048.0, 10.5)
     assert settings.max_batch == 64
     assert settings.phases == ColdStartPhases(decide_s=0.0018, schedule_s=0.0, pull_s=0.0)
+
+
+def metrics_settings(made: Revision, accelerator: Accelerator, endpoints: Endpoints) -> ProxySettings:
+    launch = proxy_launch("resnet-00003-abcde", made, accelerator, endpoints, HOST, ColdStartPhases())
+    return read_settings(launch.env)
+
+
+def test_a_metrics_port_is_told_to_both_processes() -> None:
+    server = Server(kind=ServerKind.COMMAND, argv=("serve", "--http={port}", "--metrics={metrics_port}"))
+    made = revision(server, metrics=MetricsEndpoint(path="/stats"))
+    endpoints = replace(PORT, metrics_port=9002)
+    launch = server_launch(made, CPU, held(CPU), endpoints, HOST, Batching(), 1)
+    assert launch.argv == ("serve", "--http=4711", "--metrics=9002")
+    assert launch.env["METRICS_PORT"] == "9002"
+    settings = metrics_settings(made, CPU, endpoints)
+    assert (settings.metrics_address, settings.metrics_path) == ("127.0.0.1:9002", "/stats")
+    assert settings.models == ("resnet", "alias")
+
+
+def test_metrics_are_read_only_where_they_are_declared() -> None:
+    assert metrics_settings(revision(COMMAND), CPU, PORT).metrics_path is None
+    settings = metrics_settings(revision(COMMAND, metrics=MetricsEndpoint()), CPU, PORT)
+    assert (settings.metrics_address, settings.metrics_path) == (settings.upstream, "/metrics")
+
+
+def test_the_shipped_server_shows_its_metrics_where_it_listens() -> None:
+    settings = metrics_settings(revision(COMMAND, metrics=MetricsEndpoint(path="/stats")), EMULATED, SOCKET)
+    assert (settings.metrics_address, settings.metrics_path) == ("unix:/run/r.m", "/metrics")
 
 
 @pytest.mark.parametrize(("concurrency", "limit"), [(None, None), (0, 0), (1, 1)])

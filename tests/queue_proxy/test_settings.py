@@ -53,6 +53,12 @@ def test_our_names_win() -> None:
     assert settings.phases == ColdStartPhases(decide_s=0.0018, schedule_s=0.004)
 
 
+@pytest.mark.parametrize("path", ["metrics", "/a b", "/a\nb", "/é"])
+def test_a_metrics_path_is_a_path(path: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"TIDEGATE_METRICS_PATH.*a path that begins with /"):
+        read_settings({"TIDEGATE_METRICS_PATH": path})
+
+
 def test_auto_is_asked_of_the_model_server_later() -> None:
     assert read_settings({"TIDEGATE_CONCURRENCY": "auto", "CONTAINER_CONCURRENCY": "3"}).limit is None
 

@@ -131,15 +131,13 @@ def test_what_is_kept_without_effect_is_told(terms: Terms) -> None:
     assert [str(note) for note in parsed.warnings] == [
         f"line 10: {here}/drop-after: is kept, but has no effect: no policy reads it",
         f"line 20: {here}/task-class: is kept, but has no effect: no policy reads it",
-        f"line 22: {here}/user-metrics: is kept, but has no effect: the model server's own metrics are not read",
         f"line 23: {here}/volume-mounts: is kept, but has no effect: volumes are mounted on Kubernetes only",
         f"line 26: {here}/dnn-quantization: is kept, but has no effect: there is no model repository",
         f"line 27: {here}/infer-batch-size: is kept, but has no effect: there is no model repository",
         f"line 31: {here}/gpu-count: is kept, but has no effect: a replica gets one GPU",
         "line 32: metadata.annotations.example.com/owner: not Tidegate's; it has no effect here",
     ]
-    (note,) = read(good("smallest") + "  metrics: {}\n", source="m", terms=terms).warnings
-    assert (note.where, note.message.partition(":")[0]) == ("spec.metrics", "is kept, but has no effect")
+    assert read(good("smallest") + "  metrics: {}\n", source="m", terms=terms).warnings == ()
 
 
 def test_a_latency_makes_smif_the_policy_where_it_exists(terms: Terms) -> None:

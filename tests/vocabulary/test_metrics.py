@@ -10,6 +10,7 @@ from tidegate.metrics import (
     BATCH,
     CATALOGUE,
     DURATION,
+    FILL,
     PROXY_BATCH,
     PROXY_EXECUTION,
     PROXY_LIMIT,
@@ -33,7 +34,7 @@ def test_names_follow_the_conventions_and_are_unique() -> None:
         assert metric.help.endswith("."), metric
 
 
-@pytest.mark.parametrize("buckets", [DURATION, SIZE, BATCH], ids=["duration", "size", "batch"])
+@pytest.mark.parametrize("buckets", [DURATION, SIZE, BATCH, FILL], ids=["duration", "size", "batch", "fill"])
 def test_every_bound_is_an_edge_of_the_histogram_so_counts_are_exact(buckets: Buckets) -> None:
     edges = {bucket_upper_micros(index) for index in range(BUCKETS)}
     assert set(buckets.edges) <= edges

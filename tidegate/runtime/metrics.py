@@ -32,6 +32,7 @@ _SUCCESS = Metric("nv_inference_request_success", _C, "Requests answered with a 
 _FAILURE = Metric("nv_inference_request_failure", _C, "Requests that failed, by reason.", (*_LABELS, "reason"))
 _COUNT = Metric("nv_inference_count", _C, "Inferences performed; a batch of n counts n.", _LABELS)
 _EXEC = Metric("nv_inference_exec_count", _C, "Runs of the model; a batch counts one.", _LABELS)
+_MAX_BATCH = Metric("tidegate_runtime_max_batch", _G, "Most inferences of one run of the model.", _LABELS)
 _PENDING = Metric("nv_inference_pending_request_count", _G, "Requests that wait for a run of the model.", _LABELS)
 _REQUEST = Metric("nv_inference_request_duration_us", _C, "Time from request to answer.", _LABELS)
 _QUEUE = Metric("nv_inference_queue_duration_us", _C, "Time that requests waited for a run.", _LABELS)
@@ -69,8 +70,8 @@ class Counters:
             case Reason.OTHER:
                 self.other += 1
 
-    def render(self, model: str, pending: int) -> bytes:
-        """Prometheus text; ``pending`` requests wait at this moment."""
+    def render(self, model: str, pending: int, max_batch: int | None = None) -> bytes:
+        """Prometheus text; ``pending`` requests wait at this moment; ``max_batch`` None: not known yet."""
         text = Exposition()
         labels = (model, VERSION)
         text.add(_SUCCESS, labels, self.success)
@@ -83,4 +84,6 @@ class Counters:
         durations = (self.request_s, self.queue_s, self.input_s, self.infer_s, self.output_s)
         for metric, seconds in zip((_REQUEST, _QUEUE, _INPUT, _INFER, _OUTPUT), durations, strict=True):
             text.add(metric, labels, round(seconds * 1e6))
+        if max_batch is not None:
+            text.add(_MAX_BATCH, labels, max_batch)
         return text.render()

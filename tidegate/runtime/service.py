@@ -72,7 +72,8 @@ class Service:
             case ["v2", "models", name, *rest]:
                 return await self._model(request, name, rest)
             case ["metrics"]:
-                text = self._counters.render(self._names[0], self._waiting())
+                max_batch = None if self._spec is None else self._spec.max_batch
+                text = self._counters.render(self._names[0], self._waiting(), max_batch)
                 return _only(request, "GET") or Response(body=text, content_type=CONTENT_TYPE)
             case ["tidegate", "declared"]:
                 return _get(request, {"concurrency": self._loaded(self._names[0]).concurrency})
