@@ -4,31 +4,77 @@ Lines are deterministic: the same decisions give the same text. A log that holds
 keeps each change and one line a minute in between.
 """
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from autoscaler.reasons import SENTENCES, figure
+from autoscaler.observation import Observation
+from autoscaler.reasons import CHANGES, SENTENCES, figure, limits
+from tidegate.codec import encode
 from tidegate.records import Decision, Reason
 
 KEEP_EVERY_S = 60.0
+DIGEST_LETTERS = 16
 
 
-def explain(decision: Decision) -> list[str]:
+def logged(decision: Decision, observation: Observation, weights: Mapping[str, float]) -> Decision:
+    """The decision as the log has it: with the digest of what was decided upon, the weights and the limits that bit."""
+    bit = limits(decision.reasons)
+    return replace(decision, digest=digest(observation), weights=dict(weights), limits=bit)
+
+
+def digest(observation: Observation) -> str:
+    """Tells observations apart: equal for equal ones only, also in a recording that was written down and read."""
+    return hashlib.sha256(encode(observation)).hexdigest()[:DIGEST_LETTERS]
+
+
+def explain(decision: Decision, now: float | None = None) -> list[str]:
     """One decision: a headline, then one line for each reason."""
-    return [headline(decision), *(f"    {sentence(reason)}" for reason in decision.reasons)]
+    return [headline(decision, now), *(f"    {sentence(reason)}" for reason in decision.reasons)]
 
 
-def explain_all(decisions: Iterable[Decision]) -> list[str]:
+def explain_all(decisions: Iterable[Decision], now: float | None = None) -> list[str]:
     """Decisions in the order given, oldest first by custom."""
-    return [line for decision in decisions for line in explain(decision)]
+    return [line for decision in decisions for line in explain(decision, now)]
 
 
-def headline(decision: Decision) -> str:
-    """``2026-11-21 10:00:02.250 resnet-00001 kpa: 3 replicas (t4 2, v100 1), 1 ready``."""
+def explain_now(decision: Decision, weights: Mapping[str, float], now: float) -> list[str]:
+    """The decision in force: what it is, what is carried out of it, and what would have to change for another."""
+    lines = ["", f"now, {decision.revision}: {_wanted(decision)}, {decision.ready} ready{_in_dry_run(decision)}"]
+    lines.append(f"    decided {_age(now - decision.at)} by policy {decision.policy}{_figures(decision)}")
+    if weights:
+        shares = ", ".join(f"{name} {figure(100 * share)} %" for name, share in sorted(weights.items()))
+        lines.append(f"    weights in force: {shares}")
+    bit = limits(decision.reasons)
+    lines.append(f"    limits that bit: {', '.join(bit) if bit else 'none'}")
+    for reason in decision.reasons:
+        lines.append(f"    {sentence(reason)}")
+        if reason.code in CHANGES:
+            lines.append(f"        it changes when: {CHANGES[reason.code]}")
+    return lines
+
+
+def headline(decision: Decision, now: float | None = None) -> str:
+    """``2026-11-21 10:00:02.250 (12 s ago) resnet-00001 kpa: 3 replicas (t4 2, v100 1), 1 ready; ...``."""
     at = datetime.fromtimestamp(decision.at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    age = "" if now is None else f" ({_age(now - decision.at)})"
+    weights = ", ".join(f"{name} {figure(100 * share)} %" for name, share in sorted(decision.weights.items()))
     return (
-        f"{at} {decision.revision} {decision.policy}: {_wanted(decision)}, {decision.ready} ready{_figures(decision)}"
+        f"{at}{age} {decision.revision} {decision.policy}: {_wanted(decision)}, {decision.ready} ready"
+        f"{_in_dry_run(decision)}{_figures(decision)}{f'; weights {weights}' if len(decision.weights) > 1 else ''}"
     )
+
+
+def _in_dry_run(decision: Decision) -> str:
+    return ", dry run: not carried out" if decision.is_dry_run else ""
+
+
+def _age(seconds: float) -> str:
+    seconds = max(0.0, seconds)
+    if seconds < 100:
+        return f"{figure(seconds)} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 6000 else f"{seconds / 3600:.0f} h ago"
 
 
 def _wanted(decision: Decision) -> str:
@@ -66,10 +112,11 @@ def is_change(before: Decision | None, after: Decision) -> bool:
     """Whether ``after`` wants something else or for other reasons (numbers inside the reasons do not count)."""
     if before is None:
         return True
-    return (before.revision, before.desired, before.groups, _codes(before.reasons)) != (
+    return (before.revision, before.desired, before.groups, before.is_dry_run, _codes(before.reasons)) != (
         after.revision,
         after.desired,
         after.groups,
+        after.is_dry_run,
         _codes(after.reasons),
     )
 

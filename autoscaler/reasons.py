@@ -3,7 +3,7 @@
 One table: a code that is not here cannot be made into a reason.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from tidegate.records import Reason
@@ -64,12 +64,78 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "already_starting": "a request waits and a replica starts already",
         "already_ready": "a request waits and a replica is ready: the gateway will find it",
         "activating": "kept until the replica that an activation asked for is seen",
+        # the control round
+        "makes_room": "gives up a replica for a new revision",
+        "retired": "another revision serves, so this one ends",
         # dry run
         "dry_run_start": "dry run: only this much is carried out, the policy's wish is not",
         # our bug
         "policy_failed": "the policy failed on this observation: hold",
     }
 )
+
+LIMITS: frozenset[str] = frozenset(
+    {
+        "rate_limited_up",
+        "rate_limited_down",
+        "activation_scale",
+        "scale_down_delay",
+        "panic",
+        "no_capacity",
+        "scale_in_held",
+        "target_ips",
+        "hold_stale_metrics",
+        "initial_scale",
+        "raised_to_min",
+        "capped_by_max",
+        "capped_by_capacity",
+        "no_accelerator",
+        "not_idle_yet",
+        "one_before_zero",
+        "starting",
+        "makes_room",
+        "dry_run_start",
+    }
+)
+"""Codes that say that something stood between what the load asks for and the number that came out."""
+
+CHANGES: Mapping[str, str] = MappingProxyType(
+    {
+        "panic": "it ends once the short window has stayed below the panic threshold for a whole stable window",
+        "rate_limited_up": "more replicas become ready, or a larger policy.max-scale-up-rate",
+        "rate_limited_down": "the next decisions go on from here, or a larger policy.max-scale-down-rate",
+        "scale_down_delay": "the delay passes without a larger wish, or a shorter policy.scale-down-delay",
+        "slo_infeasible": "a larger latency target, a faster accelerator in spec.accelerators, or a faster model",
+        "no_capacity": "more places on an accelerator it may use, or less load",
+        "settling": "it passes by itself within a minute of the last change",
+        "scale_in_held": "the load falls further, or the miss that is remembered is forgotten after some hours",
+        "mu_unknown": "requests that fill a replica's slots: service rates are learnt there",
+        "hold": "a request comes, or it stays idle",
+        "hold_no_metric": "the model server or device tells it, or another policy.metric",
+        "hold_no_data": "samples arrive again: see `tidegate status` for sources that do not answer",
+        "hold_stale_metrics": "samples arrive again: see `tidegate status` for sources that do not answer",
+        "raised_to_min": "a smaller min-scale",
+        "capped_by_max": "a larger max-scale",
+        "capped_by_capacity": "more places on an accelerator it may use: see `tidegate status`",
+        "no_accelerator": "an accelerator that fits it: compare its annotations with `tidegate status`",
+        "not_idle_yet": "no request until scale-to-zero-after has passed, or a shorter one",
+        "park_on_cheapest": "no request until scale-to-zero-after has passed: then zero",
+        "one_before_zero": "it stays idle: then zero",
+        "starting": "its model server becomes ready or fails: see `tidegate logs`",
+        "already_starting": "its model server becomes ready or fails: see `tidegate logs`",
+        "activating": "its model server becomes ready or fails: see `tidegate logs`",
+        "asleep": "the next request starts it",
+        "zero": "the next request starts it",
+        "dry_run_start": "dry-run: false carries the policy's wish out",
+        "policy_failed": "report it with the recording of this function (`tidegate record`)",
+    }
+)
+"""What would have to change for another decision, by code; a code that is not here says it itself."""
+
+
+def limits(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    """The codes of the limits that bit, each once, in order."""
+    return tuple(dict.fromkeys(each.code for each in reasons if each.code in LIMITS))
 
 
 def reason(code: str, detail: str = "") -> Reason:

@@ -3,7 +3,7 @@
 Keeps the learnt service rates and the published weights; everything else is an argument.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from control.registry import Deployed
@@ -42,6 +42,10 @@ class Shares:
         where a replica has more than one slot."""
         learnt = self._learnt(revision, accelerator)
         return self._rates.mu_ips(revision, accelerator) if learnt is None else learnt
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        """The fractions of a revision's inferences in force, by accelerator; empty: none is ready."""
+        return self._weights.published(revision)
 
     def forget(self, revision: str) -> None:
         self._rates.forget(revision)

@@ -132,8 +132,9 @@ class _Parts:
 
 
 def _wanted(decision: Decision, mine: Sequence[ReplicaStatus]) -> dict[str, tuple[int, int]]:
-    """Replicas and share per accelerator. A decision to hold wants what is there, broken ones included."""
-    if decision.groups is not None:
+    """Replicas and share per accelerator. A decision to hold, or of a dry run, wants what is there, broken ones
+    included."""
+    if decision.groups is not None and not decision.is_dry_run:
         return {group.accelerator: (group.replicas, group.share) for group in decision.groups}
     held: dict[str, tuple[int, int]] = {}
     for each in mine:

@@ -127,6 +127,10 @@ class Weights:
             self._published[revision] = known = fresh
         return known
 
+    def published(self, revision: str) -> Mapping[str, float]:
+        """The fractions in force; empty when none is ready."""
+        return self._published.get(revision, {})
+
     def _differs(self, known: Mapping[str, float], fresh: Mapping[str, float]) -> bool:
         if known.keys() != fresh.keys():
             return True

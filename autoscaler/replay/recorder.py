@@ -1,0 +1,213 @@
+"""Recordings of all revisions, bounded in memory and on disk.
+
+The last steps of a revision are its *part*, in memory, as the very objects that were decided upon: recording costs a
+tick an append. A part that is full is encoded and compressed in a thread, off the loop, and appended to the revision's
+file. Every part begins with a header of its own, so that any of them can be the first one left.
+
+Bounds: ``PART_FIGURES`` observations of groups per revision in memory (some 50 KB), two files of ``FILE_BYTES`` per
+revision and ``TOTAL_BYTES`` in all on disk; of the files those that were written longest ago go first.
+"""
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autoscaler.decider import Decider
+from autoscaler.observation import Observation
+from autoscaler.replay.recording import Header, Step, header, to_line
+from autoscaler.state import StateError
+from tidegate.function import Revision
+from tidegate.records import Activation, Decision
+
+PART_FIGURES = 100
+FILE_BYTES = 512 * 1024
+"""A file that has grown to this size becomes ``.1`` and a new one begins."""
+TOTAL_BYTES = 256 * 1024 * 1024
+COUNT_EVERY = 60
+"""The folder is measured at every so many writes."""
+LEVEL = 1
+"""Of compression: fast; observations are alike, so that they shrink to a tenth or less."""
+SUFFIX = ".ndjson.gz"
+
+
+@dataclass(slots=True)
+class Part:
+    """Steps of one revision, with what was remembered before the first of them."""
+
+    header: Header
+    room: int
+    """Observations of groups that it still takes."""
+    steps: list[Step] = field(default_factory=list)
+
+    def add(self, observation: Observation, decision: Decision, activation: Activation | None = None) -> None:
+        self.steps.append(Step(observation=observation, activation=activation, decision=decision))
+        self.room -= max(1, len(observation.groups))
+
+    def encoded(self) -> bytes:
+        return to_line(self.header) + b"".join(to_line(step) for step in self.steps)
+
+
+class Recorder:
+    """Without a directory the present parts are all there is."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        part_figures: int = PART_FIGURES,
+        file_bytes: int = FILE_BYTES,
+        total_bytes: int = TOTAL_BYTES,
+    ) -> None:
+        self._directory = directory
+        self._part_figures = part_figures
+        self._file_bytes = file_bytes
+        self._total_bytes = total_bytes
+        self._parts: dict[str, Part] = {}
+        self._full: list[Part] = []
+        """Waiting for the disk."""
+        self._writing = asyncio.Lock()
+        self._writes = 0
+        self.fault: str | None = None
+        """Why something could not be recorded lately; None: everything was."""
+
+    def part(self, revision: Revision, decider: Decider, now: float) -> Part | None:
+        """Where the step that is decided next belongs; None: its policy cannot be recorded."""
+        part = self._parts.get(revision.id)
+        if part is not None and part.room > 0:
+            return part
+        return self._begun(revision, decider, now, part)
+
+    def _begun(self, revision: Revision, decider: Decider, now: float, before: Part | None) -> Part | None:
+        room = self._part_figures
+        if before is None:
+            # Of a thousand revisions that begin together the parts end one by one.
+            room = 1 + zlib.crc32(revision.id.encode()) % room
+        else:
+            self._full.append(before)
+        try:
+            state = decider.snapshot(revision.id)
+        except StateError as error:
+            self.fault = f"{revision.id}: {error}"
+            self._parts.pop(revision.id, None)
+            return None
+        number = 0 if before is None else before.header.part + 1
+        part = self._parts[revision.id] = Part(header(revision, now, number, state), room)
+        return part
+
+    def forget(self, revision_id: str) -> None:
+        """The revision is gone; what was recorded of it stays until the disk's bound needs its place."""
+        part = self._parts.pop(revision_id, None)
+        if part is not None:
+            self._full.append(part)
+
+    async def flush(self) -> None:
+        """Brings full parts to disk, in a thread."""
+        if not self._full:
+            return
+        async with self._writing:
+            full = tuple(self._full)
+            await asyncio.to_thread(self._write, full)
+            del self._full[: len(full)]
+
+    def close(self) -> None:
+        """Brings everything to disk, present parts too."""
+        self._write([*self._full, *self._parts.values()])
+        self._full.clear()
+        self._parts.clear()
+
+    # --- reading
+
+    async def lines(self, revision_id: str) -> Iterator[bytes]:
+        """The recording of a revision, oldest first, in pieces of whole lines; nothing where nothing was recorded."""
+        async with self._writing:
+            files = [] if self._directory is None else await asyncio.to_thread(self._read, revision_id)
+            kept = [part for part in self._full if part.header.deployed.id == revision_id]
+        present = self._parts.get(revision_id)
+        if present is not None:
+            kept.append(Part(present.header, 0, list(present.steps)))
+        return _pieces(files, kept)
+
+    def recorded(self, function: str) -> list[str]:
+        """Revisions of a function of which there is a recording, oldest first."""
+        names = {name for name, part in self._parts.items() if part.header.function.name == function}
+        names |= {part.header.deployed.id for part in self._full if part.header.function.name == function}
+        if self._directory is not None and self._directory.exists():
+            files = self._directory.glob(f"{function}-?????{SUFFIX}*")
+            names |= {path.name[: path.name.index(SUFFIX)] for path in files}
+        return sorted(names)
+
+    def _read(self, revision_id: str) -> list[bytes]:
+        assert self._directory is not None
+        path = self._directory / f"{revision_id}{SUFFIX}"
+        return [each.read_bytes() for each in (_older(path), path) if each.exists()]
+
+    # --- writing, in a thread
+
+    def _write(self, parts: "tuple[Part, ...] | list[Part]") -> None:
+        if self._directory is None or not parts:
+            return
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for part in parts:
+                if part.steps:
+                    self._append(self._directory / f"{part.header.deployed.id}{SUFFIX}", part)
+            self._writes += 1
+            if self._writes % COUNT_EVERY == 1:
+                self._make_room(self._directory)
+        except OSError as error:
+            self.fault = f"{error}"
+        else:
+            self.fault = None
+
+    def _append(self, path: Path, part: Part) -> None:
+        if path.exists() and path.stat().st_size >= self._file_bytes:
+            path.replace(_older(path))
+        path.touch(0o600)
+        with path.open("ab", buffering=0) as file:
+            size, data = file.tell(), gzip.compress(part.encoded(), LEVEL, mtime=0)
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError:
+                file.truncate(size)  # half a part would hide the ones behind it
+                raise
+
+    def _make_room(self, directory: Path) -> None:
+        found = sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in directory.iterdir())
+        total = sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total <= self._total_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def __repr__(self) -> str:
+        return f"<Recorder {len(self._parts)} revisions, {len(self._full)} parts to write, fault: {self.fault}>"
+
+
+def _older(path: Path) -> Path:
+    return path.with_name(path.name + ".1")
+
+
+def _pieces(files: list[bytes], parts: list[Part]) -> Iterator[bytes]:
+    for data in files:
+        yield from _members(data)
+    for part in parts:
+        yield part.encoded()
+
+
+def _members(data: bytes) -> Iterator[bytes]:
+    """The parts in a file; one that was cut off (a crash) ends it."""
+    while data:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            text = member.decompress(data)
+        except zlib.error:
+            return
+        if not member.eof:
+            return
+        yield text
+        data = member.unused_data

@@ -1,0 +1,115 @@
+"""The format of a recording: JSON lines, a header and then one line for each decision.
+
+A *header* says what decides (the function as deployed, without its environment and secrets; its revision) and what it
+remembers at that moment, as plain data (``autoscaler.state``). Each *step* that follows has the observation, the
+activation where one was answered, and the decision. So a recording that has lost its beginning replays bit for bit from
+any header on: later headers are only needed where something between is missing, and do no harm elsewhere.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from autoscaler.observation import Observation
+from autoscaler.state import Plain
+from tidegate.codec import CodecError, decode, encode
+from tidegate.errors import Fault
+from tidegate.function import Function, Revision
+from tidegate.records import Activation, Decision
+
+FORMAT = "tidegate-recording"
+VERSION = 1
+MAX_FAULTS = 100
+"""Faults of one file that are listed; a file of another kind has one in each line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    format: str = FORMAT
+    version: int = VERSION
+    function: Function
+    revision: int
+    part: int = 0
+    """0: control of the revision began here, new or after a restart of the control process."""
+    at: float
+    state: Plain = None
+    """What decider and policy remember before the next step."""
+
+    @property
+    def deployed(self) -> Revision:
+        return Revision(self.function, self.revision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One decision at ``observation.at``. ``decision`` None: nobody has decided (a trace of observations alone)."""
+
+    observation: Observation
+    activation: Activation | None = None
+    decision: Decision | None = None
+
+
+Line = Header | Step
+
+
+def header(revision: Revision, at: float, part: int, state: Plain) -> Header:
+    """Environment and secrets are left out: no policy reads them, and recordings are shown to others."""
+    function = replace(revision.function, env={}, secrets={})
+    return Header(function=function, revision=revision.number, at=at, part=part, state=state)
+
+
+def to_line(line: Line) -> bytes:
+    return encode(line) + b"\n"
+
+
+def read(lines: Iterable[str], faults: list[Fault]) -> Iterator[tuple[int, Line]]:
+    """(line number, header or step) of every line that can be read. What cannot be read is added to ``faults``; then
+    there is at least one, and nothing of the recording is to be used."""
+    has_header, last = False, -math.inf
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        line = _line(text, number, faults)
+        if isinstance(line, Step):
+            at = line.observation.at
+            if not has_header:
+                _fault(faults, "line", text[:40], "a header before the first step", number)
+            elif at < last:
+                _fault(faults, "observation.at", repr(at), f"not before the step above, at {last}", number)
+            last = max(last, at)
+        elif line is not None:
+            has_header = True
+        if len(faults) > MAX_FAULTS:
+            return
+        if line is not None:
+            yield number, line
+    if not has_header:
+        _fault(faults, "file", "no header", f'a first line {{"format": "{FORMAT}", ...}}', None)
+
+
+def _line(text: str, number: int, faults: list[Fault]) -> Line | None:
+    try:
+        keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        if "observation" in keys:
+            return decode(text, Step)
+        told: dict[str, Any] = decode(text, dict[str, Any])
+        if told.get("format") != FORMAT:
+            _fault(faults, "format", repr(told.get("format")), FORMAT, number)
+            return None
+        if told.get("version") != VERSION:
+            _fault(faults, "version", repr(told.get("version")), f"{VERSION}, the version of this program", number)
+            return None
+        return decode(text, Header)
+    except (CodecError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        _fault(faults, "line", text[:40].strip(), f"a header or a step ({error})", number)
+        return None
+
+
+def _fault(faults: list[Fault], where: str, value: str, allowed: str, line: int | None) -> None:
+    if len(faults) < MAX_FAULTS:
+        faults.append(Fault(where, value, allowed, line))
+    elif len(faults) == MAX_FAULTS:
+        faults.append(Fault("file", "more faults", f"the first {MAX_FAULTS} are listed"))
