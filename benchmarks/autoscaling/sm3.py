@@ -1,0 +1,97 @@
+"""Two groups of different speed, a saturating closed loop: what do the learnt weights make of them? (SMIF, Fig. 6a)
+
+``concurrency: 0``, so nothing but the weights decides where a request goes; a group that gets more than its part holds
+up all callers. The rates of the groups are measured alone first.
+"""
+
+from collections.abc import Iterator
+
+from benchmarks.autoscaling.lab import Kind, Lab, lab
+from benchmarks.autoscaling.results import Judge, Row
+from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
+from benchmarks.autoscaling.timeline import Look, Run, converged_s, throughput_ips
+
+CALLERS = 64
+EMULATED = (Kind(name="v100", base_s=1 / 117.0, price=3.06), Kind(name="t4", base_s=1 / 65.25, price=0.526))
+REAL = (Kind(name="cpu-2core", cores=2, price=2.0), Kind(name="cpu-1core", cores=1))
+"""Real cores: the model burns half of a core on each of them, for half as long an inference where it has two."""
+
+
+def run(setup: Setup, judge: Judge) -> Iterator[Row]:
+    with lab(EMULATED) as world:
+        yield from _Case(setup, judge, world, "emulated", EMULATED, 0.97).rows()
+    if setup.smoke:
+        return
+    with lab(REAL) as world:
+        yield from _Case(setup, judge, world, "real", REAL, 0.90).rows()
+
+
+class _Case:
+    """``kinds``: the faster one, the slower one."""
+
+    def __init__(
+        self, setup: Setup, judge: Judge, world: Lab, name: str, kinds: tuple[Kind, Kind], least: float
+    ) -> None:
+        self.setup, self.judge, self.world, self.name, self.least = setup, judge, world, name, least
+        self.fast, self.slow = kinds[0].name, kinds[1].name
+
+    def rows(self) -> Iterator[Row]:
+        mu = {}
+        for kind in (self.fast, self.slow):
+            alone = self._saturated(self.setup.long(12, 2), on=[kind], replicas=1, concurrency=0)
+            mu[kind] = self._rate(alone)
+            yield self.judge.row(f"{self.name}, {kind} alone", "throughput_ips", mu[kind])
+        yield from self._learnt(mu)
+        yield from self._fixed(mu, "50:50", 0)
+        yield from self._fixed(mu, "50:50 with a limit", 2)
+
+    def _learnt(self, mu: dict[str, float]) -> Iterator[Row]:
+        case = f"{self.name}, learnt weights"
+        share = mu[self.fast] / sum(mu.values())
+        found = self._saturated(self.setup.long(60, 6), on=[self.fast, self.slow], replicas=2, concurrency=0)
+
+        def is_right(look: Look) -> bool:
+            return abs(look.weights.get(self.fast, 0.0) - share) <= 0.025
+
+        yield from client_rows(self.judge, case, found)
+        yield self.judge.row(
+            case, "weight_of_the_faster", found.looks[-1].weights.get(self.fast), note=f"ideal {share:.3f}"
+        )
+        yield self.judge.row(case, "converged_s", converged_s(found.looks, is_right), most=30)
+        part = self._rate(found) / sum(mu.values())
+        yield self.judge.row(case, "throughput_of_the_sum", part, least=self.least)
+        write_timeline(self.setup, f"sm3-{self.name}", found, 1.0)
+
+    def _fixed(self, mu: dict[str, float], name: str, limit: int) -> Iterator[Row]:
+        case = f"{self.name}, {name}"
+        seconds = self.setup.long(20, 3)
+        found = self._saturated(seconds, on=[self.fast, self.slow], replicas=2, concurrency=limit, weights="equal")
+        yield from client_rows(self.judge, case, found)
+        rate = self._rate(found)
+        if limit:
+            yield self.judge.row(case, "throughput_of_the_sum", rate / sum(mu.values()), least=self.least)
+        else:
+            part = rate / (2 * min(mu.values()))
+            yield self.judge.row(case, "throughput_of_twice_the_slower", part, least=0.95, most=1.05)
+
+    def _saturated(
+        self, seconds: float, *, on: list[str], replicas: int, concurrency: int, weights: str = "learnt"
+    ) -> Run:
+        annotations: dict[str, object] = {"policy": "kpa", "concurrency": concurrency, "group-weights": weights}
+        if weights == "learnt":
+            del annotations["group-weights"]
+        self.world.deploy(
+            "pair",
+            on=on,
+            replicas=replicas,
+            handler="work.py:Spin",
+            annotations=annotations | {"min-scale": replicas, "max-scale": replicas},
+        )
+        found = self.world.closed("pair", CALLERS, seconds)
+        self.world.delete("pair")
+        return found
+
+    @staticmethod
+    def _rate(found: Run) -> float:
+        """Of the second half: the weights have settled, the queues are full."""
+        return throughput_ips(found.outcomes, found.seconds / 2, found.seconds)
