@@ -1,19 +1,23 @@
 """What is deployed: functions and their revisions, in memory and in the store.
 
-A deploy makes a revision and never changes one. Of a function's revisions one *serves*; a newer one that has not yet
-been ready is the *candidate* and takes over when it is (``promote``), so a revision that cannot start never replaces
-one that runs. Numbers are not reused, not even after a delete: a replica of the old function may still be draining.
+A deploy makes a revision and never changes one. Of a function's revisions one *serves*; a newer one is the *candidate*
+for its traffic: it takes over when it is ready (``promote``), or as its rollout goes on, so a revision that cannot
+start never replaces one that runs. A *split* made by hand holds until it is changed; newer revisions then wait. Numbers
+are not reused, not even after a delete: a replica of the old function may still be draining.
 
-Deploying and deleting fail when the store fails, because a restart would undo them. A promotion is a decision: it
-holds in memory even when it could not be written (the store's ``fault`` says so).
+What people ask for (deploy, delete, split, rollback, rollout) fails when the store fails, because a restart would undo
+it. What the control process decides by itself (a promotion, a step of a rollout) holds in memory even when it could not
+be written (the store's ``fault`` says so).
 """
 
 import contextlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidegate.codec import CodecError, decode, encode
 from tidegate.function import Function, Revision
+from tidegate.rollout import Phase, Rollout, Strategy
 from tidegate.store.records import Store, StoreError, StoreFaultError
 
 KEPT_REVISIONS: Final = 10
@@ -44,21 +48,71 @@ class FunctionRecord:
     latest: int = 0
     serving: int | None = None
     deleted: bool = False
+    settled: int = 0
+    """Revisions up to this one are no candidates any more: they were taken back, or something else was decided."""
+    returning: int | None = None
+    """An earlier revision that is to serve again as soon as it can."""
+    split: dict[int, float] = field(default_factory=dict)
+    """Percent by number, made by hand; empty: the serving one has all."""
+    tags: dict[str, int] = field(default_factory=dict)
+    served: tuple[int, ...] = ()
+    """Numbers of those that have served, the last one last."""
+    rollout: Rollout | None = None
+    """The last one, also when it is over."""
+
+    @property
+    def rolling(self) -> Rollout | None:
+        """The rollout under way."""
+        return None if self.rollout is None or self.rollout.is_over else self.rollout
+
+    @property
+    def holders(self) -> frozenset[int]:
+        """Numbers of those that have a percent or a tag of their own."""
+        ramp = None if self.rolling is None else self.rolling.ramp
+        on_ramp = () if ramp is None else ramp.parts
+        return frozenset((*self.split, *self.tags.values(), *(number for number, _ in on_ramp)))
+
+    @property
+    def in_use(self) -> frozenset[int]:
+        """Numbers that something points to."""
+        rolling = () if self.rolling is None else (self.rolling.candidate, self.rolling.base)
+        single = (self.latest, self.serving, self.returning, *rolling)
+        return self.holders | {number for number in single if number is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """A function as the control process works with it: ``current`` takes the traffic, ``candidate`` is to take over."""
+    """A function as the control process works with it: ``current`` speaks for it and has the traffic, or most of it;
+    ``candidate`` is to take over."""
 
     name: str
     current: RevisionRecord
     candidate: RevisionRecord | None
     proven: bool
     """Whether ``current`` has been ready once."""
+    split: Mapping[int, float] = field(default_factory=dict)
+    """Percent by number, made by hand; empty: none was."""
+    tags: Mapping[str, int] = field(default_factory=dict)
+    rollout: Rollout | None = None
+    """The last one, also when it is over."""
+    is_returning: bool = False
+    """The candidate is an earlier revision."""
+    others: tuple[RevisionRecord, ...] = ()
+    """Further revisions with a percent or a tag."""
 
     @property
     def latest(self) -> RevisionRecord:
-        return self.candidate or self.current
+        return self.current if self.candidate is None or self.is_returning else self.candidate
+
+    @property
+    def rolling(self) -> Rollout | None:
+        """The rollout under way."""
+        return None if self.rollout is None or self.rollout.is_over else self.rollout
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the candidate gets all traffic the moment that it is ready."""
+        return self.candidate is not None and self.rolling is None and (self.is_returning or not self.split)
 
 
 class Registry:
@@ -95,10 +149,30 @@ class Registry:
         if function is None or function.deleted:
             return None
         revisions = self._revisions[name]
-        latest = revisions[function.latest]
-        if function.serving is None or function.serving == function.latest:
-            return Deployed(name=name, current=latest, candidate=None, proven=function.serving is not None)
-        return Deployed(name=name, current=revisions[function.serving], candidate=latest, proven=True)
+        current = revisions[_current(function)]
+        number = _candidate(function, current.number)
+        others = function.holders - {current.number, number}
+        return Deployed(
+            name=name,
+            current=current,
+            candidate=None if number is None else revisions[number],
+            proven=function.serving is not None,
+            split=function.split,
+            tags=function.tags,
+            rollout=function.rollout,
+            is_returning=number is not None and number == function.returning,
+            others=tuple(revisions[each] for each in sorted(others) if each in revisions),
+        )
+
+    def numbers(self, name: str) -> dict[int, RevisionRecord]:
+        """The kept revisions of a function, by number."""
+        return dict(self._revisions.get(name, {}))
+
+    def earlier(self, name: str) -> int | None:
+        """The newest kept revision older than the current one that has served; None: there is none."""
+        function = self._functions[name]
+        older = [number for number in self._revisions[name] if number < _current(function)]
+        return max((number for number in older if number in function.served), default=max(older, default=None))
 
     def revision(self, revision_id: str) -> RevisionRecord | None:
         """The revision of this id (``resnet-00001``) if it is kept, deployed or not."""
@@ -120,11 +194,10 @@ class Registry:
         known = self._functions.get(function.name, FunctionRecord(name=function.name))
         number = self.next_number(function.name)
         record = RevisionRecord(number=number, function=function, manifest=manifest, source=source, created_at=now)
-        serving = None if known.deleted else known.serving
-        if function.scaling.initial_scale == 0 and function.scaling.min_scale == 0:
-            serving = number  # nothing of it is started now, so there is no readiness to wait for
+        if known.deleted:
+            known = FunctionRecord(name=known.name, latest=known.latest)
+        changed = _with_deploy(known, record)
         await self._store.put(_revision_key(function.name, number), encode(record))
-        changed = replace(known, latest=number, serving=serving, deleted=False)
         await self._store.put(_function_key(function.name), encode(changed))
         self._functions[function.name] = changed
         self._revisions.setdefault(function.name, {})[number] = record
@@ -132,8 +205,53 @@ class Registry:
         return record
 
     def promote(self, name: str, number: int) -> None:
-        """Revision ``number`` has been ready: it takes the traffic from now on. :meth:`save` writes it down."""
-        self._functions[name] = replace(self._functions[name], serving=number)
+        """Revision ``number`` takes all traffic from now on. :meth:`save` writes it down."""
+        function = self._functions[name]
+        returning = None if function.returning == number else function.returning
+        self._functions[name] = _serving(replace(function, returning=returning), number)
+
+    def roll(self, name: str, rollout: Rollout) -> bool:
+        """The rollout as it is now; True where :meth:`save` should write it down."""
+        function = self._functions[name]
+        changed = replace(function, rollout=rollout)
+        if rollout.is_over:
+            changed = replace(changed, settled=max(changed.settled, rollout.candidate))
+        if rollout.phase is Phase.PROMOTED:
+            changed = _serving(changed, rollout.candidate)
+        self._functions[name] = changed
+        before = function.rollout
+        return before is None or replace(before, verdict=rollout.verdict) != rollout
+
+    async def begin(self, name: str, rollout: Rollout) -> None:
+        """A rollout that somebody asks for. Raises StoreError."""
+        function = self._functions[name]
+        main = _current(function)
+        await self._change(
+            replace(function, rollout=rollout, settled=function.latest, returning=None, split={}, serving=main)
+        )
+
+    async def split(self, name: str, split: Mapping[int, float] | None, tags: Mapping[str, int], now: float) -> None:
+        """Percents by number, or None for those that there are; and all tags. Raises StoreError."""
+        function = replace(self._functions[name], tags=dict(tags))
+        if split is not None:
+            main = max(split, key=lambda number: (split[number], number))
+            function = _serving(_superseded(function, now), main)
+            function = replace(function, split=dict(split), returning=None, settled=function.latest)
+        await self._change(function)
+
+    async def follow(self, name: str, now: float) -> None:
+        """No split by hand any more: the newest revision takes over as if it had just been deployed."""
+        function = self._functions[name]
+        main = _current(function)
+        await self._change(replace(_superseded(function, now), split={}, returning=None, serving=main, settled=main))
+
+    async def give_back(self, name: str, number: int, now: float) -> None:
+        """Revision ``number`` is to serve again; it does when it is promoted. Raises StoreError."""
+        function = self._functions[name]
+        main = _current(function)
+        returning = None if number == main else number
+        kept = replace(_superseded(function, now), split={}, serving=main, settled=function.latest)
+        await self._change(replace(kept, returning=returning))
 
     async def save(self, name: str) -> None:
         """Writes which revision serves. A store that fails says so itself; a restart promotes again."""
@@ -146,7 +264,7 @@ class Registry:
         function = self._functions.get(name)
         if function is None or function.deleted:
             return False
-        changed = replace(function, deleted=True, serving=None)
+        changed = FunctionRecord(name=name, latest=function.latest, deleted=True)
         await self._store.put(_function_key(name), encode(changed))
         self._functions[name] = changed
         return True
@@ -163,10 +281,14 @@ class Registry:
         for number in revisions:
             await self._drop(name, number)
 
+    async def _change(self, function: FunctionRecord) -> None:
+        await self._store.put(_function_key(function.name), encode(function))
+        self._functions[function.name] = function
+
     async def _forget_old(self, function: FunctionRecord) -> None:
         revisions = self._revisions[function.name]
         for number in sorted(revisions)[:-KEPT_REVISIONS]:
-            if number != function.serving:
+            if number not in function.in_use:
                 del revisions[number]
                 await self._drop(function.name, number)
 
@@ -178,6 +300,55 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"<Registry {len(self.all())} functions>"
+
+
+def _current(function: FunctionRecord) -> int:
+    """Who speaks for the function: the one with most of the traffic."""
+    if function.split:
+        return max(function.split, key=lambda number: (function.split[number], number))
+    return function.latest if function.serving is None else function.serving
+
+
+def _candidate(function: FunctionRecord, current: int) -> int | None:
+    if (rolling := function.rolling) is not None:
+        return rolling.candidate
+    if function.returning is not None:
+        return function.returning
+    is_open = function.serving is not None and function.latest > function.settled
+    return function.latest if is_open and function.latest != current and function.latest not in function.split else None
+
+
+def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRecord:
+    """With a new revision, which is to take over in the way that it asks for."""
+    plan, now = record.function.rollout, record.created_at
+    changed = replace(function, latest=record.number)
+    if function.split:
+        return changed  # it waits until somebody gives it something
+    scaling = record.function.scaling
+    if function.serving is not None and plan.strategy is not Strategy.DIRECT:
+        from traffic.stages import begun
+
+        fresh = Rollout(candidate=record.number, base=function.serving, plan=plan, began_at=now)
+        return replace(changed, rollout=begun(fresh, function.rolling, now), returning=None)
+    changed = _superseded(changed, now)
+    if scaling.initial_scale == 0 and scaling.min_scale == 0:
+        return _serving(changed, record.number)  # nothing of it is started now: there is no readiness to wait for
+    return changed
+
+
+def _superseded(function: FunctionRecord, now: float) -> FunctionRecord:
+    if function.rolling is None:
+        return function
+    from traffic.stages import ended
+
+    over = ended(function.rolling, Phase.SUPERSEDED, now, "superseded", "something else was asked for meanwhile")
+    return replace(function, rollout=over)
+
+
+def _serving(function: FunctionRecord, number: int) -> FunctionRecord:
+    """``number`` serves, and is remembered as one that did."""
+    served = (*(each for each in function.served if each != number), number)[-KEPT_REVISIONS:]
+    return replace(function, serving=number, served=served)
 
 
 def _function_key(name: str) -> str:

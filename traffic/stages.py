@@ -22,7 +22,6 @@ from tidegate.rollout import Phase, Rollout, Strategy
 from traffic import rollout as ramps
 from traffic.canary import Tally, Verdict, judge
 
-
 NOTHING: Final = Tally()
 
 
