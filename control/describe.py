@@ -1,5 +1,6 @@
 """From the round's state to what people are shown (``control.views``)."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from control.registry import Deployed
@@ -11,6 +12,8 @@ from control.views import (
     FailureView,
     FunctionState,
     FunctionView,
+    GroupView,
+    RateSource,
     ReasonView,
     ReplicaView,
     RevisionView,
@@ -20,6 +23,7 @@ from tidegate.records import Decision
 from tidegate.replica import ReplicaState
 
 if TYPE_CHECKING:
+    from autoscaler.observation import GroupObservation
     from deploy.backend import ReplicaStatus
 
 
@@ -110,7 +114,62 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         replicas=tuple(replica(state, each, now) for each in here),
         created_at=tracked.record.created_at,
         source=tracked.record.source,
+        groups=groups(state, tracked, here),
     )
+
+
+def groups(state: Round, tracked: Tracked, here: "Sequence[ReplicaStatus]") -> tuple[GroupView, ...]:
+    """The groups of a revision: those that it may have, and those that it has (``here``: its replicas)."""
+    from autoscaler.observation import GroupObservation
+    from deploy.placement.ledger import WHOLE
+
+    devices = {each.name: each for each in state.backend.devices()}
+    observation = state.autoscaler.observation(tracked.id)
+    seen = {each.accelerator: each for each in (() if observation is None else observation.groups)}
+    wanted = {each.accelerator: each for each in (tracked.decision.groups or ())} if tracked.decision else {}
+    is_hold = tracked.decision is None or tracked.decision.groups is None
+    weights = state.autoscaler.weights(tracked.id)
+    found = []
+    for name in dict.fromkeys((*seen, *sorted({each.accelerator for each in here}))):
+        group, decided, device = seen.get(name, GroupObservation(accelerator=name)), wanted.get(name), devices.get(name)
+        mine = [each for each in here if each.accelerator == name]
+        mu_ips, source = _rate(state, tracked.id, group)
+        limit = state.learning.limit(tracked.id, name)
+        why = None if limit is None or limit.reason is None else limit.reason
+        found.append(
+            GroupView(
+                accelerator=name,
+                emulated=any(each.emulated for each in mine) if device is None else device.is_emulated,
+                wanted=None if is_hold else (0 if decided is None else decided.replicas),
+                share=WHOLE if decided is None else decided.share,
+                ready=sum(each.state is ReplicaState.READY for each in mine),
+                starting=sum(each.state is ReplicaState.STARTING for each in mine),
+                leaving=sum(each.is_leaving for each in mine),
+                room=group.room,
+                price_per_hour=0.0 if device is None else device.price_per_hour,
+                weight=weights.get(name, 0.0),
+                mu_ips=mu_ips,
+                mu_source=source,
+                mean_batch=group.mean_batch,
+                ips=group.ips,
+                busy=group.busy / group.ready if group.ready else 0.0,
+                execution_s=group.execution_s,
+                tail_s=group.tail_s,
+                limit=group.limit,
+                limit_reason=None if why is None else ReasonView(code=why.code, detail=why.detail),
+            )
+        )
+    return tuple(found)
+
+
+def _rate(state: Round, revision_id: str, group: "GroupObservation") -> tuple[float | None, RateSource | None]:
+    learnt = state.autoscaler.mu_ips(revision_id, group.accelerator)
+    if learnt is not None:
+        return learnt, RateSource.LEARNT
+    earlier = state.learning.prior_ips(revision_id, group.accelerator)
+    if earlier is not None and earlier > (group.mu_bound_ips or 0.0):
+        return earlier, RateSource.EARLIER
+    return group.mu_bound_ips, None if group.mu_bound_ips is None else RateSource.BOUND
 
 
 def replica(state: Round, status: "ReplicaStatus", now: float) -> ReplicaView:

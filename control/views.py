@@ -57,6 +57,56 @@ class ReplicaView:
     adopted: bool
 
 
+class RateSource(StrEnum):
+    """What a group's service rate is."""
+
+    LEARNT = "learnt"
+    """Of full replicas, or where more company brings no more: what a replica can do."""
+    BOUND = "bound"
+    """The best that was seen below the limit: a replica can do at least this."""
+    EARLIER = "earlier"
+    """That of the revision before; this one has not shown its own yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """All replicas of a revision on one accelerator kind: what was decided, what there is, what is known."""
+
+    accelerator: str
+    emulated: bool
+    """Its replicas are real processes whose service times come from a profile."""
+    wanted: int | None
+    """Replicas by the last decision; None: hold what is there."""
+    share: int
+    """Percent of a device that each replica gets by the last decision."""
+    ready: int
+    starting: int
+    leaving: int
+    room: int | None
+    """Further replicas that fit now; negative: so many more than the accelerator takes. None: not known."""
+    price_per_hour: float
+    """Of one replica."""
+    weight: float
+    """Fraction of the revision's inferences, 0..1."""
+    mu_ips: float | None
+    """Service rate of one replica, inferences per second, for batches as they last were; None: not known."""
+    mu_source: RateSource | None
+    mean_batch: float | None
+    """Inferences per request."""
+    ips: float
+    """Served now, all replicas together."""
+    busy: float
+    """Part of the time in which a ready replica has work, 0..1."""
+    execution_s: float | None
+    """Mean execution time of a request."""
+    tail_s: float | None
+    """Execution time at the SLA's percentile."""
+    limit: int | None
+    """Slots of one replica; 0: no limit; None: nobody has told."""
+    limit_reason: ReasonView | None
+    """Why, where the limit is learnt (``concurrency: auto``)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
     """Why a revision cannot be served now, and when it is tried again."""
@@ -88,6 +138,8 @@ class RevisionView:
     replicas: tuple[ReplicaView, ...]
     created_at: float
     source: str
+    groups: tuple[GroupView, ...] = ()
+    """Accelerators that it may use or has replicas on, cheapest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from control.sdk import Tidegate
-    from control.views import DeploymentView, FunctionView, RevisionView
+    from control.views import DeploymentView, FunctionView, GroupView, RevisionView
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
 
@@ -251,6 +251,8 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
         wait_s = view.failure.next_try_in_s
         again = f", next try in {seconds(wait_s)}" if wait_s else ""
         parts.append(Text(f"  failed {view.failure.failures} times{again}", style="red"))
+    if view.groups:
+        parts.append(_groups(view.groups))
     if not view.replicas:
         return parts
     table = Table(box=None, pad_edge=False)
@@ -269,6 +271,39 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
         )
     parts.append(table)
     return parts
+
+
+def _groups(views: "Iterable[GroupView]") -> "RenderableType":
+    """What was decided, what there is and what is known of each accelerator kind; then why limits are what they are."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("  GROUP", "WANTED", "READY", "LEFT", "WEIGHT", "MU/REPLICA", "INF/S", "BUSY", "TAIL", "LIMIT"):
+        table.add_column(column)
+    notes: list[RenderableType] = []
+    for each in views:
+        mu = "-" if each.mu_ips is None else f"{each.mu_ips:.4g}/s"
+        how = "" if each.mu_source in (None, "learnt") else f" ({each.mu_source})"
+        limit = "?" if each.limit is None else ("no limit" if each.limit == 0 else str(each.limit))
+        share = "" if each.share == 100 else f" at {each.share} %"
+        table.add_row(
+            f"  {each.accelerator}" + (" (emulated)" if each.emulated else ""),
+            ("hold" if each.wanted is None else str(each.wanted)) + share,
+            str(each.ready),
+            "-" if each.room is None else str(each.room),
+            f"{100 * each.weight:.0f} %",
+            mu + how,
+            f"{each.ips:.1f}",
+            f"{100 * each.busy:.0f} %",
+            seconds(each.tail_s),
+            limit,
+        )
+        if each.limit_reason is not None:
+            why = f"  limit on {each.accelerator}: {each.limit_reason.code} ({each.limit_reason.detail})"
+            notes.append(Text(why, style="dim"))
+    return Group(table, *notes)
 
 
 def _coloured(state: str) -> str:
