@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from control import describe
 from control.round import Round
-from control.views import GatewayView
+from control.views import GatewayView, GroupView, RateSource
 
 ROUND_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -46,6 +48,7 @@ class ControlCollector(Collector):
         yield self._replicas()
         yield self._desired()
         yield self._rates()
+        yield from self._groups()
         restarts = CounterMetricFamily(
             "tidegate_control_gateway_restarts", "Starts of a gateway worker after it died.", labels=("worker",)
         )
@@ -87,6 +90,51 @@ class ControlCollector(Collector):
             if rate is not None:
                 family.add_metric((function, revision, accelerator), rate)
         return family
+
+    def _groups(self) -> Iterator[Metric]:
+        families = [
+            (GaugeMetricFamily(name, text, labels=("function", "revision", "group")), read)
+            for name, text, read in _GROUP_GAUGES
+        ]
+        for deployed in self._round.registry.all():
+            for tracked in self._round.tracked(deployed.name):
+                here = [each for each in self._round.backend.replicas() if each.revision == tracked.id]
+                for group in describe.groups(self._round, tracked, here):
+                    for family, read in families:
+                        value = read(group)
+                        if value is not None:
+                            family.add_metric((deployed.name, tracked.id, group.accelerator), value)
+        for family, _ in families:
+            yield family
+
+
+_GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupView], float | None]], ...]] = (
+    (
+        "tidegate_group_service_rate_bound",
+        "Inferences per second that one replica of a group can do at least: the best seen below its limit.",
+        lambda group: group.mu_ips if group.mu_source is RateSource.BOUND else None,
+    ),
+    (
+        "tidegate_group_desired_replicas",
+        "Replicas of a group that the last decision wants.",
+        lambda group: group.wanted,
+    ),
+    (
+        "tidegate_group_weight",
+        "Fraction of the revision's inferences that a group is to get.",
+        lambda group: group.weight,
+    ),
+    (
+        "tidegate_group_concurrency_limit",
+        "Slots of one replica of a group; 0: no limit.",
+        lambda group: group.limit,
+    ),
+    (
+        "tidegate_group_emulated",
+        "1: the group's service times come from a profile; 0: they are a model's.",
+        lambda group: float(group.emulated),
+    ),
+)
 
 
 def register(
