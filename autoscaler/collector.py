@@ -11,10 +11,11 @@ replicas that were heard of speak for the others.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from autoscaler.apps import AppFigures
 from autoscaler.observation import FleetGroup, GroupObservation, Observation, group_observation
 from autoscaler.plausible import (
     PLAUSIBLE,
@@ -30,7 +31,7 @@ from autoscaler.plausible import (
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, LearntCell, Work
 from autoscaler.series import NOTHING, Gain, RecentHistogram, RecentSums, gained
 from tidegate.function import ConcurrencyUnit, Revision
-from tidegate.records import GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
+from tidegate.records import AppSample, GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
 
 STALE_S = 3.0
 """A source that was not heard of for so long tells nothing any more: three pulls missed."""
@@ -71,11 +72,20 @@ class _Gateway:
     at: float
     """When its last usable sample arrived."""
     before: dict[str, RevisionDemand] = field(default_factory=dict)
+    taken: dict[str, tuple[GroupTraffic, ...]] = field(default_factory=dict)
+    """Groups of a revision when their latencies were last taken: every other second, half of the revisions in each.
+    Their window is of thirty seconds, in slots of five; a revision's own latencies are taken every second."""
     demands: dict[str, _Demand] = field(default_factory=dict)
     refused: int = 0
     """Samples in a row that were not newer than the last usable one."""
     strikes: Counter[str] = field(default_factory=Counter)
     """Impossible demands in a row, by revision."""
+
+    def forget(self, revision: str) -> None:
+        self.before.pop(revision, None)
+        self.taken.pop(revision, None)
+        self.demands.pop(revision, None)
+        self.strikes.pop(revision, None)
 
 
 @dataclass(slots=True)
@@ -105,6 +115,8 @@ class _Group:
     rates: GroupRates = field(default_factory=GroupRates)
     mean_batch: float | None = None
     """Inferences per request when it was last observed at work."""
+    app: AppFigures | None = None
+    """What its model servers say, where they are asked."""
 
 
 @dataclass(slots=True)
@@ -118,6 +130,8 @@ class _Meter:
     answers: RecentSums = field(default_factory=lambda: RecentSums(2, 6, 5.0))
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     groups: dict[str, _Group] = field(default_factory=dict)
+    phase: int = 0
+    """0 or 1: which seconds its groups' latencies are taken in."""
     is_limit_in_inferences: bool = False
     crowded_at: float = -math.inf
     """When requests last waited at a gateway for most of an interval."""
@@ -148,14 +162,17 @@ class Collector:
 
     def apply(self, revision_id: str, now: float) -> None:
         """Measures a revision from now on; its idle time starts here."""
-        self._meters.setdefault(revision_id, _Meter(since=now, active_at=now))
+        if revision_id not in self._meters:
+            self._new_meter(revision_id, now)
+
+    def _new_meter(self, revision_id: str, now: float) -> _Meter:
+        meter = self._meters[revision_id] = _Meter(since=now, active_at=now, phase=len(self._meters) % 2)
+        return meter
 
     def forget(self, revision_id: str) -> None:
         self._meters.pop(revision_id, None)
         for source in self._gateways.values():
-            source.before.pop(revision_id, None)
-            source.demands.pop(revision_id, None)
-            source.strikes.pop(revision_id, None)
+            source.forget(revision_id)
 
     def expect(self, gateways: Collection[str], replicas: Collection[str]) -> None:
         """The sources that exist now: what is known of others is dropped, and expected gateways that were never heard
@@ -213,9 +230,7 @@ class Collector:
                 yield
         for revision in source.before.keys() - present:
             # A worker that no longer lists a revision has nothing of it and will count it from zero again.
-            del source.before[revision]
-            source.demands.pop(revision, None)
-            source.strikes.pop(revision, None)
+            source.forget(revision)
         return True
 
     def _gateway_source(
@@ -246,26 +261,29 @@ class Collector:
     ) -> None:
         revision = demand.revision
         before = source.before.get(revision)
-        if demand == before and demand.waiting == 0:
+        if demand == before and demand.waiting == 0 and source.taken.get(revision) is before.groups:
             source.demands.pop(revision, None)
             return
         fault = demand_fault(demand, before)
         base = before or (unborn_demand(demand) if from_zero else demand)
-        gains = None if fault == "garbage" else _latency_gains(demand, base)
+        taken = source.taken.get(revision, base.groups)
+        is_turn = (source.sequence + meter.phase) % 2 == 1 or len(taken) != len(demand.groups) or demand == before
+        groups = demand.groups if is_turn else ()
+        gains = None if fault == "garbage" else _latency_gains(demand.latency, base.latency, groups, taken)
         if gains is None:
             fault = "garbage"
         if gains is None or fault is not None:
             self._reject(fault or "garbage")
             source.strikes[revision] += 1
             if fault == "backwards" and source.strikes[revision] >= PATIENCE:
-                source.before[revision] = demand
+                source.before[revision], source.taken[revision] = demand, demand.groups
                 del source.strikes[revision]
             # What was last known of it stays, with its age, until it is stale.
             source.demands.setdefault(revision, _Demand(at=now))
             return
         if source.strikes:
             source.strikes.pop(revision, None)
-        source.before[revision] = demand
+        source.before[revision], source.taken[revision] = demand, demand.groups if is_turn else taken
         counted = _counted(meter, demand, base, gains, interval_s, now)
         if before is None and not from_zero:
             # The integral of before is unknown: what waits now is the best guess of the mean.
@@ -288,6 +306,11 @@ class Collector:
             return self._reject(self._note_fault(meter, known, sample, now))
         known.sample, known.at, known.refused = sample, now, 0
         _note_work(meter, known, sample, before, sample.uptime_s - before.uptime_s, now)
+        if sample.app is not None:
+            group = meter.group(sample.group)
+            if group.app is None:
+                group.app = AppFigures(RATE_SLOTS)
+            group.app.note(sample.app, before.app, now)
         return True
 
     def _note_fault(self, meter: _Meter, known: _Replica, sample: ReplicaSample, now: float) -> str:
@@ -306,7 +329,7 @@ class Collector:
             concurrency=sample.in_flight + sample.queued,
             concurrency_inferences=sample.in_flight_inferences + sample.queued,
             executions=sample.execution if is_histogram(sample.execution) else (),
-            executions_due=now + EXECUTIONS_EVERY_S,
+            executions_due=now + 1.0 + len(self._replicas) % EXECUTIONS_EVERY_S,
         )
         if _began_here(last_heard, sample.uptime_s, now):
             _note_work(meter, source, sample, unborn_replica(sample), max(sample.uptime_s, 1e-3), now)
@@ -324,7 +347,7 @@ class Collector:
         name, function = revision.id, revision.function
         meter = self._meters.get(name)
         if meter is None:
-            meter = self._meters[name] = _Meter(since=now, active_at=now)
+            meter = self._new_meter(name, now)
         meter.is_limit_in_inferences = function.concurrency_unit is ConcurrencyUnit.INFERENCES
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
@@ -377,6 +400,7 @@ class Collector:
         oldest, limit = math.inf, None
         count = 0
         concurrency = concurrency_inferences = rps = ips = busy = 0.0
+        apps: list[AppSample] = []
         for replica in group.ready:
             source = replicas.get(replica)
             if source is None or source.at < stale:
@@ -392,6 +416,9 @@ class Collector:
             rps += source.rps
             ips += source.ips
             busy += source.busy
+            app = source.sample.app
+            if app is not None and app.up:
+                apps.append(app)
         if not count:
             return NOBODY
         scale = len(group.ready) / count
@@ -404,6 +431,7 @@ class Collector:
             scale * rps,
             scale * ips,
             scale * busy,
+            apps,
         )
 
     def _demands(self, revision_id: str, now: float) -> tuple[list[_Demand], float, bool]:
@@ -468,41 +496,47 @@ class _Heard(NamedTuple):
     rps: float
     ips: float
     busy: float
+    apps: Sequence[AppSample] = ()
+    """What their model servers say now."""
 
 
 NOBODY = _Heard(0, math.inf, None, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _latency_gains(demand: RevisionDemand, before: RevisionDemand) -> list[Gain] | None:
-    """What the histograms of a demand got since ``before``: its own, then those of its groups; None: one cannot be
-    true."""
-    own = gained(demand.latency, before.latency)
-    if own is None:
+def _latency_gains(
+    own: SparseHistogram,
+    own_before: SparseHistogram,
+    groups: Sequence[GroupTraffic],
+    before: Sequence[GroupTraffic],
+) -> list[tuple[str, Gain]] | None:
+    """What a demand's histogram and those of ``groups`` got, by group, the first one without a name; None: one of them
+    cannot be true."""
+    gain = gained(own, own_before)
+    if gain is None:
         return None
-    gains = [own]
-    for group, known in zip(demand.groups, _paired(demand, before), strict=True):
+    gains, others = [("", gain)], None
+    for index, group in enumerate(groups):
+        # They nearly always come in the same order.
+        known = before[index] if index < len(before) else None
+        if known is None or known.group != group.group:
+            if others is None:
+                others = {each.group: each for each in before}
+            known = others.get(group.group)
         gain = gained(group.latency, () if known is None else known.latency)
         if gain is None or not is_plausible_group(group):
             return None
-        gains.append(gain)
+        if gain.total:
+            gains.append((group.group, gain))
     return gains
 
 
-def _paired(demand: RevisionDemand, before: RevisionDemand) -> Iterator[GroupTraffic | None]:
-    """For each group of a demand the same one of before; they nearly always come in the same order."""
-    known = before.groups
-    others: dict[str, GroupTraffic] | None = None
-    for index, group in enumerate(demand.groups):
-        if index < len(known) and known[index].group == group.group:
-            yield known[index]
-            continue
-        if others is None:
-            others = {each.group: each for each in known}
-        yield others.get(group.group)
-
-
 def _counted(
-    meter: _Meter, demand: RevisionDemand, before: RevisionDemand, gains: Sequence[Gain], interval_s: float, now: float
+    meter: _Meter,
+    demand: RevisionDemand,
+    before: RevisionDemand,
+    gains: Sequence[tuple[str, Gain]],
+    interval_s: float,
+    now: float,
 ) -> _Demand:
     """Adds the difference of two demands to the revision's meter."""
     arrivals = demand.arrivals - before.arrivals
@@ -517,10 +551,8 @@ def _counted(
     _add_arrivals(meter.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
     if answered > 0:
         meter.answers.add(now, (answered, demand.within_sla - before.within_sla))
-    meter.latency.gain(now, gains[0])
-    for group, gain in zip(demand.groups, gains[1:], strict=True):
-        if gain.total:
-            meter.group(group.group).latency.gain(now, gain)
+    for name, gain in gains:
+        (meter.group(name).latency if name else meter.latency).gain(now, gain)
     return _Demand(
         at=now,
         rps=arrivals / interval_s,
@@ -586,7 +618,7 @@ def _note_work(
 def _group_observation(
     group: FleetGroup, heard: _Heard, kept: _Group | None, now: float, q: float, slo_s: float
 ) -> GroupObservation:
-    latency, tail_s, learnt, floor_s = NOTHING, None, None, None
+    latency, tail_s, known = NOTHING, None, None
     mean_batch = execution_s = queue_s = None
     if kept is not None:
         latency = kept.latency.reading(now, q, slo_s)
@@ -597,8 +629,12 @@ def _group_observation(
             if requests > 0:
                 batch = kept.mean_batch = mean_batch = inferences / requests
                 execution_s, queue_s = executing_s / requests, queueing_s / requests
-        learnt, floor_s = kept.rates.rate(batch), kept.rates.floor_s(batch)
-    is_learnt = learnt is not None and learnt.is_at_limit
+        known = kept.rates.known(batch)
+    mu_ips, is_learnt, bound_ips, floor_s = group.mu_ips, False, None, None
+    if known is not None:
+        bound_ips, is_learnt, floor_s = known
+        if is_learnt:
+            mu_ips = bound_ips
     return group_observation(
         group.accelerator,
         len(group.ready),
@@ -606,9 +642,9 @@ def _group_observation(
         group.draining,
         group.room,
         group.price_per_hour,
-        learnt.mu_ips if learnt is not None and is_learnt else group.mu_ips,
+        mu_ips,
         is_learnt,
-        None if learnt is None else learnt.mu_ips,
+        bound_ips,
         heard.limit,
         heard.replicas,
         heard.concurrency,

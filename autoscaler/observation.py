@@ -90,8 +90,8 @@ class GroupObservation:
     late: int = 0
     """Those that missed the SLA."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What devices and model servers tell, mean over the ready replicas, by name (utilisations in percent); a name that
-    is absent is not known."""
+    """What devices and model servers tell, mean over the ready replicas, by name (``autoscaler.apps``; utilisations in
+    percent); a name that is absent is not known."""
 
     @property
     def existing(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from autoscaler.apps import unit_of
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
@@ -178,7 +179,10 @@ class HpaPolicy:
         if mean > p.target and observation.starting:
             counted = max(p.target, mean * observation.ready / current)
         desired = self.scaler.decide(now, current, counted)
-        detail = f"{self._metric} {figure(mean)} %, target {figure(p.target)} %, {current} replicas: {desired}"
+        unit = unit_of(self._metric)
+        detail = (
+            f"{self._metric} {figure(mean)} {unit}, target {figure(p.target)} {unit}, {current} replicas: {desired}"
+        )
         return Wish(desired=desired, reasons=(reason("utilization", detail),), observed={self._metric: mean})
 
     def __repr__(self) -> str:
