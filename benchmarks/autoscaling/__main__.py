@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks.autoscaling import mu, sm3, steady, twitter
+from benchmarks.autoscaling import batches, mu, sm3, steady, twitter
 from benchmarks.autoscaling.results import Judge, Row, table
 from benchmarks.autoscaling.setup import Setup
 from benchmarks.macro.harness import commit
 from control.sdk import ApiError, NotRunningError, StartFailedError
 
-EXPERIMENTS: dict[str, ModuleType] = {"sm3": sm3, "mu": mu, "steady": steady, "twitter": twitter}
+EXPERIMENTS: dict[str, ModuleType] = {"sm3": sm3, "mu": mu, "steady": steady, "twitter": twitter, "batches": batches}
 Run = Callable[[Setup, Judge], Iterator[Row]]
 TRACE = Path(__file__).resolve().parent / "data" / "twitter-40min.txt.gz"
 
