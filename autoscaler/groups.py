@@ -7,9 +7,16 @@ without a price come after the priced ones, in the order given (the backend list
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from autoscaler.observation import GroupObservation
 from tidegate.records import GroupDecision
+
+
+@lru_cache(maxsize=4096)
+def row(accelerator: str, replicas: int, share: int = 100) -> GroupDecision:
+    """One row of a decision; the same few are made over and over."""
+    return GroupDecision(accelerator=accelerator, replicas=replicas, share=share)
 
 
 def spread(
@@ -19,29 +26,34 @@ def spread(
 
     One row for every group, zero included, in the order given. Fewer than ``desired`` where there is no room.
     """
-    counts = {group.accelerator: group.existing for group in groups} if base is None else _known(base, groups)
-    cheapest_first = sorted(
-        groups, key=lambda group: math.inf if group.price_per_hour is None else group.price_per_hour
-    )
+    if base is None:
+        counts = {group.accelerator: group.ready + group.starting for group in groups}
+    else:
+        counts = {group.accelerator: base.get(group.accelerator, 0) for group in groups}
     missing = desired - sum(counts.values())
     if missing > 0:
-        _grow(counts, cheapest_first, missing)
+        _grow(counts, _cheapest_first(groups), missing)
     elif missing < 0:
-        _shrink(counts, cheapest_first, -missing)
-    return tuple(GroupDecision(accelerator=group.accelerator, replicas=counts[group.accelerator]) for group in groups)
+        _shrink(counts, _cheapest_first(groups), -missing)
+    return tuple([row(group.accelerator, counts[group.accelerator]) for group in groups])
 
 
-def _known(base: Mapping[str, int], groups: Sequence[GroupObservation]) -> dict[str, int]:
-    return {group.accelerator: base.get(group.accelerator, 0) for group in groups}
+def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation]:
+    return sorted(groups, key=lambda group: math.inf if group.price_per_hour is None else group.price_per_hour)
 
 
 def _grow(counts: dict[str, int], groups: Sequence[GroupObservation], missing: int) -> None:
     for take_back in (True, False):
         for group in groups:
-            free = math.inf if group.capacity is None else group.capacity - counts[group.accelerator]
-            added = max(0, min(missing, free, group.draining) if take_back else min(missing, free))
-            counts[group.accelerator] += int(added)
-            missing -= int(added)
+            if not missing:
+                return
+            if take_back and not group.draining:
+                continue
+            wanted = min(missing, group.draining) if take_back else missing
+            if group.capacity is not None:
+                wanted = max(0, min(wanted, group.capacity - counts[group.accelerator]))
+            counts[group.accelerator] += wanted
+            missing -= wanted
 
 
 def _shrink(counts: dict[str, int], groups: Sequence[GroupObservation], surplus: int) -> None:

@@ -239,6 +239,11 @@ class GroupRates:
         known = self._at(batch)
         return None if known is None else Rate(known[0], is_at_limit=known[2])
 
+    def known(self, batch: float | None) -> tuple[float, bool, float | None] | None:
+        """Rate, whether it is the limit, and :meth:`floor_s`; None before anything was learnt."""
+        rate = self.rate(batch)
+        return None if rate is None else (rate.mu_ips, rate.is_at_limit, self.floor_s(batch))
+
     def floor_s(self, batch: float | None) -> float | None:
         """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
         known = self._at(batch)

@@ -142,7 +142,18 @@ class RecentHistogram:
     beside them, and a reading looks at the upper buckets only.
     """
 
-    __slots__ = ("_asked", "_buckets", "_merged", "_oldest", "_reading", "_rows", "_slot_s", "_slots", "_total")
+    __slots__ = (
+        "_asked_limit_s",
+        "_asked_q",
+        "_buckets",
+        "_merged",
+        "_oldest",
+        "_reading",
+        "_rows",
+        "_slot_s",
+        "_slots",
+        "_total",
+    )
 
     def __init__(self, slots: int = 6, slot_s: float = 5.0) -> None:
         self._slots = slots
@@ -154,7 +165,8 @@ class RecentHistogram:
         self._total = 0
         self._oldest: int | None = None
         """The oldest slot kept."""
-        self._asked: tuple[float, float] | None = None
+        self._asked_q: float | None = None
+        self._asked_limit_s = 0.0
         """What was last asked for, while nothing has changed since."""
         self._reading = NOTHING
 
@@ -172,16 +184,17 @@ class RecentHistogram:
         if not total:
             return
         slot = math.floor(now / self._slot_s)
-        if self._oldest is not None:
+        if self._oldest is not None and slot - self._oldest >= self._slots:
             self._drop(slot)
-        self._oldest = slot if self._oldest is None else min(slot, self._oldest)
+        if self._oldest is None or slot < self._oldest:
+            self._oldest = slot
         if buckets != self._buckets:
             counts = self._aligned(buckets, counts)
         row = self._rows.get(slot)
         self._rows[slot] = counts if row is None else list(map(add, row, counts))
         self._merged = list(map(add, self._merged, counts)) if self._total else counts
         self._total += total
-        self._asked = None
+        self._asked_q = None
 
     def _aligned(self, buckets: Sequence[int], counts: Sequence[int]) -> Sequence[int]:
         """``counts`` by the buckets kept here, which become more where ``buckets`` has new ones."""
@@ -204,9 +217,11 @@ class RecentHistogram:
         """The q-quantile and how many observations there are, in all and later than ``limit_s``."""
         if self._oldest is None:
             return NOTHING
-        self._drop(math.floor(now / self._slot_s))
-        if self._asked != (q, limit_s):
-            self._asked = (q, limit_s)
+        slot = math.floor(now / self._slot_s)
+        if slot - self._oldest >= self._slots:
+            self._drop(slot)
+        if self._asked_q != q or self._asked_limit_s != limit_s:
+            self._asked_q, self._asked_limit_s = q, limit_s
             self._reading = self._read(q, limit_s)
         return self._reading
 
@@ -238,7 +253,7 @@ class RecentHistogram:
             row = self._rows.pop(old)
             self._total -= sum(row)
             self._merged = list(map(sub, self._merged, row))
-        self._oldest, self._asked = min(self._rows, default=None), None
+        self._oldest, self._asked_q = min(self._rows, default=None), None
         if self._oldest is None:
             self._buckets, self._merged, self._total = (), (), 0
 
