@@ -4,10 +4,10 @@ A batch of b inferences takes ``base_s + per_item_s * b`` seconds, times a facto
 ``1 - jitter .. 1 + jitter``. Batches run one after the other, as on one device: while one runs the next gathers. It
 says that it is emulated in its metadata and in its platform name.
 
-The device has a time line of its own. A batch that was waiting when the one before it was due begins at that moment,
+The device has a time line of its own: a batch begins when its last request has come and the one before it was due,
 whatever the process took to get to it (a sleep that lasts too long, the way through two threads, other processes on the
-same cores: 0.2 ms on an idle machine, several on a busy one). So what a busy device yields is the profile's, within a
-thousandth, and eight of them share two cores without each becoming slower.
+same cores: 0.2 ms on an idle machine, several on a busy one). So what a busy device yields is the profile's, and eight
+of them share two cores without each becoming slower.
 """
 
 import math
@@ -105,10 +105,10 @@ class EmulatedModel:
     def must_pass(self) -> bool:
         return False
 
-    def run(self, inputs: dict[str, Any], arrived: float = math.inf) -> Mapping[str, Any]:
+    def run(self, inputs: dict[str, Any], arrived: float = -math.inf) -> Mapping[str, Any]:
         rows = max(inputs.values())
         now = self._clock()
-        was_waiting = arrived <= self._due and now - self._due <= LATE_S
-        self._due = (self._due if was_waiting else now) + self._profile.batch_s(rows, self._draw)
+        start = max(self._due, arrived)
+        self._due = (start if now - start <= LATE_S else now) + self._profile.batch_s(rows, self._draw)
         self._sleep(max(0.0, self._due - now))
         return {"output": rows}

@@ -87,7 +87,7 @@ class Engine:
             return str(error)
         return None
 
-    async def execute(self, requests: list[Inputs], arrived: float = math.inf) -> Execution:
+    async def execute(self, requests: list[Inputs], arrived: float = -math.inf) -> Execution:
         """Runs all requests as one batch. ``arrived``: when the last of them came. Raises RequestError, ModelError."""
         loop = self._model.loop
         if loop is None:
