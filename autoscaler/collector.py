@@ -635,6 +635,14 @@ def _group_observation(
         bound_ips, is_learnt, floor_s = known
         if is_learnt:
             mu_ips = bound_ips
+    metrics = group.metrics
+    if heard.apps and kept is not None and kept.app is not None:
+        told = kept.app.metrics(heard.apps, now)
+        if kept.app.compute_s is not None:
+            floor_s = kept.app.compute_s
+        if queue_s is not None:
+            queue_s += told.get("queue-s", 0.0)
+        metrics = {**told, **metrics}
     return group_observation(
         group.accelerator,
         len(group.ready),
@@ -660,7 +668,7 @@ def _group_observation(
         latency.quantile_s,
         latency.total,
         latency.late,
-        group.metrics,
+        metrics,
     )
 
 
