@@ -15,6 +15,7 @@ Pure: ``now`` (seconds, one clock for all calls) is an argument. How a host uses
 
 import random
 from collections.abc import Hashable
+from math import inf
 from typing import Final
 
 from activator.choice import settle_debts
@@ -120,6 +121,29 @@ class WaitingRoom:
                 self._bind(bind, replica, now)
                 return bind
         return self._wait(bind, lane, now)
+
+    def spare(self, request: Hashable, revision: str, inferences: int, now: float) -> Bind | None:
+        """A free slot for work that may wait for none, wakes nobody and overtakes nobody; None: there is none.
+
+        No arrival of the revision. Its credit goes home afterwards: the queue_proxy deals it to the next worker.
+        """
+        room = self._fleet.revisions.get(revision)
+        if room is None:
+            return None
+        room.used_at = now
+        if not room.active:
+            self._link(room, now)
+        self._arrival = number = self._arrival + 1
+        bind = Bind(request, room, inferences, 0, inf, now, DEFAULT_PRIORITY, number)
+        lane = None if room.waiting else room.lane_of(bind)
+        replica = None if lane is None else lane.choose(bind, now, room.function.pick, self._rng)
+        if lane is None or replica is None:
+            return None
+        bind.lane = lane
+        self._bind(bind, replica, now)
+        if bind.credit:
+            replica.recalled.add(bind.credit)
+        return bind
 
     def leave(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
         """A waiting request went away (client gone, or the host saw its deadline first); False: it did not wait."""

@@ -20,12 +20,13 @@ from activator.commands import Activate, Bind, Command, Refuse
 from activator.room import WaitingRoom
 from gateway.access_log import AccessLog
 from gateway.cold import ColdStarts
-from gateway.failures import failure_body
+from gateway.failures import failure_body, no_such_function, no_such_tag
 from gateway.front import Front, Memory
 from gateway.health import Desk
 from gateway.match import Matcher, Target, stripped
 from gateway.report import Ending, Report, RevisionCounters
 from gateway.resilience import Probe, Resilience
+from gateway.shadow import Ear, Shadows
 from gateway.ticket import Ticket
 from tidegate import headers
 from tidegate.errors import (
@@ -74,6 +75,8 @@ class Chain:
         learn: Callable[[str, str, str], None],
         copy: "Callable[[Exchange], Exchange | None]",
         hand_over: "Callable[[Exchange, Exchange], None]",
+        shadow_copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]",
+        overhear: "Callable[[Exchange, Ear], None]",
         alarm: Callable[[float], None],
         probe: Probe,
         access: AccessLog | None = None,
@@ -81,7 +84,8 @@ class Chain:
         """``shell`` carries out commands about channels and activation; ``after`` is called when the room may want
         to be settled or woken; ``learn(revision, address, path)`` fetches a copy of model metadata.
 
-        ``copy`` and ``hand_over`` are those of ``tidegate.aio.hedge``; ``alarm(when)``: call ``late`` then;
+        ``copy`` and ``hand_over`` are those of ``tidegate.aio.hedge``, ``shadow_copy`` and ``overhear`` those of
+        ``tidegate.aio.shadow``; ``alarm(when)``: call ``late`` then;
         ``probe(replica, address, path)`` asks an ejected replica, ``probed`` follows. ``access``: None: not written.
         """
         self.room = room
@@ -100,6 +104,7 @@ class Chain:
         self._cold = ColdStarts(report)
         self._unanswered = self._cold.unanswered
         self.resilience = Resilience(room, run=self._run, copy=copy, alarm=alarm, probe=probe)
+        self.shadows = Shadows(room, report, pool_of=pool_of, copy=shadow_copy, overhear=overhear, flush=self.flush)
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
@@ -197,7 +202,7 @@ class Chain:
             if ticket.first is not None:
                 return self._copy_failed(ex, ticket)
         if ticket.exchange is not None or ticket.first is not None:
-            self._settle_hedge(ex, ticket)
+            self._settle_copies(ex, ticket, head)
         ticket.is_answered = True
         ticket.keeps = head.control(headers.CREDIT) == b"keep"
         if head.content_length is None:
@@ -253,6 +258,7 @@ class Chain:
         if ticket.exchange is not None:
             ticket.exchange = None
             self.resilience.cancel(ticket)
+            self.shadows.ends(ex, ticket, well)
         counters = ticket.counters
         if counters is not None:
             if well and ex.status < 500:
@@ -309,7 +315,9 @@ class Chain:
 
     def settle(self) -> None:
         """The end of a loop turn."""
-        self.room.settle(self._clock())
+        now = self._clock()
+        self.shadows.launch(now)
+        self.room.settle(now)
         self.flush()
 
     def wake(self) -> None:
@@ -330,6 +338,7 @@ class Chain:
     def sweep(self, now: float) -> None:
         """Some times a second."""
         self.resilience.sweep(now)
+        self.shadows.sweep(now)
         if self.room.out or self.room.unsettled:
             self.flush()
 
@@ -359,7 +368,7 @@ class Chain:
         tag = ex.head.control(headers.TAG) or b""
         found = front.tagged.get(tag)
         if found is None:
-            self._fail(ex, TAG_NOT_FOUND, _no_such_tag(front, tag.decode("latin-1")))
+            self._fail(ex, TAG_NOT_FOUND, no_such_tag(front.name, tag.decode("latin-1"), front.tagged))
         else:
             ticket.target = ticket.target.of(found)
         return found
@@ -368,14 +377,11 @@ class Chain:
         """No function is called as the request says."""
         self.report.unmatched += 1
         nearest = self._matcher.nearest(target.named)
-        if nearest is not None:
-            tag = target.named[: -len(nearest.name) - 1]
-            self._fail(ex, TAG_NOT_FOUND, _no_such_tag(nearest, tag))
-        elif target.named:
-            self._fail(ex, NOT_FOUND, f"no function or model is called {target.named!r} here")
+        if nearest is None:
+            self._fail(ex, NOT_FOUND, no_such_function(target.named))
         else:
-            message = "the request names no function: use the host NAME.<domain>, /functions/NAME/ or a V2 model path"
-            self._fail(ex, NOT_FOUND, message)
+            tag = target.named[: -len(nearest.name) - 1]
+            self._fail(ex, TAG_NOT_FOUND, no_such_tag(nearest.name, tag, nearest.tagged))
 
     def _set_deadline(self, ex: "Exchange", front: Front) -> bool:
         """The request's own deadline, at most the function's timeout; False: the field was nonsense, answered."""
@@ -494,8 +500,10 @@ class Chain:
             target=stripped(ex.head.target, strip) if strip else None,
             hold=True,
         )
-        if front.lateness is not None:
+        if front.is_followed:
             self.resilience.sent(ex, ticket, front, now)
+            if front.has_shadows and ticket.first is None:
+                self.shadows.bound(ex, ticket, front)
 
     def _refused(self, refusal: Refuse) -> None:
         ex: Exchange = refusal.request  # type: ignore[assignment]  # requests here are exchanges
@@ -574,12 +582,17 @@ class Chain:
         if ex.truncated and ticket.ending is None and front is not None:
             self.resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
 
-    def _settle_hedge(self, ex: "Exchange", ticket: Ticket) -> None:
-        """The answer of one of two copies is there: it counts, the other ends."""
+    def _settle_copies(self, ex: "Exchange", ticket: Ticket, head: ResponseHead) -> None:
+        """The client's answer is there: of two copies the other one ends, a shadow gets its own."""
         front = ticket.target.front
-        first = None if front is None else self.resilience.answered(ex, ticket, front, self._clock())
+        if front is None:
+            return
+        now = self._clock()
+        first = self.resilience.answered(ex, ticket, front, now)
         if first is not None:
+            self.shadows.moved(first.context, ticket, ex)
             self._hand_over(first, ex)
+        self.shadows.begins(ex, ticket, head, now)
 
     def _copy_failed(self, ex: "Exchange", ticket: Ticket) -> bytes:
         """A second copy ends without an answer; the first one goes on, or fails if it waited for this one alone."""
@@ -622,8 +635,3 @@ def _ending(ex: "Exchange", ticket: Ticket) -> Ending:
     if ticket.ending is not None:
         return ticket.ending
     return Ending.FAILED if ex.truncated or ex.status >= 500 else Ending.ANSWERED
-
-
-def _no_such_tag(front: Front, tag: str) -> str:
-    known = ", ".join(sorted(name.decode("latin-1") for name in front.tagged)) or "none"
-    return f"{front.name} has no tag {tag!r}; its tags: {known}"

@@ -5,6 +5,7 @@ other keys of Tidegate's error shape stand beside it. Everybody else gets the sh
 """
 
 import json
+from collections.abc import Iterable
 
 from tidegate.errors import ErrorKind, Executed, error_body
 
@@ -25,3 +26,16 @@ def failure_body(
             "action": kind.action,
         }
     ).encode()
+
+
+def no_such_function(named: str) -> str:
+    """No function is called as a request says."""
+    if named:
+        return f"no function or model is called {named!r} here"
+    return "the request names no function: use the host NAME.<domain>, /functions/NAME/ or a V2 model path"
+
+
+def no_such_tag(function: str, tag: str, known: Iterable[bytes]) -> str:
+    """A function has no tag of this name."""
+    tags = ", ".join(sorted(name.decode("latin-1") for name in known)) or "none"
+    return f"{function} has no tag {tag!r}; its tags: {tags}"

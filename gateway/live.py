@@ -29,6 +29,7 @@ from tidegate.aio.handover import give_listener
 from tidegate.aio.hedge import hand_over, second_copy
 from tidegate.aio.limits import read_limits
 from tidegate.aio.server import ProxyServer, serve_proxy
+from tidegate.aio.shadow import overhear, shadow_copy
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.aio.upstream import UpstreamPool
@@ -146,6 +147,8 @@ class GatewayWorker:
             learn=self._learn,
             copy=second_copy,
             hand_over=hand_over,
+            shadow_copy=shadow_copy,
+            overhear=overhear,
             alarm=self._hedge_alarm.at,
             probe=self._probe,
             access=self._access_log(),

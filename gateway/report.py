@@ -20,7 +20,7 @@ from activator.room import RoomCounts
 from tidegate import metrics
 from tidegate.flow.outliers import Outliers
 from tidegate.histogram import BUCKETS, Histogram
-from tidegate.records import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand
+from tidegate.records import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand, ShadowSeen
 
 KEPT_COLD_STARTS = 64
 
@@ -59,6 +59,29 @@ class GroupCounters:
         )
 
 
+class ShadowCounters:
+    """What copies of other revisions' requests showed (``ShadowSeen`` has the meanings)."""
+
+    __slots__ = ("failed", "latency", "output_differs", "requests", "served_latency", "skipped", "status_differs")
+
+    def __init__(self) -> None:
+        self.requests = self.skipped = self.failed = self.status_differs = self.output_differs = 0
+        self.latency = Histogram()
+        self.served_latency = Histogram()
+
+    def seen(self) -> ShadowSeen:
+        """The present values as they cross the process border."""
+        return ShadowSeen(
+            requests=self.requests,
+            skipped=self.skipped,
+            failed=self.failed,
+            status_differs=self.status_differs,
+            output_differs=self.output_differs,
+            latency=self.latency.sparse(),
+            served_latency=self.served_latency.sparse(),
+        )
+
+
 class RevisionCounters:
     """Counters of one revision; the chain holds a reference per request and adds to it."""
 
@@ -74,6 +97,7 @@ class RevisionCounters:
         "retries",
         "retries_denied",
         "revision",
+        "shadow",
         "sizes",
         "within_sla",
     )
@@ -98,6 +122,14 @@ class RevisionCounters:
         self.hedges_won = 0
         self.circuit_refusals = 0
         """Refused because every replica fails; among the refused ones."""
+        self.shadow: ShadowCounters | None = None
+        """Set once it was to get a copy of another revision's request."""
+
+    def shadowed(self) -> ShadowCounters:
+        """The counters of its copies, made with the first one."""
+        if self.shadow is None:
+            self.shadow = ShadowCounters()
+        return self.shadow
 
     @property
     def arrivals(self) -> int:
@@ -165,6 +197,7 @@ class RevisionCounters:
             latency=groups[0].latency if len(groups) == 1 else self.latency.sparse(),
             sizes=tuple((index, count) for index, count in enumerate(self.sizes) if count),
             groups=groups,
+            shadow=None if self.shadow is None else self.shadow.seen(),
         )
 
 
@@ -244,6 +277,8 @@ class Report:
         for name, held in tuple(self._revisions.items()):
             _expose_revision(into, held, waiting(name))
             _expose_resilience(into, held, outliers)
+            if held.shadow is not None:
+                _expose_shadow(into, (held.function, held.revision), held.shadow)
             yield
 
     def __repr__(self) -> str:
@@ -279,3 +314,13 @@ def _expose_resilience(into: metrics.Exposition, held: RevisionCounters, outlier
     into.add(metrics.GATEWAY_EJECTED, labels, outliers.ejected(held.revision))
     into.add(metrics.GATEWAY_CIRCUIT_OPEN, labels, int(held.revision in outliers.open_circuits))
     into.add(metrics.GATEWAY_CIRCUIT_REFUSED, labels, held.circuit_refusals)
+
+
+def _expose_shadow(into: metrics.Exposition, labels: tuple[str, str], seen: ShadowCounters) -> None:
+    into.add(metrics.GATEWAY_SHADOW_REQUESTS, labels, seen.requests)
+    into.add(metrics.GATEWAY_SHADOW_SKIPPED, labels, seen.skipped)
+    into.add(metrics.GATEWAY_SHADOW_FAILED, labels, seen.failed)
+    into.add(metrics.GATEWAY_SHADOW_STATUS_DIFFERS, labels, seen.status_differs)
+    into.add(metrics.GATEWAY_SHADOW_OUTPUT_DIFFERS, labels, seen.output_differs)
+    into.add_histogram(metrics.GATEWAY_SHADOW_LATENCY, labels, seen.latency)
+    into.add_histogram(metrics.GATEWAY_SHADOW_SERVED_LATENCY, labels, seen.served_latency)

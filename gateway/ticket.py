@@ -56,7 +56,7 @@ class Ticket:
         self.ending: Ending | None = None
         """Set where the status alone does not tell how it ended."""
         self.exchange: Exchange | None = None
-        """Itself, while it may yet get a second copy."""
+        """Itself, while it may yet get a second copy or one for a shadow."""
         self.late_at: float | None = None
         """When it gets one."""
         self.copy: Exchange | None = None

@@ -137,6 +137,46 @@ GATEWAY_HEDGES = Metric("tidegate_gateway_hedges_total", _C, "Second copies of l
 GATEWAY_HEDGES_WON = Metric(
     "tidegate_gateway_won_hedges_total", _C, "Second copies that were answered before the first.", _REVISION
 )
+GATEWAY_SHADOW_REQUESTS = Metric(
+    "tidegate_gateway_shadow_requests_total",
+    _C,
+    "Copies that a shadow answered, compared with the client's answer.",
+    _REVISION,
+)
+GATEWAY_SHADOW_SKIPPED = Metric(
+    "tidegate_gateway_shadow_skipped_requests_total",
+    _C,
+    "Copies not sent or not compared: no free slot, too large.",
+    _REVISION,
+)
+GATEWAY_SHADOW_FAILED = Metric(
+    "tidegate_gateway_shadow_failed_requests_total",
+    _C,
+    "Copies that failed where the client's answer did not.",
+    _REVISION,
+)
+GATEWAY_SHADOW_STATUS_DIFFERS = Metric(
+    "tidegate_gateway_shadow_status_differs_total",
+    _C,
+    "Copies answered with another status, failures apart.",
+    _REVISION,
+)
+GATEWAY_SHADOW_OUTPUT_DIFFERS = Metric(
+    "tidegate_gateway_shadow_output_differs_total",
+    _C,
+    "Copies answered with the same status and another body.",
+    _REVISION,
+)
+GATEWAY_SHADOW_LATENCY = Metric(
+    "tidegate_gateway_shadow_latency_seconds", _H, "From its slot to the end of a shadow's answer.", _REVISION, DURATION
+)
+GATEWAY_SHADOW_SERVED_LATENCY = Metric(
+    "tidegate_gateway_shadow_served_latency_seconds",
+    _H,
+    "The same of the clients' answers to the same requests.",
+    _REVISION,
+    DURATION,
+)
 GATEWAY_EJECTIONS = Metric(
     "tidegate_gateway_ejections_total", _C, "Times that a replica got no more work because it failed.", _REVISION
 )

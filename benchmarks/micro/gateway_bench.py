@@ -29,6 +29,7 @@ from tidegate.aio.exchange import ProxyApp
 from tidegate.aio.hedge import hand_over, second_copy
 from tidegate.aio.loop import keep_memory, quiet_collector
 from tidegate.aio.server import Limits, ProxyServer
+from tidegate.aio.shadow import overhear, shadow_copy
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.upstream import UpstreamConn, UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
@@ -58,6 +59,8 @@ def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
         learn=lambda revision, address, path: None,
         copy=second_copy,
         hand_over=hand_over,
+        shadow_copy=shadow_copy,
+        overhear=overhear,
         alarm=lambda when: None,
         probe=lambda replica, address, path: None,
     )

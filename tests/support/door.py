@@ -70,6 +70,8 @@ class Door:
             learn=lambda *known: self.learnt.append(known),
             copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
             hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
+            shadow_copy=lambda first, app, now, ear: first.shadow_copy(app, now, ear),  # type: ignore[attr-defined]  # as above
+            overhear=lambda first, ear: first.overhear(ear),  # type: ignore[attr-defined]  # as above
             alarm=self.alarms.append,
             probe=lambda replica, address, path: self.probes.append((replica, path)),
             access=access,

@@ -49,11 +49,18 @@ class FakeExchange:
         self.now = now
         self.peer, self.trusted = b"10.9.9.9", False
         self.bytes_in, self.bytes_out = len(body), 0
+        self.kept = 0
+        """Of its body, at the application's wish."""
+        self.ear: Callable[[bytes], object] = lambda data: None
+        """Hears what the answer says."""
 
     # --- what an application does -----------------------------------------------------------------------------------
 
     def set_deadline(self, when: float) -> None:
         self.deadline = when
+
+    def keep(self, size: int) -> None:
+        self.kept = size
 
     def may_retry(self, sent: bool, idempotent: bool) -> bool:
         return self.replayable and self.attempts <= 1 and (not sent or idempotent)
@@ -108,7 +115,9 @@ class FakeExchange:
         if on_body is not None:
             on_body(self)
 
-    def answered(self, now: float, status: int = 200, *fields: str, length: int | None = 0) -> None:
+    def answered(
+        self, now: float, status: int = 200, *fields: str, length: int | None = 0, body: bytes = b"", ends: bool = True
+    ) -> None:
         """The upstream answers, completely unless the application takes it back; ``length`` None: chunked."""
         self.now = now
         lines = "".join(f"{field}\r\n" for field in fields)
@@ -120,7 +129,15 @@ class FakeExchange:
             self.log.append("taken back")
             return
         self.extra = added
-        self._finish(status)
+        self.ear(body)
+        self.status, self.first_byte = status, self.first_byte or now
+        if ends:
+            self._finish(status)
+
+    def ends(self, now: float, *, truncated: bool = False) -> None:
+        """The end of an answer that had begun."""
+        self.now, self.truncated = now, truncated
+        self._finish(502 if truncated else self.status)
 
     def breaks_off(self, now: float, *, sent: bool, why: str = "reset") -> None:
         self.now = now
@@ -142,6 +159,18 @@ class FakeExchange:
         self.twin = FakeExchange(self.app, self.head, self.body, complete=True, now=self.received)
         self.twin.inferences = self.inferences
         return self.twin
+
+    def shadow_copy(self, app: Any, now: float, ear: Callable[[bytes], object]) -> "FakeExchange | None":
+        """The same for a shadow, as ``tidegate.aio.shadow`` makes it; the newest one is ``shadow``."""
+        if not (self.body_complete and self.replayable):
+            return None
+        self.shadow = FakeExchange(app, self.head, self.body, complete=True, now=now)
+        self.shadow.inferences = self.inferences
+        self.shadow.overhear(ear)
+        return self.shadow
+
+    def overhear(self, ear: Callable[[bytes], object]) -> None:
+        self.ear = ear
 
     def hand_over(self, copy: "FakeExchange") -> None:
         """The copy has the client now."""

@@ -1,7 +1,7 @@
 """A copy of a request whose answer nobody sees, and an ear on the answer that the client gets.
 
-The copy is an exchange like any other whose client side is nobody (``hedge.py``), here with an ear: an answer's body goes
-to it piece by piece, without its framing. The ear on the first one stands between the exchange and its client and
+The copy is an exchange like any other whose client side is nobody (``hedge.py``), here with an ear: an answer's body
+goes to it piece by piece, without its framing. The ear on the first one stands between the exchange and its client and
 passes everything on.
 """
 
