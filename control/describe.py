@@ -51,7 +51,7 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
     """One function; ``gateway``: URL of the front door; ``log``: last lines of its newest server."""
     spec = deployed.current.function
     revisions = tuple(revision(state, tracked) for tracked in state.tracked(deployed.name))
-    serving = next((each for each in revisions if each.role is Role.SERVING), None)
+    serving = next((each for each in revisions if each.id == deployed.current.revision.id), None)
     word = _state(revisions)
     prices = {each.name: each.price_per_hour for each in state.backend.devices()}
     serving_first = sorted(revisions, key=lambda each: each.role is not Role.SERVING)
@@ -100,7 +100,9 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         id=tracked.id,
         number=tracked.record.number,
         role=tracked.role,
-        percent=100.0 if tracked.role is Role.SERVING else 0.0,
+        percent=tracked.percent,
+        tags=tracked.tags,
+        shadow_percent=tracked.shadow_percent,
         policy=tracked.record.function.scaling.policy,
         desired=None if decision is None else decision.desired,
         ready=sum(each.state is ReplicaState.READY for each in here),
@@ -109,7 +111,7 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         waiting=state.meter.waiting(tracked.id),
         reasons=() if decision is None else tuple(ReasonView(code=r.code, detail=r.detail) for r in decision.reasons),
         unplaced=unplaced,
-        stuck=state.stuck(tracked, now),
+        stuck=state.succession.stuck(tracked, now),
         failure=shown,
         replicas=tuple(replica(state, each, now) for each in here),
         created_at=tracked.record.created_at,
@@ -212,7 +214,7 @@ def _message(view: RevisionView) -> str | None:
 
 def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
     """By the serving revision: a candidate that does not start leaves the function as it is."""
-    live = [each for each in revisions if each.role is Role.SERVING]
+    live = [each for each in revisions if each.role is Role.SERVING and each.percent > 0]
     if any(each.ready for each in revisions):
         return FunctionState.READY
     if any(each.failure is not None for each in live):

@@ -6,12 +6,12 @@ worker counted before it was first pulled belongs to no minute of ours and is le
 """
 
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from control.views import TrafficView
 from tidegate.histogram import quantile
-from tidegate.records import GatewaySample, RevisionDemand, SparseHistogram
+from tidegate.records import GatewaySample, RevisionDemand, ShadowSeen, SparseHistogram
 
 WINDOW_S: Final = 60.0
 KEPT_GONE: Final = 64
@@ -46,6 +46,11 @@ class Counts:
             within_sla=demand.within_sla,
         )
 
+    @property
+    def ended(self) -> int:
+        """Requests that are over, however."""
+        return self.answered + self.failed + self.refused + self.expired + self.cancelled
+
     def add(self, other: "Counts", sign: int = 1) -> None:
         for name in COUNTED:
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
@@ -56,9 +61,10 @@ COUNTED: Final = tuple(field.name for field in fields(Counts))
 
 @dataclass(slots=True)
 class _Slice:
-    """One pull's differences of one function."""
+    """One pull's differences of one revision."""
 
     at: float
+    revision: str
     counts: Counts
     latency: dict[int, int]
 
@@ -72,6 +78,8 @@ class TrafficMeter:
         self._gone: dict[str, GatewaySample] = {}
         self._slices: dict[str, deque[_Slice]] = {}
         self._totals: dict[str, Counts] = {}
+        self._revisions: dict[str, Counts] = {}
+        self._shadows: dict[str, ShadowSeen] = {}
 
     def record(self, sample: GatewaySample, now: float) -> None:
         """Takes in one pull of one worker."""
@@ -105,6 +113,26 @@ class TrafficMeter:
     def total(self, function: str) -> Counts:
         """Since the control process started to look."""
         return self._totals.get(function, Counts())
+
+    def of(self, revision: str) -> Counts:
+        """The same of one revision; a copy."""
+        return replace(self._revisions.get(revision, Counts()))
+
+    def recent(self, revision: str, since: float) -> Counts:
+        """What has happened to a revision after ``since``, within the window."""
+        counts = Counts()
+        for each in self._slices.get(revision.rpartition("-")[0], ()):
+            if each.revision == revision and each.at > since:
+                counts.add(each.counts)
+        return counts
+
+    def shadow(self, revision: str) -> ShadowSeen:
+        """What copies showed of a revision, over all workers, since the control process started to look."""
+        return self._shadows.get(revision, ShadowSeen())
+
+    def forget_revision(self, revision: str) -> None:
+        self._revisions.pop(revision, None)
+        self._shadows.pop(revision, None)
 
     def view(self, function: str, percentile: float, now: float) -> TrafficView:
         """The last minute of ``function``; its tail latency at ``percentile`` (0..100)."""
@@ -141,9 +169,13 @@ class TrafficMeter:
         while slices and slices[0].at <= now - self.window_s:
             slices.popleft()
         self._totals.setdefault(demand.function, Counts()).add(counts)
+        self._revisions.setdefault(demand.revision, Counts()).add(counts)
+        if demand.shadow is not None:
+            earlier = ShadowSeen() if before is None or before.shadow is None else before.shadow
+            self._shadows[demand.revision] = _grown(self.shadow(demand.revision), demand.shadow, earlier)
         latency = difference(demand.latency, () if before is None else before.latency)
         if counts != Counts() or latency:
-            slices.append(_Slice(now, counts, latency))
+            slices.append(_Slice(now, demand.revision, counts, latency))
 
     def __repr__(self) -> str:
         return f"<TrafficMeter {len(self._last)} workers, {len(self._slices)} functions>"
@@ -154,3 +186,23 @@ def difference(after: SparseHistogram, before: SparseHistogram) -> dict[int, int
     earlier = dict(before)
     found = {index: count - earlier.get(index, 0) for index, count in after}
     return {index: count for index, count in found.items() if count > 0}
+
+
+def _grown(total: ShadowSeen, after: ShadowSeen, before: ShadowSeen) -> ShadowSeen:
+    """``total`` and what came between two reports of one worker."""
+
+    def sums(known: SparseHistogram, later: SparseHistogram, earlier: SparseHistogram) -> SparseHistogram:
+        counts = dict(known)
+        for index, count in difference(later, earlier).items():
+            counts[index] = counts.get(index, 0) + count
+        return tuple(sorted(counts.items()))
+
+    return ShadowSeen(
+        requests=total.requests + after.requests - before.requests,
+        skipped=total.skipped + after.skipped - before.skipped,
+        failed=total.failed + after.failed - before.failed,
+        status_differs=total.status_differs + after.status_differs - before.status_differs,
+        output_differs=total.output_differs + after.output_differs - before.output_differs,
+        latency=sums(total.latency, after.latency, before.latency),
+        served_latency=sums(total.served_latency, after.served_latency, before.served_latency),
+    )

@@ -5,11 +5,12 @@ these from disturbing each other: a revision's plan is made and carried out by o
 older than one already carried out is void; a plan is made from the backend's state at the moment it is carried out.
 So any number of gateway workers that push at once cause one first start.
 
-Every revision that something is left of is tracked in a role. *Serving* takes the traffic, a *candidate* takes over
-the moment that one of its replicas is ready, a *retired* one drains to zero when no gateway can send it anything any
-more: every worker has applied a table without it and reports nobody waiting for it.
+Every revision that something is left of is tracked in a role. *Serving* takes the traffic, alone or with others, a
+*candidate* takes over the moment that one of its replicas is ready, or as its rollout goes on (``control.rollouts``), a
+*retired* one drains to zero when no gateway can send it anything any more: every worker has applied a table without it
+and reports nobody waiting for it.
 
-A candidate that finds no room gets it from the serving revision (``control.takeover``).
+A candidate that finds no room gets it from the serving revision (``control.succession``).
 """
 
 import asyncio
@@ -23,10 +24,12 @@ from control.faults import Faults
 from control.learning import Learning
 from control.links import Link
 from control.meter import TrafficMeter
+from control.parts import parts_of
 from control.pulse import Pulse
-from control.registry import Deployed, Registry, RevisionRecord
+from control.registry import Deployed, Registry
+from control.rollouts import Rollouts, fresh_events, kept_awake
 from control.shares import Shares
-from control.takeover import STARVED_S, TakeOvers, less_held, without_one
+from control.succession import Succession
 from control.tracking import Tracked, farewell
 from control.views import Role
 from tidegate.aio.tasks import TaskOwner
@@ -37,10 +40,12 @@ from tidegate.records import (
     ColdStartPhases,
     Decision,
     GatewaySample,
+    Reason,
     ReplicaSample,
     RouteTable,
 )
 from tidegate.replica import ReplicaState
+from tidegate.rollout import Rollout
 
 if TYPE_CHECKING:
     from autoscaler.live import Autoscaler
@@ -51,8 +56,6 @@ if TYPE_CHECKING:
     from traffic.table import TableBuilder
 
 PERIOD_S: Final = 1.0
-STUCK_S: Final = 60.0
-"""A candidate for which room is being made is given up by those who wait for it after so long."""
 
 Fetch = Callable[[], Awaitable[bytes]]
 
@@ -133,7 +136,8 @@ class Round:
         autoscaler.weights = self._shares.weights
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
-        self._take_overs = TakeOvers()
+        self.succession = Succession(self)
+        self.rollouts = Rollouts(meter)
         self._rooms: dict[str, list[AcceleratorRoom]] = {}
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
@@ -195,18 +199,19 @@ class Round:
     async def second(self) -> None:
         """Pull, decide, plan, act, publish."""
         began = self.clock.now()
-        self._review_take_overs(began)
+        self.succession.review(began)
         self._tell_fleet()
         await self._tell_sources()
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()
+        self._review_rollouts(now)
         decisions = [(self._tracked.get(each.revision), each) for each in await self.autoscaler.decided(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
         for turn in _TURNS:
             acts = []
             for tracked, decision in known:
-                if self._turn(tracked) != turn:
+                if self.succession.turn(tracked) != turn:
                     continue
                 found = self._settled(tracked, decision, now)
                 if found is not None:
@@ -223,19 +228,14 @@ class Round:
         self._took(self.clock.now() - began)
         self.pulse.fire()
 
-    def _turn(self, tracked: Tracked) -> int:
-        """Who is planned first in a round. The serving ones see whether a candidate has found its place; a candidate
-        whose chance is past takes none from them."""
-        if tracked.role is Role.SERVING:
-            return 1
-        return 2 if tracked.role is Role.CANDIDATE and self._take_overs.was_tried(tracked.id) else 0
-
     def _settled(self, tracked: Tracked, decision: Decision, now: float) -> Decision | None:
         """The autoscaler's decision as the revision's role allows it; None: nothing is to be done."""
         if tracked.role is Role.RETIRED:
             return farewell(tracked, now) if self._may_leave(tracked) else None
-        if tracked.role is Role.SERVING and (starved := self._starved(tracked)) is not None:
-            return self._make_room(tracked, starved, decision)
+        if tracked.role is Role.CANDIDATE and self._is_kept_awake(tracked):
+            return kept_awake(decision, self._places(tracked), existing=self._wanted(tracked))
+        if tracked.role is Role.SERVING and (starved := self.succession.starved(tracked)) is not None:
+            return self.succession.make_room(tracked, starved, decision)
         return decision
 
     def activated(self, activation: Activation) -> None:
@@ -312,10 +312,13 @@ class Round:
     def changed(self, status: "ReplicaStatus") -> None:
         """The backend says that a replica changed."""
         self._note(status)
+        deployed = self.registry.get(status.function)
+        if deployed is not None and deployed.rolling is not None:
+            self.sync()  # a candidate has traffic only while it is ready
         if status.state is ReplicaState.FAILED:
-            self._fall_back(status)
+            self.succession.fall_back(status)
             self._wake.set()
-        self._owner.spawn(self.publish(), name="publish")
+        self.publish_soon()
         self.pulse.fire()
 
     def _note(self, status: "ReplicaStatus") -> None:
@@ -333,89 +336,12 @@ class Round:
             return
         number = tracked.record.number
         unproven = deployed.current.number == number and not deployed.proven
-        if unproven or (deployed.candidate is not None and deployed.candidate.number == number):
+        if unproven or (deployed.is_direct and deployed.candidate is not None and deployed.candidate.number == number):
             self._owner.spawn(self._promote(tracked), name=f"promote {tracked.id}")
-
-    def _starved(self, serving: Tracked) -> Tracked | None:
-        """The candidate that finds no room beside the serving revision, and has not had its chance."""
-        others = (each for each in self.tracked(serving.function) if each.role is Role.CANDIDATE)
-        waiting = (each for each in others if each.unplaced_since is not None and not self._has_place(each))
-        return next((each for each in waiting if not self._take_overs.was_tried(each.id)), None)
-
-    def _has_place(self, tracked: Tracked) -> bool:
-        return any(each.is_wanted for each in self.backend.replicas() if each.revision == tracked.id)
-
-    def _make_room(self, serving: Tracked, candidate: Tracked, decision: Decision) -> Decision:
-        """The serving revision's decision, less the place that the candidate needs."""
-        now = self.clock.now()
-        here = [each for each in self.backend.replicas() if each.revision == serving.id]
-        present = sum(each.is_wanted for each in here)
-        usable = self.backend.room(candidate.record.revision)
-        self._take_overs.hold(serving.function, {each.accelerator for each in here} & usable.keys(), now)
-        if present <= 1 and candidate.unplaced_s(now) >= STARVED_S:
-            self._take_overs.go_ahead(serving.function, candidate.id, candidate.record.number, now)
-            self.sync()
-            self._owner.spawn(self.publish(), name="publish")
-            return decision
-        limit = present if present <= 1 or any(each.is_leaving for each in here) else present - 1
-        return without_one(decision, limit, tuple(usable))
-
-    def _review_take_overs(self, now: float) -> None:
-        """Gives up what is in vain, and what is held for those who have their place."""
-        for deployed in self.registry.all():
-            if self._take_overs.ahead(deployed.name) is not None:
-                self._review_ahead(deployed, now)
-        for name in tuple(self._take_overs.holds(now)):
-            waiting = [each for each in self.tracked(name) if each.role is not Role.RETIRED and self._turn(each) < 2]
-            if all(self._has_place(each) for each in waiting):
-                self._take_overs.release(name)
-
-    def _review_ahead(self, deployed: Deployed, now: float) -> None:
-        candidate = deployed.candidate
-        tracked = None if candidate is None else self._tracked.get(candidate.revision.id)
-        if tracked is None or tracked.record.number != self._take_overs.ahead(deployed.name):
-            self._take_overs.end(deployed.name)  # replaced meanwhile
-            self.sync()
-            return
-        if self._has_place(tracked) or tracked.unplaced_since is None:
-            return
-        old = deployed.current.revision.id
-        is_old_there = any(each.revision == old for each in self.backend.replicas())
-        if self._take_overs.is_in_vain(deployed.name, now, is_old_there=is_old_there):
-            self._give_back(deployed.name)
-
-    def _fall_back(self, status: "ReplicaStatus") -> None:
-        """A candidate that was let ahead could not start: the old revision serves again."""
-        deployed = self.registry.get(status.function)
-        if deployed is None or deployed.candidate is None:
-            return
-        candidate = deployed.candidate
-        if candidate.revision.id == status.revision and self._take_overs.ahead(deployed.name) == candidate.number:
-            self._take_overs.hold(deployed.name, (status.accelerator,), self.clock.now())
-            self._give_back(deployed.name)
-
-    def _give_back(self, function: str) -> None:
-        """The traffic goes back to the old revision, and the place with it."""
-        held = self._take_overs.holds(self.clock.now()).get(function)
-        if held is not None:
-            self._take_overs.hold(function, held.accelerators, self.clock.now())
-        self._take_overs.end(function)
-        self.sync()
-        self._owner.spawn(self.publish(), name="publish")
-
-    def stuck(self, tracked: Tracked, now: float) -> str | None:
-        """Why a revision has no place, where nothing is under way that would give it one."""
-        lacks_s = tracked.unplaced_s(now)
-        if tracked.unplaced is None or lacks_s < STARVED_S or self._has_place(tracked):
-            return None
-        if self._take_overs.ahead(tracked.function) == tracked.record.number:
-            return None
-        is_helped = tracked.role is Role.CANDIDATE and not self._take_overs.was_tried(tracked.id)
-        return None if is_helped and lacks_s < STUCK_S else tracked.unplaced
 
     async def _promote(self, tracked: Tracked) -> None:
         self.registry.promote(tracked.function, tracked.record.number)
-        self._take_overs.end(tracked.function)
+        self.succession.end(tracked.function)
         self.sync()
         await asyncio.gather(self.publish(), self.registry.save(tracked.function))
         self.pulse.fire()
@@ -443,18 +369,82 @@ class Round:
 
     def sync(self, *, restart: bool = False) -> None:
         """Brings the tracked revisions in line with the registry. ``restart``: they were known before this process."""
-        wanted: dict[str, Tracked] = {}
+        wanted = set()
         for deployed in self.registry.all():
-            for record, role in _roles(deployed, self._take_overs.ahead(deployed.name)):
-                tracked = self._tracked.get(record.revision.id) or Tracked(record=record, role=role)
-                tracked.role, tracked.left_in = role, None
-                wanted[tracked.id] = tracked
-                proven = deployed.proven and role is Role.SERVING
-                if tracked.id not in self._tracked:
-                    self._track(tracked, fresh=not (restart and proven))
+            for part in parts_of(deployed, self.succession.ahead(deployed.name), self.is_ready):
+                id_ = part.record.revision.id
+                tracked = self._tracked.get(id_)
+                if tracked is None:
+                    tracked = Tracked(record=part.record, role=part.role)
+                    tracked.take(part)
+                    proven = deployed.proven and part.role is Role.SERVING
+                    sleeps = part.role is Role.SERVING and not part.percent
+                    self._track(tracked, fresh=not (sleeps or (restart and proven)))
+                tracked.take(part)
+                wanted.add(id_)
         for tracked in self._tracked.values():
-            if tracked.id not in wanted and tracked.role is not Role.RETIRED:
-                tracked.role, tracked.left_in = Role.RETIRED, None
+            if tracked.id not in wanted:
+                tracked.retire()
+
+    async def taken_up(self, name: str) -> None:
+        """The registry has changed as somebody asked: carried out at once, as far as that is possible."""
+        self.sync()
+        deployed = self.registry.get(name)
+        if deployed is not None and deployed.is_direct and deployed.candidate is not None:
+            current, candidate = deployed.current.revision.id, deployed.candidate.revision.id
+            # An earlier revision does not wait for its start where the present one serves nobody.
+            is_broken = not self.is_ready(current) or self.rollouts.is_failing(current, self.clock.now())
+            if self.is_ready(candidate) or (deployed.is_returning and is_broken):
+                await self._promote(self._tracked[candidate])
+        await self.publish()
+        self.soon()
+        self.pulse.fire()
+
+    def is_ready(self, revision: str) -> bool:
+        """Whether a replica of the revision is ready."""
+        return any(each.revision == revision and each.state is ReplicaState.READY for each in self.backend.replicas())
+
+    # --- rollouts ---
+
+    def _review_rollouts(self, now: float) -> None:
+        """Every rollout under way goes on as its figures allow; the table follows at the end of the round."""
+        published = (0, 0) if self._published is None else self._published.version
+        is_in_force = all(version >= published for version in self.gateways.versions())
+        for deployed in self.registry.all():
+            if deployed.rolling is None or deployed.candidate is None:
+                continue
+            is_ready = self.is_ready(deployed.candidate.revision.id)
+            after = self.rollouts.advanced(deployed, is_ready=is_ready, is_in_force=is_in_force, now=now)
+            if after is not None and after is not deployed.rolling:
+                self.rolled(deployed, after)
+
+    def rolled(self, deployed: Deployed, after: Rollout) -> None:
+        """The rollout is in another state: written down, told, and put into force with the next table."""
+        before = deployed.rollout
+        if self.registry.roll(deployed.name, after):
+            self._owner.spawn(self.registry.save(deployed.name), name=f"save {deployed.name}")
+        if deployed.candidate is not None:
+            for event in fresh_events(before, after):
+                told = Reason(code=f"rollout_{event.code}", detail=event.detail)
+                self.autoscaler.add_reason(deployed.candidate.revision.id, told)
+        self.sync()
+        self.pulse.fire()
+
+    def _is_kept_awake(self, tracked: Tracked) -> bool:
+        """Whether the candidate needs a replica though nobody asks for one: to be rolled out, or to return."""
+        deployed = self.registry.get(tracked.function)
+        return deployed is not None and (deployed.rolling is not None or deployed.is_returning)
+
+    def _wanted(self, tracked: Tracked) -> int:
+        return sum(each.is_wanted for each in self.backend.replicas() if each.revision == tracked.id)
+
+    def _places(self, tracked: Tracked) -> list[str]:
+        """Accelerators for a replica of the revision, the best first: where it is, where room is, the others."""
+        here = [each.accelerator for each in self.backend.replicas() if each.revision == tracked.id and each.is_wanted]
+        rooms = self.rooms(tracked)
+        return [*here, *(each.accelerator for each in sorted(rooms, key=lambda each: each.room == 0))]
+
+    # --- what is known ---
 
     def soon(self) -> None:
         """Something was deployed or deleted: do not wait for the second."""
@@ -464,6 +454,10 @@ class Round:
         """All revisions of a function that something is left of, newest first."""
         found = (each for each in self._tracked.values() if each.function == function)
         return tuple(sorted(found, key=lambda each: -each.record.number))
+
+    def find(self, revision: str) -> Tracked | None:
+        """What is known of a revision while anything of it is left."""
+        return self._tracked.get(revision)
 
     async def expositions(self) -> list[str]:
         """The Prometheus texts of the queue_proxies that answer."""
@@ -494,7 +488,7 @@ class Round:
         for tracked in tuple(self._tracked.values()):
             if tracked.role is Role.RETIRED and tracked.id not in there and self._may_leave(tracked):
                 del self._tracked[tracked.id]
-                self._take_overs.forget(tracked.id)
+                self.succession.forget(tracked.id)
                 self.learning.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._shares.forget(tracked.id)
@@ -507,15 +501,7 @@ class Round:
 
     def room(self, tracked: Tracked) -> "dict[str, Room]":
         """Free places for a revision, less those that are held for other functions."""
-        found = dict(self.backend.room(tracked.record.revision))
-        for name, hold in self._take_overs.holds(self.clock.now()).items():
-            if name == tracked.function or not hold.accelerators & found.keys():
-                continue
-            for holder in self.tracked(name)[:1]:
-                theirs = self.backend.room(holder.record.revision)
-                for accelerator in hold.accelerators & found.keys() & theirs.keys():
-                    found[accelerator] = less_held(found[accelerator], theirs[accelerator].free)
-        return found
+        return self.succession.room(tracked)
 
     def rooms(self, tracked: Tracked) -> "list[AcceleratorRoom]":
         """Accelerators that the revision may use, cheapest first."""
@@ -557,6 +543,9 @@ class Round:
                 self._links[status.id] = self._reach(status.id, status.admin)
             self._owner.spawn(self.learning.order(self._links[status.id], limit), name=f"limit {status.id}")
 
+    def publish_soon(self) -> None:
+        self._owner.spawn(self.publish(), name="publish")
+
     async def publish(self) -> None:
         """Hands the newest route table to the gateways if it changed."""
         async with self._publishing:
@@ -581,7 +570,7 @@ class Round:
         if not lacks and not any(each.code in _NO_PLACE for each in plan.reasons):
             tracked.unplaced_since = tracked.unplaced = None
             return
-        what = "more of it" if self._has_place(tracked) else "it"
+        what = "more of it" if self.succession.has_place(tracked) else "it"
         free = self.room(tracked)
         words = ", ".join(f"{name} has {_words(room)}" for name, room in free.items())
         tracked.unplaced = f"no accelerator has room for {what}: {words or 'none that it may use is here'}"
@@ -602,16 +591,6 @@ _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
 def _words(room: "Room") -> str:
     free = f"{room.free} of {room.total} places free"
     return free if room.why is None else f"{free} ({room.why})"
-
-
-def _roles(deployed: Deployed, ahead: int | None) -> list[tuple[RevisionRecord, Role]]:
-    """``ahead``: number of the candidate that takes the traffic already; None, or that of an older one: none does."""
-    candidate = deployed.candidate
-    if candidate is None:
-        return [(deployed.current, Role.SERVING)]
-    if candidate.number == ahead:
-        return [(candidate, Role.SERVING)]
-    return [(deployed.current, Role.SERVING), (candidate, Role.CANDIDATE)]
 
 
 def _sample_of(link: Admin) -> Fetch:

@@ -71,7 +71,7 @@ class Shares:
         served = []
         for function in deployed:
             revisions = sorted(by_function.get(function.name, ()), key=_serving_first)
-            serving = next((each.record for each in revisions if each.role is Role.SERVING), function.current)
+            serving = next((each.record for each in revisions if each.percent > 0), function.current)
             shares = [self._share(each, by_revision.get(each.id, []), failure_of(each.id), now) for each in revisions]
             served.append(ServedFunction(function=serving.function, revisions=tuple(shares)))
         return served
@@ -90,7 +90,9 @@ class Shares:
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(
             revision=tracked.record.revision,
-            percent=100.0 if tracked.role is Role.SERVING else 0.0,
+            percent=tracked.percent,
+            tags=tracked.tags,
+            shadow_percent=tracked.shadow_percent,
             weights=self._weights.update(tracked.id, capacities),
             mu_ips={name: rate for name, rate in mu.items() if rate is not None},
             failure=None if refusal is None else refusal.text,
@@ -101,5 +103,6 @@ class Shares:
         return f"<Shares {self._rates!r}>"
 
 
-def _serving_first(tracked: Tracked) -> tuple[bool, int]:
-    return (tracked.role is not Role.SERVING, -tracked.record.number)
+def _serving_first(tracked: Tracked) -> tuple[bool, float, int]:
+    """The one with most traffic speaks for the function; a candidate does not before it serves."""
+    return (tracked.role is not Role.SERVING, -tracked.percent, -tracked.record.number)

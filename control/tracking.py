@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from control.parts import Part
 from control.registry import RevisionRecord
 from control.views import Role
 from tidegate.records import Decision, FailureKind, Reason
@@ -31,6 +32,10 @@ class Tracked:
 
     record: RevisionRecord
     role: Role
+    percent: float = 0.0
+    """Of the function's requests."""
+    tags: tuple[str, ...] = ()
+    shadow_percent: float = 0.0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     left_in: tuple[int, int] | None = None
     """Retired: the first route table that gives it no new requests."""
@@ -50,6 +55,21 @@ class Tracked:
     @property
     def function(self) -> str:
         return self.record.function.name
+
+    def take(self, part: Part) -> None:
+        """What it is from now on."""
+        self.role, self.percent, self.tags, self.shadow_percent = (
+            part.role,
+            part.percent,
+            part.tags,
+            part.shadow_percent,
+        )
+        self.left_in = None
+
+    def retire(self) -> None:
+        if self.role is not Role.RETIRED:
+            self.role, self.percent, self.tags, self.shadow_percent = Role.RETIRED, 0.0, (), 0.0
+            self.left_in = None
 
     def is_broken(self, failure: "RevisionFailure | None") -> bool:
         """Whether its last start failed and none has succeeded since."""

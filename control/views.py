@@ -30,7 +30,7 @@ class Role(StrEnum):
 
     SERVING = "serving"
     CANDIDATE = "candidate"
-    """Newer than the serving one; takes over when it is ready."""
+    """To take over: when it is ready, or as its rollout goes on."""
     RETIRED = "retired"
     """Drains to zero."""
 
@@ -123,6 +123,9 @@ class RevisionView:
     role: Role
     percent: float
     """Share of the function's requests."""
+    tags: tuple[str, ...] = ()
+    shadow_percent: float = 0.0
+    """Share of the function's requests of which it gets a copy."""
     policy: str
     desired: int | None
     """What the last decision wants; None: hold, or no decision yet."""

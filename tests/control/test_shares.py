@@ -35,14 +35,14 @@ BOTH = Deployed(name="echo", current=OLD, candidate=NEW, proven=True)
 
 
 def test_the_serving_revision_has_the_traffic_and_speaks_for_the_function() -> None:
-    tracked = [Tracked(record=NEW, role=Role.CANDIDATE), Tracked(record=OLD, role=Role.SERVING)]
+    tracked = [Tracked(record=NEW, role=Role.CANDIDATE), Tracked(record=OLD, role=Role.SERVING, percent=100.0)]
     (served,) = Shares().served([BOTH], tracked, [], lambda _: None, 0.0)
     assert [(share.revision.id, share.percent) for share in served.revisions] == [
         ("echo-00001", 100.0),
         ("echo-00002", 0.0),
     ]
     assert served.function.timeout_s == 10.0
-    tracked = [Tracked(record=NEW, role=Role.SERVING), Tracked(record=OLD, role=Role.RETIRED)]
+    tracked = [Tracked(record=NEW, role=Role.SERVING, percent=100.0), Tracked(record=OLD, role=Role.RETIRED)]
     (served,) = Shares().served([BOTH], tracked, [], lambda _: None, 0.0)
     assert served.revisions[0].revision.id == "echo-00002"
     assert served.function.timeout_s == 20.0, "a candidate that went ahead"
@@ -50,7 +50,7 @@ def test_the_serving_revision_has_the_traffic_and_speaks_for_the_function() -> N
 
 def test_weights_follow_what_busy_replicas_do() -> None:
     shares = Shares()
-    tracked = [Tracked(record=OLD, role=Role.SERVING)]
+    tracked = [Tracked(record=OLD, role=Role.SERVING, percent=100.0)]
     here = [replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")]
     (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
     assert dict(served.revisions[0].weights) == {"t4": 0.5, "v100": 0.5}, "nothing known: equal"
@@ -67,7 +67,7 @@ def test_weights_follow_what_busy_replicas_do() -> None:
 
 def test_a_broken_revision_tells_why() -> None:
     failure = RevisionFailure(reason="no weights", at=5.0, failures=1, not_before=6.0, was_ready=False)
-    tracked = [Tracked(record=OLD, role=Role.SERVING)]
+    tracked = [Tracked(record=OLD, role=Role.SERVING, percent=100.0)]
     failed = replica("echo-00001", "a", "t4", ReplicaState.FAILED)
     (served,) = Shares().served([BOTH], tracked, [failed], lambda _: failure, 5.5)
     assert served.revisions[0].failure == "no weights"

@@ -115,11 +115,11 @@ def test_the_old_revision_serves_again_when_its_own_work_keeps_the_place(tmp_pat
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(8.0)
         assert world.shares()["echo-00002"] == 100.0, "it went ahead"
-        assert world.round.stuck(world.tracked("echo-00002"), world.clock.now()) is None, "and there is hope"
+        assert world.round.succession.stuck(world.tracked("echo-00002"), world.clock.now()) is None, "and there is hope"
         await world.advance(DRAIN_S + 3.0)
         assert world.shares()["echo-00001"] == 100.0
         assert [each.id for each in world.replicas(READY) if each.function == "echo"] == [old.id], "taken back"
-        stuck = world.round.stuck(world.tracked("echo-00002"), world.clock.now())
+        stuck = world.round.succession.stuck(world.tracked("echo-00002"), world.clock.now())
         assert stuck == "no accelerator has room for it: cpu has 0 of 3 places free"
 
     in_world(tmp_path, tell)
