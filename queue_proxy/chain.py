@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 SLOTS_FOR_QUEUE: Final = 100
 """For the bound of the queue of a replica without a limit, where requests wait during its start only."""
 _KEEP, _HOME = b"tidegate-credit: keep\r\n", b"tidegate-credit: home\r\n"
+NO_CREDIT: Final = -1
+"""No credit has this number."""
 NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 
 
@@ -153,7 +155,7 @@ class Sidecar:
         if told.credit is None:
             self._enter(ex, run, now)
         else:
-            self._on_credit(ex, run, told.credit, told.want or b"", now)
+            self._on_credit(ex, run, int(told.credit), told.want or b"", now)
 
     def _start_unusual(self, ex: "Exchange") -> None:
         """The same step by step, for every request that there may be."""
@@ -192,13 +194,14 @@ class Sidecar:
         if number is None:
             self._enter(ex, run, now)
         else:
-            self._on_credit(ex, run, number, head.get(headers.WANT) or b"", now)
+            credit = int(number) if _is_number(number) else NO_CREDIT
+            self._on_credit(ex, run, credit, head.get(headers.WANT) or b"", now)
 
-    def _on_credit(self, ex: "Exchange", run: Run, number: bytes, want: bytes, now: float) -> None:
+    def _on_credit(self, ex: "Exchange", run: Run, number: int, want: bytes, now: float) -> None:
         if now >= ex.deadline:
             self._late(ex)
             return
-        run.credit = self._ledger.start(int(number), ex.inferences, want, now) if _is_number(number) else None
+        run.credit = self._ledger.start(number, ex.inferences, want, now)
         if run.credit is None:
             self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
         else:

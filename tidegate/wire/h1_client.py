@@ -70,9 +70,13 @@ class H1Client:
             else:
                 # Most answers under load: a head seen before, and all of its body with it.
                 end = data.find(b"\r\n\r\n") + 4
-                head = self._heads.known.get(data[:end])
+                heads = self._heads
+                head = heads.known.get(data[:end])
+                if head is None:
+                    head = heads.of_ours(data, end)
+                else:
+                    heads.hits += 1
                 if head is not None and end + (head.content_length or 0) == len(data) and self._method != b"HEAD":
-                    self._heads.hits += 1
                     self.body = data[end:]
                     self.complete = True
                     self.state = IDLE

@@ -20,11 +20,13 @@ class ResponseHeads:
     have one size. Only plain heads are kept: 200, framed by length, keep-alive.
     """
 
-    __slots__ = ("_misses", "hits", "known")
+    __slots__ = ("_before_ours", "_misses", "hits", "known")
 
     def __init__(self) -> None:
         self.known: dict[bytes, ResponseHead] = {}
         """By their bytes, the empty line included; each of a 200 that is framed by its length."""
+        self._before_ours: dict[bytes, ResponseHead] = {}
+        """Such heads by what stands before a queue_proxy's own lines."""
         self.hits = self._misses = 0
 
     def parse(self, data: bytes) -> ResponseHead | Bad | None:
@@ -35,19 +37,34 @@ class ResponseHeads:
         if head is not None:
             self.hits += 1
             return head
-        added = data.find(b"\r\ntidegate-timing: ", 0, end) + 2
-        if added > 1:
-            match = _ours(data, added, end)
-            if match is not None and match.end() == end:
-                before = self.parse(data[:added] + b"\r\n")
-                if type(before) is ResponseHead and before.plain:
-                    return _with_ours(before, data, end, match[1], match[2])
+        head = self.of_ours(data, end)
+        if head is not None:
+            return head
         parsed = parse_response(data, 0)
         if end > 4 and type(parsed) is ResponseHead and parsed.plain and self._pays():
-            if len(heads) >= _SHARED_HEADS:
-                heads.clear()
-            heads[data[:end]] = parsed
+            _keep(heads, data[:end], parsed)
         return parsed
+
+    def of_ours(self, data: bytes, end: int) -> ResponseHead | None:
+        """The head ``data[:end]`` if a queue_proxy of ours added its lines to a plain one, else None."""
+        added = data.rfind(b"\r\ntidegate-timing: ", 0, end) + 2
+        if added < 2 or end > SHARED_BYTES:
+            return None
+        match = _ours(data, added, end)
+        if match is None or match.end() != end:
+            return None
+        start = data[:added]
+        before = self._before_ours.get(start)
+        if before is None:
+            parsed = parse_response(start + b"\r\n", 0)
+            if type(parsed) is not ResponseHead or not parsed.plain:
+                return None
+            before = parsed
+            if self._pays():
+                _keep(self._before_ours, start, before)
+        else:
+            self.hits += 1
+        return _with_ours(before, data, end, match[1], match[2])
 
     def _pays(self) -> bool:
         """An upstream whose heads are all different (ids, timings) is not worth the memory."""
@@ -56,6 +73,12 @@ class ResponseHeads:
 
     def __repr__(self) -> str:
         return f"<ResponseHeads {len(self.known)} kept, {self.hits} hits, {self._misses} misses>"
+
+
+def _keep(heads: dict[bytes, ResponseHead], key: bytes, head: ResponseHead) -> None:
+    if len(heads) >= _SHARED_HEADS:
+        heads.clear()
+    heads[key] = head
 
 
 def _with_ours(before: ResponseHead, data: bytes, end: int, timing: bytes, credit: bytes | None) -> ResponseHead:

@@ -55,8 +55,7 @@ class Template:
         self._head = head
         self._start = size - 2 - len(head._original)
         self._length = self._trace = (0, 0)
-        self._ours: dict[bytes, tuple[int, int]] = {}
-        """Where the values of a gateway's own fields stand; empty for everybody else."""
+        ours: dict[bytes, slice] = {}
         token_from = token_to = cut_from = cut_to = 0
         free = bytearray(size)
         for line in _LINE.finditer(text, self._start, size - 2):
@@ -68,15 +67,18 @@ class Template:
             elif name == b"traceparent":
                 self._trace = (begin, end)
             if head.internal is not None and name.startswith(INTERNAL_PREFIX):
-                self._ours[name] = (begin, end)
+                ours[name] = slice(begin, end)
                 if name == TOKEN:
                     token_from, token_to = line.start() + 2, end + 2
                 elif name in _SLOT_FIELDS:
                     cut_from, cut_to = cut_from or line.start() + 2, end + 2
             if name not in _FIXED:
                 free[begin:end] = b"\x01" * (end - begin)
-        self._cuts = (token_from, token_to, cut_from or token_to, cut_to or token_to)
-        """Of a gateway's head: the line with the token, and the lines of credit and want."""
+        self._ours = tuple(ours.get(name) for name in _OURS) if ours else None
+        """Where the values of a gateway's own fields stand; None for everybody else."""
+        cuts = (self._start, token_from, token_to, cut_from or token_to, cut_to or token_to, size - 2)
+        self._cuts = slice(*cuts[:2]), slice(*cuts[2:4]), slice(*cuts[4:])
+        """Of a gateway's head: what stands around the line with the token, and the lines of credit and want."""
         self._one = one = int.from_bytes(free, "little")
         self._x60 = one * 0x60
         self._high = one * 0x80
@@ -122,29 +124,31 @@ class Template:
         head.version_minor = 1
         head.keep_alive = head.plain = True
         head.chunked = head.expect_continue = head.names_host = head.names_proto = False
-        return self._with_ours(head, data, at) if self._ours else head
+        return head if self._ours is None else self._with_ours(head, data[at:end], self._ours)
 
-    def _with_ours(self, head: RequestHead, data: bytes, at: int) -> RequestHead | None:
+    def _with_ours(self, head: RequestHead, text: bytes, spans: tuple[slice | None, ...]) -> RequestHead | None:
         """A gateway's head: what its own fields say, and the block without those that the model server may not see."""
-        spans = self._ours
-        token, timeout_ms, batch_size, credit, want = (
-            data[at + spans[name][0] : at + spans[name][1]] if name in spans else None for name in _OURS
-        )
-        if token is None or timeout_ms is None or batch_size is None or token.find(b" ") >= 0:
+        token_at, timeout_at, batch_at, credit_at, want_at = spans
+        if token_at is None or timeout_at is None or batch_at is None:
             return None
-        if not (timeout_ms.isdigit() and batch_size.isdigit() and (credit is None or credit.isdigit())):
+        token, timeout_ms, batch_size = text[token_at], text[timeout_at], text[batch_at]
+        if token.find(b" ") >= 0 or not (timeout_ms.isdigit() and batch_size.isdigit()):
             return None
-        if want is not None and not want.replace(b" ", b"0").isdigit():
-            return None
+        credit = want = None
+        if credit_at is not None:
+            credit = text[credit_at]
+            if not credit.isdigit():
+                return None
+        if want_at is not None:
+            want = text[want_at]
+            if not want.replace(b" ", b"0").isdigit():
+                return None
         head.plain = False
         head.internal = Internal(token, timeout_ms, batch_size, credit, want)
         head.names_host = self._head.names_host
         head.names_proto = self._head.names_proto
-        token_from, token_to, slots_from, slots_to = self._cuts
-        block, start = head._original, self._start
-        head._block = (
-            block[: token_from - start] + block[token_to - start : slots_from - start] + block[slots_to - start :]
-        )
+        first, second, third = self._cuts
+        head._block = text[first] + text[second] + text[third]
         return head
 
     def __repr__(self) -> str:
