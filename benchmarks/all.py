@@ -17,6 +17,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.cold_start", ("--starts", "100"), ("--starts", "3")),
     ("benchmarks.zero_cycles", (), ("--cycles", "1")),
     ("benchmarks.macro", (), ("--smoke",)),
+    ("benchmarks.autoscaling", (), ("--smoke",)),
     ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
@@ -31,11 +32,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     arguments = parser.parse_args()
-    macro = [word for peer in arguments.peer for word in ("--peer", peer)] + ["--json"] * arguments.json
+    tables = ["--json"] * arguments.json
+    more = {
+        "benchmarks.macro": [word for peer in arguments.peer for word in ("--peer", peer)] + tables,
+        "benchmarks.autoscaling": tables,
+    }
     failed = []
     for module, full, smoke in BENCHMARKS:
         began = time.monotonic()
-        words = [*(smoke if arguments.smoke else full), *(macro if module == "benchmarks.macro" else ())]
+        words = [*(smoke if arguments.smoke else full), *more.get(module, ())]
         done = subprocess.run([sys.executable, "-m", module, *words], check=False)
         print(f"{module}: {time.monotonic() - began:.0f} s", file=sys.stderr)
         if done.returncode:

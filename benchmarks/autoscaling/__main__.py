@@ -17,13 +17,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks.autoscaling import batches, mu, sm3, steady, twitter
+from benchmarks.autoscaling import age, batches, flip, mu, sizes, sm3, steady, three_kinds, twitter
 from benchmarks.autoscaling.results import Judge, Row, table
 from benchmarks.autoscaling.setup import Setup
 from benchmarks.macro.harness import commit
 from control.sdk import ApiError, NotRunningError, StartFailedError
 
-EXPERIMENTS: dict[str, ModuleType] = {"sm3": sm3, "mu": mu, "steady": steady, "twitter": twitter, "batches": batches}
+EXPERIMENTS: dict[str, ModuleType] = {
+    "sm3": sm3,
+    "mu": mu,
+    "steady": steady,
+    "twitter": twitter,
+    "batches": batches,
+    "three_kinds": three_kinds,
+    "sizes": sizes,
+    "age": age,
+    "flip": flip,
+}
 Run = Callable[[Setup, Judge], Iterator[Row]]
 TRACE = Path(__file__).resolve().parent / "data" / "twitter-40min.txt.gz"
 
