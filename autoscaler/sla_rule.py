@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 TIE = 1e-9
 """A computed figure this near to its limit counts as equal to it."""
@@ -43,8 +44,7 @@ class RuleParameters:
     zero_grace_s: float = 90.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleGroup:
+class RuleGroup(NamedTuple):
     """One group; rates in inferences per second, durations in seconds."""
 
     mu_ips: float

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autoscaler.groups import row
 from autoscaler.load import NO_LOAD, Load, LoadEstimate
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
@@ -32,7 +33,7 @@ from autoscaler.sla_rule import Flag, RuleGroup, RuleParameters, RuleResult, aut
 from autoscaler.survivors import Calm, LateShare, Scars, predicted_s
 from tidegate import scaling_parameters
 from tidegate.function import ConcurrencyUnit, Function
-from tidegate.records import GroupDecision, Reason
+from tidegate.records import Reason
 from tidegate.scaling_parameters import SMIF_PARAMETERS
 
 SETTLE_S = 40.0
@@ -72,6 +73,7 @@ class _Kind:
     mu: float
     how: str
     """Where the rate comes from."""
+    existing: int
     load: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
@@ -170,7 +172,10 @@ class SmifPolicy:
         if len(known) < len(found):
             names = ", ".join(group.accelerator for group, mu, _ in found if mu <= 0.0)
             reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
-        return [_Kind(group, mu if mu > 0.0 else mean, how if mu > 0.0 else "as others") for group, mu, how in found]
+        return [
+            _Kind(group, mu if mu > 0.0 else mean, how if mu > 0.0 else "as others", group.ready + group.starting)
+            for group, mu, how in found
+        ]
 
     def _mu(self, group: GroupObservation) -> tuple[float, str]:
         """(service rate of one replica, where it comes from); 0: not known."""
@@ -219,11 +224,11 @@ class SmifPolicy:
     def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation) -> float:
         """The load that the rule decides upon: the one that the present size is right for, if it is among those that
         explain what was seen."""
-        carried = sum(self._usable(kind) * kind.group.existing for kind in feasible)
+        carried = sum(self._usable(kind) * kind.existing for kind in feasible)
         if carried <= 0.0:
             return load.mid
         if load.low > carried:
-            is_guess = all(kind.how == "best seen" for kind in feasible if kind.group.existing)
+            is_guess = all(kind.how == "best seen" for kind in feasible if kind.existing)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
                 return carried  # The best yield seen so far is no limit, and nobody is late.
             return load.mid
@@ -250,7 +255,7 @@ class SmifPolicy:
         """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
         left = fed
         for kind in feasible:
-            kind.load = min(left, self._usable(kind) * kind.group.existing)
+            kind.load = min(left, self._usable(kind) * kind.existing)
             left -= kind.load
         feasible[0].load += max(0.0, left)
         is_settled = now >= self._settled_at and observation.starting == 0
@@ -260,7 +265,9 @@ class SmifPolicy:
             group, name = kind.group, kind.group.accelerator
             kind.latency_s = self._counted_latency(kind, is_settled, load, kinds, now, reasons)
             is_calm = kind.latency_s is None or kind.latency_s < self._slo_s
-            calm = self._calm.setdefault(name, Calm())
+            calm = self._calm.get(name)
+            if calm is None:
+                calm = self._calm[name] = Calm()
             if is_calm and group.starting == 0:
                 kind.below_for_s = calm.below_for_s(now, ceil(kind.load / self._usable(kind)), group.existing)
             else:
@@ -312,8 +319,8 @@ class SmifPolicy:
         group = kind.group
         return RuleGroup(
             mu_ips=kind.mu,
-            replicas=group.existing,
-            max_replicas=MANY if group.capacity is None else group.capacity,
+            replicas=kind.existing,
+            max_replicas=MANY if group.room is None else kind.existing + group.draining + group.room,
             load_ips=kind.load,
             execution_s=group.floor_s,
             latency_s=kind.latency_s,
@@ -327,13 +334,14 @@ class SmifPolicy:
     ) -> list[int]:
         """The rule's counts, smaller ones only where those that stay carry the load inside the target. The most
         expensive go first."""
-        counts = [max(count, kind.group.existing) for kind, count in zip(kinds, result.replicas, strict=True)]
+        counts = [max(count, kind.existing) for kind, count in zip(kinds, result.replicas, strict=True)]
+        is_guess = any(kind.existing and not kind.is_exact for kind in kinds)
         for index in reversed(range(len(kinds))):
-            wanted, present = max(result.replicas[index], kinds[index].least), kinds[index].group.existing
+            wanted, present = max(result.replicas[index], kinds[index].least), kinds[index].existing
             if wanted >= present:
                 continue
-            if not all(kind.is_exact for kind in kinds if kind.group.existing):
-                wanted = present - 1  # A guessed rate is tried out one by one.
+            if is_guess:
+                wanted = present - 1  # Tried out one by one.
             name = kinds[index].group.accelerator
             until, refusal = self._held.get(name, (now, None))
             if refusal is not None and now < until:
@@ -417,16 +425,11 @@ class SmifPolicy:
             detail = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}; a replica: {rates}"
             told.insert(0, reason("sla_load", detail))
         by_name = {kind.group.accelerator: count for kind, count in zip(kinds, counts, strict=True)}
-        groups = tuple(
-            GroupDecision(
-                accelerator=group.accelerator,
-                replicas=by_name[group.accelerator],
-                share=self._function.gpu.core_percentage,
-            )
-            for group in observation.groups
-        )
+        share = self._function.gpu.core_percentage
+        groups = tuple([row(name, by_name[name], share) for name in [each.accelerator for each in observation.groups]])
         observed = {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
-        observed |= {f"mu_ips_{kind.group.accelerator}": kind.mu for kind in kinds}
+        for kind in kinds:
+            observed[f"mu_ips_{kind.group.accelerator}"] = kind.mu
         return Wish(desired=sum(counts), groups=groups, reasons=(*told, *reasons), observed=observed)
 
     def __repr__(self) -> str:
@@ -435,7 +438,9 @@ class SmifPolicy:
 
 def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
     """Load over what the ready replicas can serve; 0 while none is ready."""
-    capacity = sum(kind.mu * kind.group.ready for kind in kinds)
+    capacity = 0.0
+    for kind in kinds:
+        capacity += kind.mu * kind.group.ready
     return load_ips / capacity if capacity > 0.0 else 0.0
 
 
