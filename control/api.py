@@ -107,6 +107,11 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         """The last decisions, newest last."""
         return service.decisions(name, last)
 
+    @app.get(f"{base}/{{name}}/recording", tags=["decisions"], response_class=StreamingResponse)
+    async def recording(name: str, revision: str | None = None) -> StreamingResponse:
+        """What the autoscaler saw and decided lately of the serving (or that) revision: for `tidegate replay`."""
+        return StreamingResponse(await service.recording(name, revision), media_type=NDJSON)
+
     @app.get(f"{base}/{{name}}/cold-starts", tags=["decisions"])
     async def cold_starts(name: str) -> tuple[ColdStartView, ...]:
         """The last starts of replicas by phase, newest last."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -182,6 +182,16 @@ class Deployment:
     def decisions(self, name: str, last: int) -> tuple[DecisionView, ...]:
         self._deployed(name)
         return tuple(describe.decision_view(each) for each in self._round.autoscaler.decisions(name, last))
+
+    async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
+        deployed = self._deployed(name)
+        recorder = self._round.autoscaler.recorder
+        wanted = deployed.current.revision.id if revision is None else revision
+        known = recorder.recorded(name)
+        if revision is not None and revision not in known:
+            allowed = f"a revision of {name} with a recording: {', '.join(known) or 'there is none'}"
+            raise InvalidInputError("recording", [Fault("revision", revision, allowed)])
+        return await recorder.lines(wanted)
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         self._deployed(name)

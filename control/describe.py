@@ -12,6 +12,7 @@ from control.views import (
     FailureView,
     FunctionState,
     FunctionView,
+    GroupDecisionView,
     GroupView,
     RateSource,
     ReasonView,
@@ -105,6 +106,7 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         shadow_percent=tracked.shadow_percent,
         policy=tracked.record.function.scaling.policy,
         desired=None if decision is None else decision.desired,
+        is_dry_run=tracked.record.function.scaling.dry_run,
         ready=sum(each.state is ReplicaState.READY for each in here),
         starting=sum(each.state is ReplicaState.STARTING for each in here),
         leaving=sum(each.is_leaving for each in here),
@@ -199,8 +201,18 @@ def decision_view(decision: Decision) -> DecisionView:
         policy=decision.policy,
         ready=decision.ready,
         desired=decision.desired,
+        groups=None
+        if decision.groups is None
+        else tuple(
+            GroupDecisionView(accelerator=each.accelerator, replicas=each.replicas, share=each.share)
+            for each in decision.groups
+        ),
         reasons=tuple(ReasonView(code=reason.code, detail=reason.detail) for reason in decision.reasons),
+        limits=decision.limits,
         observed=decision.observed,
+        weights=decision.weights,
+        digest=decision.digest,
+        is_dry_run=decision.is_dry_run,
     )
 
 

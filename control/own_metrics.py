@@ -47,6 +47,7 @@ class ControlCollector(Collector):
         yield GaugeMetricFamily("tidegate_control_faults", "Things that do not work just now.", value=self._faults())
         yield self._replicas()
         yield self._desired()
+        yield self._dry_runs()
         yield self._rates()
         yield from self._groups()
         restarts = CounterMetricFamily(
@@ -106,6 +107,17 @@ class ControlCollector(Collector):
                             family.add_metric((deployed.name, tracked.id, group.accelerator), value)
         for family, _ in families:
             yield family
+
+    def _dry_runs(self) -> Metric:
+        family = GaugeMetricFamily(
+            "tidegate_dry_run",
+            "1: tidegate_desired_replicas of this revision is a wish that is not carried out.",
+            labels=("function", "revision"),
+        )
+        for deployed in self._round.registry.all():
+            for tracked in self._round.tracked(deployed.name):
+                family.add_metric((deployed.name, tracked.id), tracked.record.function.scaling.dry_run)
+        return family
 
 
 _GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupView], float | None]], ...]] = (

@@ -208,6 +208,19 @@ class Tidegate:
     def decisions(self, name: str, *, last: int = 100) -> tuple[DecisionView, ...]:
         return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[DecisionView, ...])
 
+    def recording(self, name: str, *, revision: str | None = None) -> Iterator[bytes]:
+        """What the autoscaler saw and decided of the serving (or that) revision, in pieces of JSON lines for
+        ``tidegate replay``."""
+        query = {} if revision is None else {"revision": revision}
+        with (
+            _translated(self.url),
+            self._client.stream("GET", f"/api/v1/functions/{name}/recording", params=query) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise ApiError(response.status_code, _detail(response))
+            yield from response.iter_bytes()
+
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         return self._read("GET", f"/api/v1/functions/{name}/cold-starts", tuple[ColdStartView, ...])
 

@@ -1,6 +1,6 @@
 """What the API needs of the rest of the control process, and the faults it turns into answers."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Protocol
 
 from control.views import (
@@ -57,6 +57,11 @@ class Service(Protocol):
     def explain(self, name: str, last: int) -> ExplainView: ...
 
     def decisions(self, name: str, last: int) -> tuple[DecisionView, ...]: ...
+
+    async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
+        """What was seen and decided of the serving (or that) revision, in pieces of whole JSON lines. Raises
+        UnknownFunctionError, InvalidInputError (revision)."""
+        ...
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]: ...
 

@@ -129,6 +129,8 @@ class RevisionView:
     policy: str
     desired: int | None
     """What the last decision wants; None: hold, or no decision yet."""
+    is_dry_run: bool
+    """The policy's wishes are logged and shown, not carried out."""
     ready: int
     starting: int
     leaving: int
@@ -330,6 +332,13 @@ class ColdStartView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDecisionView:
+    accelerator: str
+    replicas: int
+    share: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionView:
     at: float
     function: str
@@ -337,8 +346,18 @@ class DecisionView:
     policy: str
     ready: int
     desired: int | None
+    groups: tuple[GroupDecisionView, ...] | None
+    """None: hold."""
     reasons: tuple[ReasonView, ...]
+    limits: tuple[str, ...]
+    """Codes of the reasons that are limits which bit."""
     observed: dict[str, float]
+    weights: dict[str, float]
+    """In force at that moment, by accelerator; empty: none was ready."""
+    digest: str
+    """Of the observation decided upon."""
+    is_dry_run: bool
+    """Not carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

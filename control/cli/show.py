@@ -241,6 +241,8 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
     from rich.text import Text
 
     wanted = "hold" if view.desired is None else str(view.desired)
+    if view.is_dry_run:
+        wanted += ", dry run: not carried out"
     reasons = ", ".join(each.code for each in view.reasons) or "no decision yet"
     parts: list[RenderableType] = [
         f"{view.id}  {view.role.value}, {view.percent:g}% of the traffic, {view.policy}: wanted {wanted} ({reasons}); "

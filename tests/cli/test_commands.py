@@ -34,6 +34,8 @@ COMMANDS = [
     "list",
     "status",
     "explain",
+    "record",
+    "replay",
     "invoke",
     "logs",
     "doctor",
@@ -49,7 +51,7 @@ def test_help_lists_what_exists_and_nothing_else() -> None:
     text = tidegate("--help").output
     for command in COMMANDS:
         assert f"  {command} " in text
-    for later in ("traffic", "rollback", "replay", "simulate", "experiment"):
+    for later in ("traffic", "rollback", "simulate", "experiment"):
         assert f"  {later} " not in text
 
 

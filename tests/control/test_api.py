@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +106,9 @@ class Answering:
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         return ()
+
+    async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
+        return iter([b'{"revision": "%s"}\n' % str(revision).encode(), b"{}\n"])
 
     async def logs(
         self, name: str, *, tail: int, follow: bool, replica: str | None, source: str

@@ -1,0 +1,149 @@
+"""A recording once more, under the clock that it carries: by the policy that was recorded, or by another one.
+
+Observations are what they were: nothing here answers a decision, neither with replicas nor with latencies. So another
+policy is shown what the recorded one brought about, and what it would have done *at each of these moments* stands
+beside what was done.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from autoscaler.decider import Decider
+from autoscaler.replay.recording import Header, Line, Step
+from autoscaler.state import StateError
+from tidegate.codec import encode
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.function import Function, Revision
+from tidegate.records import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a replay parts from its recording."""
+
+    line: int
+    at: float
+    where: str
+    """Path in the decision."""
+    recorded: object
+    replayed: object
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step with the decision of the replay; ``recorded`` is in the step."""
+
+    step: Step
+    replayed: Decision
+    is_missed: bool | None
+    """Whether the observation misses the SLA; None: it does not tell, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    function: Function
+    """With which the replay decided."""
+    revision: str
+    moments: tuple[Moment, ...]
+    compared: int
+    """Decisions of the recording that the replay's were compared with."""
+    difference: Difference | None
+    """The first one; None: there is none, or nothing was compared."""
+
+
+def again(lines: Sequence[tuple[int, Line]]) -> Played:
+    """The recorded policy decides again, from what it remembered at each header; every decision is compared."""
+    decider, revision, moments = Decider(), None, list[Moment]()
+    compared, difference = 0, None
+    for number, line in lines:
+        if isinstance(line, Header):
+            revision = line.deployed
+            _restore(decider, line, number)
+            continue
+        assert revision is not None
+        replayed = _decide(decider, line, number)
+        moments.append(Moment(line, replayed, is_missed(line, revision.function)))
+        if line.decision is not None:
+            compared += 1
+            if difference is None:
+                difference = _difference(number, line.decision, replayed)
+    assert revision is not None
+    return Played(revision.function, revision.id, tuple(moments), compared, difference)
+
+
+def instead(lines: Sequence[tuple[int, Line]], function: Function) -> Played:
+    """``function`` (another policy, other parameters) decides, from the beginning that it would have had itself."""
+    decider, revision, moments = Decider(), None, list[Moment]()
+    begins: Header | None = None
+    for number, line in lines:
+        if isinstance(line, Header):
+            if revision is None or line.part == 0:
+                begins, revision = line, Revision(function, line.revision)
+            continue
+        assert revision is not None
+        if begins is not None:
+            is_fresh = isinstance(begins.state, dict) and bool(begins.state.get("is_initial"))
+            decider.forget(revision.id)
+            decider.apply(revision, line.observation.at, fresh=is_fresh, ready=line.observation.ready)
+            begins = None
+        replayed = _decide(decider, line, number)
+        moments.append(Moment(line, replayed, is_missed(line, function)))
+    assert revision is not None
+    return Played(function, revision.id, tuple(moments), 0, None)
+
+
+def is_missed(step: Step, function: Function) -> bool | None:
+    """Whether the SLA was missed in the window of the observation."""
+    limit_s, seen = function.sla.latency_s, step.observation
+    if limit_s is None or seen.latency_s is None:
+        return None
+    return seen.latency_s > limit_s
+
+
+def _restore(decider: Decider, line: Header, number: int) -> None:
+    try:
+        decider.restore(line.deployed, line.state)
+    except StateError as error:
+        raise InvalidInputError(
+            "recording", [Fault("state", str(error), "what the policy remembered", number)]
+        ) from error
+
+
+def _decide(decider: Decider, step: Step, number: int) -> Decision:
+    seen = step.observation
+    if decider.revision(seen.revision) is None:
+        known = ", ".join(each.id for each in decider.revisions)
+        raise InvalidInputError("recording", [Fault("observation.revision", seen.revision, known, number)])
+    try:
+        if step.activation is not None:
+            return decider.activate(step.activation, seen.at, seen)
+        return decider.tick(seen.at, seen)
+    except (TypeError, AttributeError) as error:
+        # Figures of the right kind never get here (a test sends all sorts): a state was written by hand.
+        fault = Fault("state", f"{type(error).__name__}: {error}", "what the policy remembered", number)
+        raise InvalidInputError("recording", [fault]) from error
+
+
+def _difference(number: int, recorded: Decision, replayed: Decision) -> Difference | None:
+    one, other = encode(recorded), encode(replayed)
+    if one == other:
+        return None
+    where, left, right = _first_difference(msgspec.json.decode(one), msgspec.json.decode(other), "")
+    return Difference(number, recorded.at, where, left, right)
+
+
+def _first_difference(one: Any, other: Any, path: str) -> tuple[str, Any, Any]:
+    """The first place, in the order of the fields, at which two plain values differ."""
+    pairs: Iterable[tuple[str, Any, Any]] = ()
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = [*one, *(name for name in other if name not in one)]
+        pairs = ((f"{path}.{name}" if path else name, one.get(name), other.get(name)) for name in names)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = ((f"{path}[{index}]", *both) for index, both in enumerate(zip(one, other, strict=True)))
+    for name, left, right in pairs:
+        if encode(left) != encode(right):
+            return _first_difference(left, right, name)
+    return path or "decision", one, other

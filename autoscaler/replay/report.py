@@ -1,0 +1,190 @@
+"""A replay for people and for programs: what was wanted over time, and what it comes to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from autoscaler.reasons import figure
+from autoscaler.replay.player import Moment, Played
+from tidegate.records import Decision
+
+MOST_SECONDS = 10.0
+"""A gap between two steps counts for this long at most: nothing was observed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What the decisions of one policy come to over the whole recording."""
+
+    policy: str
+    changes: int = 0
+    """How often another number was wanted."""
+    most: int = 0
+    mean: float = 0.0
+    """Replicas wanted, over time; while it holds, the number wanted before."""
+    replica_s: float = 0.0
+
+
+def totals(moments: Sequence[Moment], decisions: Sequence[Decision | None]) -> Totals | None:
+    """None: nothing was decided."""
+    told = [each for each in decisions if each is not None]
+    if not told:
+        return None
+    wanted, changes, most, replica_s, lasted_s = moments[0].step.observation.existing, 0, 0, 0.0, 0.0
+    for index, (_, decision) in enumerate(zip(moments, decisions, strict=True)):
+        if decision is not None and decision.desired is not None:
+            changes += decision.desired != wanted
+            wanted = decision.desired
+        most = max(most, wanted)
+        span_s = _span_s(moments, index)
+        replica_s += wanted * span_s
+        lasted_s += span_s
+    mean = replica_s / lasted_s if lasted_s > 0 else float(wanted)
+    return Totals(policy=told[-1].policy, changes=changes, most=most, mean=mean, replica_s=replica_s)
+
+
+def missed_s(moments: Sequence[Moment]) -> float | None:
+    """Seconds in which the SLA was missed, as observed; None: nothing tells."""
+    if all(moment.is_missed is None for moment in moments):
+        return None
+    return sum(_span_s(moments, index) for index, moment in enumerate(moments) if moment.is_missed)
+
+
+def _span_s(moments: Sequence[Moment], index: int) -> float:
+    """How long a step stood."""
+    if index + 1 >= len(moments):
+        return 0.0
+    return min(MOST_SECONDS, moments[index + 1].step.observation.at - moments[index].step.observation.at)
+
+
+def text(played: Played, *, is_other: bool) -> str:
+    """The whole report. ``is_other``: another policy decided than the recorded one."""
+    moments = played.moments
+    recorded = [moment.step.decision for moment in moments]
+    has_recorded = any(decision is not None for decision in recorded)
+    own = played.function.scaling.policy
+    lines = [f"{played.revision}: {len(moments)} observations{_period(moments)}"]
+    if is_other and has_recorded:
+        was = next(decision.policy for decision in recorded if decision is not None)
+        lines.append(f"recorded: policy {was}; replayed: policy {own}{_parameters(played)}, on the same observations")
+    else:
+        lines.append(f"policy {own}{_parameters(played)}")
+    lines += ["", *_table(moments, "replayed" if has_recorded else "wanted", has_recorded=has_recorded), ""]
+    was_totals = totals(moments, recorded) if has_recorded else None
+    lines += [_total_line("recorded", was_totals)] if was_totals is not None else []
+    now_totals = totals(moments, [moment.replayed for moment in moments])
+    lines += [_total_line("replayed", now_totals)] if now_totals is not None else []
+    missed = missed_s(moments)
+    target_s = played.function.sla.latency_s
+    if missed is not None and target_s is not None:
+        where = f"p{played.function.sla.percentile:g} above {figure(1e3 * target_s)} ms"
+        lines.append(f"SLA missed as observed: {figure(missed)} s ({where})")
+    return "\n".join([*lines, *_verdict(played)])
+
+
+def _verdict(played: Played) -> list[str]:
+    if not played.compared:
+        return []
+    found = played.difference
+    if found is None:
+        return [f"all {played.compared} recorded decisions come out the same, bit for bit"]
+    return [
+        f"line {found.line}, {_time(found.at)}: {found.where} differs: recorded {found.recorded!r}, "
+        f"replayed {found.replayed!r}"
+    ]
+
+
+def _parameters(played: Played) -> str:
+    given = played.function.scaling.parameters
+    return f" ({', '.join(f'{key} {value}' for key, value in sorted(given.items()))})" if given else ""
+
+
+def _period(moments: Sequence[Moment]) -> str:
+    if not moments:
+        return ""
+    return f", {_time(moments[0].step.observation.at)} to {_time(moments[-1].step.observation.at)}"
+
+
+def _time(at: float) -> str:
+    """A time of day where it is Unix time, else seconds."""
+    if not 1e8 <= at < 1e11:
+        return f"{at:.3f} s"
+    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _total_line(name: str, found: Totals) -> str:
+    return (
+        f"{name:<9} {found.policy}: {found.changes} changes, {figure(found.mean)} replicas on average, "
+        f"{found.most} at most, {found.replica_s:.0f} replica seconds"
+    )
+
+
+def _table(moments: Sequence[Moment], word: str, *, has_recorded: bool) -> list[str]:
+    """A row for each moment at which something is other than in the row above."""
+    head = ["TIME", "READY", "LOAD/S", "WAITING", "LATENCY", "SLA", *(["RECORDED"] if has_recorded else [])]
+    rows, shown = [[*head, word.upper(), "REASONS"]], None
+    for moment in moments:
+        seen, recorded = moment.step.observation, moment.step.decision
+        cells = [wanted(recorded)] if has_recorded else []
+        cells.append(wanted(moment.replayed))
+        key = (seen.ready, moment.is_missed, *cells)
+        if key == shown:
+            continue
+        shown = key
+        rows.append(
+            [
+                _time(seen.at),
+                str(seen.ready),
+                figure(seen.lambda_ips),
+                str(seen.waiting),
+                "-" if seen.latency_s is None else f"{figure(1e3 * seen.latency_s)} ms",
+                {None: "-", True: "missed", False: "held"}[moment.is_missed],
+                *cells,
+                ", ".join(dict.fromkeys(reason.code for reason in moment.replayed.reasons)),
+            ]
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def wanted(decision: Decision | None) -> str:
+    """``3 (t4 2, v100 1)``; of one group the number alone."""
+    if decision is None:
+        return "-"
+    if decision.desired is None:
+        return "hold"
+    placed = [f"{group.accelerator} {group.replicas}" for group in decision.groups or () if group.replicas]
+    count = f"{decision.desired} ({', '.join(placed)})" if len(placed) > 1 else str(decision.desired)
+    return f"{count} dry" if decision.is_dry_run else count
+
+
+def plain(played: Played, *, is_other: bool) -> dict[str, Any]:
+    """The same for programs, with every moment."""
+    moments = played.moments
+    recorded = [moment.step.decision for moment in moments]
+    return {
+        "revision": played.revision,
+        "policy": played.function.scaling.policy,
+        "parameters": dict(sorted(played.function.scaling.parameters.items())),
+        "is_other": is_other,
+        "observations": len(moments),
+        "compared": played.compared,
+        "difference": played.difference,
+        "recorded": totals(moments, recorded) if moments else None,
+        "replayed": totals(moments, [moment.replayed for moment in moments]) if moments else None,
+        "missed_s": missed_s(moments) if moments else None,
+        "moments": [
+            {
+                "at": moment.step.observation.at,
+                "ready": moment.step.observation.ready,
+                "lambda_ips": moment.step.observation.lambda_ips,
+                "waiting": moment.step.observation.waiting,
+                "latency_s": moment.step.observation.latency_s,
+                "is_missed": moment.is_missed,
+                "recorded": moment.step.decision,
+                "replayed": moment.replayed,
+            }
+            for moment in moments
+        ],
+    }

@@ -1,0 +1,109 @@
+"""``record`` and ``replay``: what a policy saw, and what it or another one makes of it."""
+
+import gzip
+import sys
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, guarded, print_json, say
+from tidegate.errors import Fault, InvalidInputError
+
+if TYPE_CHECKING:
+    from autoscaler.replay.player import Played
+
+
+def record(
+    name: Annotated[str, typer.Argument(help="Name of the function.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write it (default: standard output)."),
+    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Which revision (default: the serving one).")] = None,
+    state: StateOption = None,
+) -> None:
+    """Write down what the autoscaler saw and decided lately, as JSON lines for `tidegate replay`."""
+    with connect(state) as tidegate:
+        pieces = tidegate.recording(name, revision=revision)
+        if output is None:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            return
+        count = 0
+        try:
+            with output.open("wb") as file:
+                for piece in pieces:
+                    count += piece.count(b"\n")
+                    file.write(piece)
+        except OSError as error:
+            raise InvalidInputError(
+                "record", [Fault("--output", str(output), f"a file that can be written ({error.strerror})")]
+            ) from error
+    say(f"{count} lines in {output}; `tidegate replay {output}` decides once more")
+
+
+def replay(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A recording, or a CSV of observations; - for standard input.")
+    ],
+    policy: Annotated[str | None, typer.Option(metavar="NAME", help="Decide by this policy instead.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting instead: policy.NAME, latency, max-scale, ... (repeatable)."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Decide once more what a recording has seen, under its own clock: the same way, or another policy's."""
+    text = _read(file)
+    played, is_other = _play(text, policy, settings or [])
+    from autoscaler.replay import report
+
+    if json:
+        print_json(report.plain(played, is_other=is_other))
+    else:
+        print(report.text(played, is_other=is_other))
+    if played.difference is not None and not is_other:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("record")(guarded(record))
+    app.command("replay")(guarded(replay))
+
+
+def _read(file: Path) -> str:
+    """The text of a file, unpacked where it is compressed."""
+    allowed = "a recording (`tidegate record`) or a CSV of observations"
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        if data.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidInputError(
+            "replay", [Fault("FILE", str(file), f"{allowed} ({error.strerror or error})")]
+        ) from error
+    except (UnicodeDecodeError, EOFError, zlib.error) as error:
+        raise InvalidInputError("replay", [Fault("FILE", str(file), f"{allowed}: text in UTF-8 ({error})")]) from error
+
+
+def _play(text: str, policy: str | None, settings: list[str]) -> "tuple[Played, bool]":
+    from autoscaler.replay import player, recording, trace
+    from autoscaler.replay.changes import changed, unrecorded
+
+    if not text.lstrip().startswith("{"):
+        played = trace.play(trace.parse(text.splitlines(keepends=True)), unrecorded(policy, settings))
+        return played, policy is not None
+    faults: list[Fault] = []
+    lines = list(recording.read(text.splitlines(), faults))
+    if faults:
+        raise InvalidInputError("recording", faults)
+    header = next(line for _, line in lines if isinstance(line, recording.Header))
+    function = changed(header.function, policy, settings)
+    if function == header.function:
+        return player.again(lines), False
+    return player.instead(lines, function), True
