@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live lint format bench fuzz docs clean lock
+.PHONY: help demo test test-live test-triton lint format bench fuzz docs clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -28,6 +28,10 @@ test: $(STAMP) ## the whole default suite: units, golden vectors, architecture, 
 
 test-live: $(STAMP) ## only the tests that start real processes
 	@$(BIN)/python -m pytest -q -m live
+
+test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it once (55 MB, into build/triton)
+	@$(BIN)/python -m tests.support.triton
+	@$(BIN)/python -m pytest -q -m live tests/live/test_triton.py
 
 lint: $(STAMP) ## ruff and mypy, strict
 	@$(BIN)/ruff check .
