@@ -32,6 +32,11 @@ from control.views import (
     FunctionView,
     ReloadView,
     RestartView,
+    RollbackRequest,
+    RolloutRequest,
+    RolloutView,
+    SplitRequest,
+    SplitView,
 )
 from tidegate.codec import encode
 from tidegate.errors import InvalidInputError, TidegateError
@@ -97,6 +102,8 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         """Takes the function out of service; its replicas finish their work and stop."""
         await service.delete(name)
 
+    _add_traffic(app, service)
+
     @app.get(f"{base}/{{name}}/explain", tags=["decisions"])
     async def explain(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 5) -> ExplainView:
         """Why it has as many replicas as it has."""
@@ -129,6 +136,35 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         service.function(name)
         lines = service.logs(name, tail=tail, follow=follow, replica=replica, source=source)
         return StreamingResponse(lines, media_type=NDJSON)
+
+
+def _add_traffic(app: FastAPI, service: Service) -> None:
+    base = f"{PREFIX}/functions/{{name}}"
+
+    @app.get(f"{base}/traffic", tags=["traffic"])
+    async def split(name: str) -> SplitView:
+        """Who has which part of the requests, by percent and by tag."""
+        return service.split(name)
+
+    @app.put(f"{base}/traffic", tags=["traffic"])
+    async def set_split(name: str, request: SplitRequest) -> SplitView:
+        """Sets percents and tags by hand; they stay until they are changed."""
+        return await service.set_split(name, request)
+
+    @app.post(f"{base}/rollback", tags=["traffic"])
+    async def rollback(name: str, request: RollbackRequest) -> SplitView:
+        """Returns to an earlier revision, or ends the rollout under way."""
+        return await service.rollback(name, request)
+
+    @app.get(f"{base}/rollout", tags=["traffic"])
+    async def rollout(name: str) -> RolloutView:
+        """The rollout under way, or the last one: step, figures, verdict, events."""
+        return service.rollout(name)
+
+    @app.post(f"{base}/rollout", tags=["traffic"])
+    async def change_rollout(name: str, request: RolloutRequest) -> RolloutView:
+        """Begins a rollout, or promotes, pauses, resumes or aborts the one under way."""
+        return await service.change_rollout(name, request)
 
 
 def _add_deployment(app: FastAPI, service: Service) -> None:

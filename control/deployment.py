@@ -15,6 +15,7 @@ from control.registry import Deployed, Registry
 from control.round import Round
 from control.service import CannotRunError, LeavingError, UnknownFunctionError
 from control.state import StateDirectory
+from control.steering import Steering
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -28,6 +29,11 @@ from control.views import (
     ReloadView,
     ReplacedView,
     RestartView,
+    RollbackRequest,
+    RolloutRequest,
+    RolloutView,
+    SplitRequest,
+    SplitView,
 )
 from tidegate.clock import Clock
 from tidegate.errors import Fault, InvalidInputError
@@ -95,6 +101,7 @@ class Deployment:
         self._state = state
         self._store = store
         self._round = world
+        self._steering = Steering(world)
         self._gateways = gateways
         self._metrics = own_metrics
         self._faults = faults
@@ -244,6 +251,27 @@ class Deployment:
         await self._round.publish()
         self._round.soon()
         self._pulse.fire()
+
+    def split(self, name: str) -> SplitView:
+        return self._steering.split(name)
+
+    async def set_split(self, name: str, request: SplitRequest) -> SplitView:
+        self._refuse_when_leaving()
+        async with self._changing:
+            return await self._steering.set_split(name, request)
+
+    async def rollback(self, name: str, request: RollbackRequest) -> SplitView:
+        self._refuse_when_leaving()
+        async with self._changing:
+            return await self._steering.rollback(name, request)
+
+    def rollout(self, name: str) -> RolloutView:
+        return self._steering.rollout(name)
+
+    async def change_rollout(self, name: str, request: RolloutRequest) -> RolloutView:
+        self._refuse_when_leaving()
+        async with self._changing:
+            return await self._steering.change_rollout(name, request)
 
     async def restart(self) -> RestartView:
         self._refuse_when_leaving()

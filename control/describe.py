@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from control.registry import Deployed
 from control.round import Round
+from control.steering import view_of
 from control.tracking import Tracked
 from control.views import (
     AcceleratorView,
@@ -82,6 +83,8 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
         ),
         traffic=state.meter.view(deployed.name, spec.sla.percentile, state.clock.now()),
         revisions=revisions,
+        is_pinned=bool(deployed.split),
+        rollout=None if deployed.rolling is None else view_of(state, deployed, deployed.rolling),
         message="\n".join(messages) or None,
         last_log=log,
     )

@@ -1,5 +1,6 @@
 """Rollouts under way: gathers the figures of each one's window and asks ``traffic.stages`` how it goes on.
 
+People ask for a change by the registry; :meth:`Rollouts.taken_up` carries it out at once, as far as that is possible.
 Windows are counted from the gateways' samples as the meter adds them up. A control process that starts anew begins each
 window anew; everything else of a rollout is in the registry.
 """
@@ -9,12 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from control.meter import Counts, TrafficMeter
-from control.registry import Deployed
+from control.meter import Counts
+from control.registry import Deployed, RevisionRecord
+from control.tracking import Tracked
 from tidegate.records import Decision, GroupDecision, Reason
-from tidegate.rollout import Rollout, RolloutEvent
+from tidegate.rollout import Rollout
 
 if TYPE_CHECKING:
+    from control.round import Round
     from traffic.canary import Tally
 
 BROKEN_WINDOW_S: Final = 10.0
@@ -41,21 +44,84 @@ class _Window:
 class Rollouts:
     """Windows by function."""
 
-    def __init__(self, meter: TrafficMeter) -> None:
-        self._meter = meter
+    def __init__(self, world: "Round") -> None:
+        self._world = world
+        self._meter = world.meter
         self._windows: dict[str, _Window] = {}
         self._seen: dict[str, tuple[Tally, Tally]] = {}
 
-    def advanced(self, deployed: Deployed, *, is_ready: bool, is_in_force: bool, now: float) -> Rollout | None:
-        """The rollout of a function after a look at it; None: it has none under way."""
+    # --- each second ---
+
+    def review(self, now: float) -> None:
+        """Every rollout under way goes on as its figures allow; the table follows at the end of the round."""
+        table = self._world.table
+        published = (0, 0) if table is None else table.version
+        is_in_force = all(version >= published for version in self._world.gateways.versions())
+        for deployed in self._world.registry.all():
+            if deployed.rolling is None or deployed.candidate is None:
+                self._windows.pop(deployed.name, None)
+                continue
+            is_ready = self._world.is_ready(deployed.candidate.revision.id)
+            after = self._advanced(deployed, deployed.rolling, deployed.candidate, is_ready, is_in_force, now)
+            if after is not deployed.rolling:
+                self.rolled(deployed, after)
+
+    def rolled(self, deployed: Deployed, after: Rollout) -> None:
+        """The rollout is in another state: written down, told, and put into force with the next table."""
+        if self._world.registry.roll(deployed.name, after):
+            self._world.save_soon(deployed.name)
+        before = () if deployed.rollout is None else deployed.rollout.events
+        if deployed.candidate is not None:
+            for event in after.events:
+                if event not in before:
+                    told = Reason(code=f"rollout_{event.code}", detail=event.detail)
+                    self._world.autoscaler.add_reason(deployed.candidate.revision.id, told)
+        self._world.sync()
+        self._world.pulse.fire()
+
+    def awake(self, tracked: Tracked, decision: Decision) -> Decision:
+        """A candidate's decision: at least one replica while it is rolled out or returns, though nobody asks for it."""
+        deployed = self._world.registry.get(tracked.function)
+        if deployed is None or (deployed.rolling is None and not deployed.is_returning):
+            return decision
+        here = [each for each in self._world.backend.replicas() if each.revision == tracked.id and each.is_wanted]
+        rooms = sorted(self._world.rooms(tracked), key=lambda each: each.room == 0)
+        places = [*(each.accelerator for each in here), *(each.accelerator for each in rooms)]
+        return kept_awake(decision, places, existing=len(here))
+
+    # --- when somebody asks ---
+
+    async def taken_up(self, name: str) -> None:
+        """The registry has changed as somebody asked: carried out at once, as far as that is possible."""
+        self._world.sync()
+        deployed = self._world.registry.get(name)
+        if deployed is not None and deployed.is_direct and deployed.candidate is not None:
+            current, candidate = deployed.current.revision.id, deployed.candidate.revision.id
+            # An earlier revision does not wait for its start where the present one serves nobody.
+            is_broken = not self._world.is_ready(current) or self._is_failing(current)
+            tracked = self._world.find(candidate)
+            if tracked is not None and (self._world.is_ready(candidate) or (deployed.is_returning and is_broken)):
+                await self._world.promote(tracked)
+        await self._world.publish()
+        self._world.soon()
+        self._world.pulse.fire()
+
+    # --- figures ---
+
+    def _advanced(
+        self,
+        deployed: Deployed,
+        rolling: Rollout,
+        candidate: RevisionRecord,
+        is_ready: bool,
+        is_in_force: bool,
+        now: float,
+    ) -> Rollout:
+        """The rollout after a look at it."""
         from traffic.stages import Seen, advanced
 
-        rolling, candidate = deployed.rolling, deployed.candidate
-        if rolling is None or candidate is None:
-            self._windows.pop(deployed.name, None)
-            return None
         sla = candidate.function.sla
-        window = self._window(deployed, rolling)
+        window = self._window(deployed, rolling, candidate)
         limit_s = sla.latency_s or rolling.plan.canary_window_s
         new = self._tally(window.new, candidate.revision.id, limit_s, now)
         old = self._tally(window.old, deployed.current.revision.id, limit_s, now)
@@ -68,23 +134,18 @@ class Rollouts:
         """The new and the old revision's figures of the present window, or of the last one."""
         return self._seen.get(function)
 
-    def forget(self, function: str) -> None:
-        self._windows.pop(function, None)
-        self._seen.pop(function, None)
-
-    def is_failing(self, revision: str, now: float) -> bool:
+    def _is_failing(self, revision: str) -> bool:
         """Whether half of a revision's latest requests failed."""
-        counts = self._meter.recent(revision, now - BROKEN_WINDOW_S)
+        counts = self._meter.recent(revision, self._world.clock.now() - BROKEN_WINDOW_S)
         total = counts.answered + counts.failed + counts.refused + counts.expired
         bad = counts.failed + counts.refused + counts.expired
         return total >= BROKEN_REQUESTS and bad >= BROKEN_PART * total
 
-    def _window(self, deployed: Deployed, rolling: Rollout) -> _Window:
+    def _window(self, deployed: Deployed, rolling: Rollout, candidate: RevisionRecord) -> _Window:
         known = self._windows.get(deployed.name)
         if known is not None and known.since == rolling.since:
             return known
-        assert deployed.candidate is not None
-        new, old = deployed.candidate.revision.id, deployed.current.revision.id
+        new, old = candidate.revision.id, deployed.current.revision.id
         fresh = _Window(rolling.since, _Side(self._meter.of(new)), _Side(self._meter.of(old)))
         self._windows[deployed.name] = fresh
         return fresh
@@ -111,12 +172,6 @@ class Rollouts:
 
     def __repr__(self) -> str:
         return f"<Rollouts {len(self._windows)} under way>"
-
-
-def fresh_events(before: Rollout | None, after: Rollout) -> tuple[RolloutEvent, ...]:
-    """What has happened between two states."""
-    known = () if before is None else before.events
-    return tuple(event for event in after.events if event not in known)
 
 
 def kept_awake(decision: Decision, accelerators: Iterable[str], *, existing: int) -> Decision:

@@ -26,8 +26,8 @@ from control.links import Link
 from control.meter import TrafficMeter
 from control.parts import parts_of
 from control.pulse import Pulse
-from control.registry import Deployed, Registry
-from control.rollouts import Rollouts, fresh_events, kept_awake
+from control.registry import Registry
+from control.rollouts import Rollouts
 from control.shares import Shares
 from control.succession import Succession
 from control.tracking import Tracked, farewell
@@ -40,12 +40,10 @@ from tidegate.records import (
     ColdStartPhases,
     Decision,
     GatewaySample,
-    Reason,
     ReplicaSample,
     RouteTable,
 )
 from tidegate.replica import ReplicaState
-from tidegate.rollout import Rollout
 
 if TYPE_CHECKING:
     from autoscaler.live import Autoscaler
@@ -137,7 +135,7 @@ class Round:
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
         self.succession = Succession(self)
-        self.rollouts = Rollouts(meter)
+        self.rollouts = Rollouts(self)
         self._rooms: dict[str, list[AcceleratorRoom]] = {}
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
@@ -205,7 +203,7 @@ class Round:
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()
-        self._review_rollouts(now)
+        self.rollouts.review(now)
         decisions = [(self._tracked.get(each.revision), each) for each in await self.autoscaler.decided(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
         for turn in _TURNS:
@@ -232,9 +230,9 @@ class Round:
         """The autoscaler's decision as the revision's role allows it; None: nothing is to be done."""
         if tracked.role is Role.RETIRED:
             return farewell(tracked, now) if self._may_leave(tracked) else None
-        if tracked.role is Role.CANDIDATE and self._is_kept_awake(tracked):
-            return kept_awake(decision, self._places(tracked), existing=self._wanted(tracked))
-        if tracked.role is Role.SERVING and (starved := self.succession.starved(tracked)) is not None:
+        if tracked.role is Role.CANDIDATE:
+            return self.rollouts.awake(tracked, decision)
+        if (starved := self.succession.starved(tracked)) is not None:
             return self.succession.make_room(tracked, starved, decision)
         return decision
 
@@ -337,9 +335,9 @@ class Round:
         number = tracked.record.number
         unproven = deployed.current.number == number and not deployed.proven
         if unproven or (deployed.is_direct and deployed.candidate is not None and deployed.candidate.number == number):
-            self._owner.spawn(self._promote(tracked), name=f"promote {tracked.id}")
+            self._owner.spawn(self.promote(tracked), name=f"promote {tracked.id}")
 
-    async def _promote(self, tracked: Tracked) -> None:
+    async def promote(self, tracked: Tracked) -> None:
         self.registry.promote(tracked.function, tracked.record.number)
         self.succession.end(tracked.function)
         self.sync()
@@ -386,65 +384,14 @@ class Round:
             if tracked.id not in wanted:
                 tracked.retire()
 
-    async def taken_up(self, name: str) -> None:
-        """The registry has changed as somebody asked: carried out at once, as far as that is possible."""
-        self.sync()
-        deployed = self.registry.get(name)
-        if deployed is not None and deployed.is_direct and deployed.candidate is not None:
-            current, candidate = deployed.current.revision.id, deployed.candidate.revision.id
-            # An earlier revision does not wait for its start where the present one serves nobody.
-            is_broken = not self.is_ready(current) or self.rollouts.is_failing(current, self.clock.now())
-            if self.is_ready(candidate) or (deployed.is_returning and is_broken):
-                await self._promote(self._tracked[candidate])
-        await self.publish()
-        self.soon()
-        self.pulse.fire()
-
     def is_ready(self, revision: str) -> bool:
         """Whether a replica of the revision is ready."""
         return any(each.revision == revision and each.state is ReplicaState.READY for each in self.backend.replicas())
 
-    # --- rollouts ---
-
-    def _review_rollouts(self, now: float) -> None:
-        """Every rollout under way goes on as its figures allow; the table follows at the end of the round."""
-        published = (0, 0) if self._published is None else self._published.version
-        is_in_force = all(version >= published for version in self.gateways.versions())
-        for deployed in self.registry.all():
-            if deployed.rolling is None or deployed.candidate is None:
-                continue
-            is_ready = self.is_ready(deployed.candidate.revision.id)
-            after = self.rollouts.advanced(deployed, is_ready=is_ready, is_in_force=is_in_force, now=now)
-            if after is not None and after is not deployed.rolling:
-                self.rolled(deployed, after)
-
-    def rolled(self, deployed: Deployed, after: Rollout) -> None:
-        """The rollout is in another state: written down, told, and put into force with the next table."""
-        before = deployed.rollout
-        if self.registry.roll(deployed.name, after):
-            self._owner.spawn(self.registry.save(deployed.name), name=f"save {deployed.name}")
-        if deployed.candidate is not None:
-            for event in fresh_events(before, after):
-                told = Reason(code=f"rollout_{event.code}", detail=event.detail)
-                self.autoscaler.add_reason(deployed.candidate.revision.id, told)
-        self.sync()
-        self.pulse.fire()
-
-    def _is_kept_awake(self, tracked: Tracked) -> bool:
-        """Whether the candidate needs a replica though nobody asks for one: to be rolled out, or to return."""
-        deployed = self.registry.get(tracked.function)
-        return deployed is not None and (deployed.rolling is not None or deployed.is_returning)
-
-    def _wanted(self, tracked: Tracked) -> int:
-        return sum(each.is_wanted for each in self.backend.replicas() if each.revision == tracked.id)
-
-    def _places(self, tracked: Tracked) -> list[str]:
-        """Accelerators for a replica of the revision, the best first: where it is, where room is, the others."""
-        here = [each.accelerator for each in self.backend.replicas() if each.revision == tracked.id and each.is_wanted]
-        rooms = self.rooms(tracked)
-        return [*here, *(each.accelerator for each in sorted(rooms, key=lambda each: each.room == 0))]
-
     # --- what is known ---
+
+    def save_soon(self, function: str) -> None:
+        self._owner.spawn(self.registry.save(function), name=f"save {function}")
 
     def soon(self) -> None:
         """Something was deployed or deleted: do not wait for the second."""

@@ -36,6 +36,12 @@ from control.views import (
     FunctionView,
     ReloadView,
     RestartView,
+    RollbackRequest,
+    RolloutAction,
+    RolloutRequest,
+    RolloutView,
+    SplitRequest,
+    SplitView,
 )
 from tidegate.codec import CodecError, decode, encode
 from tidegate.errors import TidegateError
@@ -184,8 +190,8 @@ class Tidegate:
         )
 
     def wait_ready(self, name: str, revision: str) -> FunctionView:
-        """Waits until ``revision`` serves and has been ready; raises StartFailedError when its start failed or it finds
-        no room."""
+        """Waits until ``revision`` serves and has been ready, or is ready for what its rollout gives it; raises
+        StartFailedError when its start failed or it finds no room."""
         for view in self.watch(name):
             found = next((each for each in view.revisions if each.id == revision), None)
             if found is None:
@@ -197,7 +203,42 @@ class Tidegate:
             sleeping = view.state is FunctionState.ASLEEP and not found.starting and not found.unplaced
             if view.revision == revision and (found.ready or sleeping):
                 return view
+            if found.ready and (view.is_pinned or view.rollout is not None):
+                return view  # it serves as much as it is given
         raise NotRunningError("the control process ended meanwhile")
+
+    def traffic(self, name: str) -> SplitView:
+        """Who has which part of the function's requests."""
+        return self._read("GET", f"/api/v1/functions/{name}/traffic", SplitView)
+
+    def set_traffic(
+        self,
+        name: str,
+        split: Mapping[str, float] | None = None,
+        *,
+        tags: Mapping[str, str] | None = None,
+        untag: tuple[str, ...] = (),
+        follow: bool = False,
+    ) -> SplitView:
+        """Percents by revision (id, number or tag) with a sum of 100, and revisions by tag. ``follow``: no split by
+        hand any more, the newest revision takes over."""
+        request = SplitRequest(split=dict(split or {}), follow=follow, tags=dict(tags or {}), untag=untag)
+        return self._read("PUT", f"/api/v1/functions/{name}/traffic", SplitView, encode(request))
+
+    def rollback(self, name: str, to: str | None = None) -> SplitView:
+        """Back to a kept revision; None: the one that served before."""
+        return self._read("POST", f"/api/v1/functions/{name}/rollback", SplitView, encode(RollbackRequest(to=to)))
+
+    def rollout(self, name: str) -> RolloutView:
+        """The rollout under way, or the last one. Raises ApiError where there was none."""
+        return self._read("GET", f"/api/v1/functions/{name}/rollout", RolloutView)
+
+    def change_rollout(
+        self, name: str, action: RolloutAction, *, to: str | None = None, plan: Mapping[str, str] | None = None
+    ) -> RolloutView:
+        """Begins a rollout by a ``plan`` (``{"canary-steps": "1,5,25"}``), or acts on the one under way."""
+        request = RolloutRequest(action=action, to=to, plan=dict(plan or {}))
+        return self._read("POST", f"/api/v1/functions/{name}/rollout", RolloutView, encode(request))
 
     def delete(self, name: str) -> None:
         self._call("DELETE", f"/api/v1/functions/{name}")

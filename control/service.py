@@ -13,6 +13,11 @@ from control.views import (
     FunctionView,
     ReloadView,
     RestartView,
+    RollbackRequest,
+    RolloutRequest,
+    RolloutView,
+    SplitRequest,
+    SplitView,
 )
 from tidegate.errors import TidegateError
 
@@ -27,6 +32,10 @@ class UnknownFunctionError(TidegateError):
 
 class CannotRunError(TidegateError):
     """What is to be deployed cannot run on this machine: a command or a model that is not here."""
+
+
+class RefusedError(TidegateError):
+    """What was asked for does not fit what is there; the message says why."""
 
 
 class LeavingError(TidegateError):
@@ -53,6 +62,26 @@ class Service(Protocol):
         ...
 
     async def delete(self, name: str) -> None: ...
+
+    def split(self, name: str) -> SplitView:
+        """Who has which part of the traffic."""
+        ...
+
+    async def set_split(self, name: str, request: SplitRequest) -> SplitView:
+        """Raises InvalidInputError with all faults, StoreError."""
+        ...
+
+    async def rollback(self, name: str, request: RollbackRequest) -> SplitView:
+        """Raises InvalidInputError, RefusedError, StoreError."""
+        ...
+
+    def rollout(self, name: str) -> RolloutView:
+        """The rollout under way, or the last one. Raises RefusedError where there was none."""
+        ...
+
+    async def change_rollout(self, name: str, request: RolloutRequest) -> RolloutView:
+        """Raises InvalidInputError with all faults, RefusedError, StoreError."""
+        ...
 
     def explain(self, name: str, last: int) -> ExplainView: ...
 

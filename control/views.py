@@ -6,8 +6,13 @@ anything: a view is made from the round's state when somebody asks.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tidegate.records import ColdStartPhases
+from tidegate.rollout import Phase, RolloutEvent, Strategy
+
+if TYPE_CHECKING:
+    from traffic.canary import Tally
 
 
 class FunctionState(StrEnum):
@@ -172,6 +177,68 @@ class TrafficView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowView:
+    """How one revision's requests went in a window; ``bad`` are all but the answers within the SLA."""
+
+    requests: int
+    bad: int
+    failed: int
+    refused: int
+    expired: int
+    late: int
+    overdue: int
+
+    @classmethod
+    def of(cls, tally: "Tally") -> "WindowView":
+        kinds = ("requests", "bad", "failed", "refused", "expired", "late", "overdue")
+        return cls(**{kind: getattr(tally, kind) for kind in kinds})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowView:
+    """What copies of requests showed beside the answers that clients got; times are of the same requests."""
+
+    requests: int
+    skipped: int
+    failed: int
+    status_differs: int
+    output_differs: int
+    p50_s: float | None
+    p98_s: float | None
+    served_p50_s: float | None
+    served_p98_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutView:
+    """A rollout under way, or the last one."""
+
+    function: str
+    strategy: Strategy
+    phase: Phase
+    candidate: str
+    base: str
+    """Serves meanwhile, and again if the candidate is taken back."""
+    percent: float
+    """Of the requests that the candidate gets now."""
+    steps: tuple[float, ...]
+    step: int
+    """The present one, counted from 1; 0: none."""
+    window_s: float | None
+    window_left_s: float | None
+    duration_s: float | None
+    shadow_percent: float
+    verdict: str
+    """What the last look at the figures says."""
+    new: WindowView | None
+    """Of the present window, or the last one."""
+    old: WindowView | None
+    shadow: ShadowView | None
+    began_at: float
+    events: tuple[RolloutEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionView:
     name: str
     state: FunctionState
@@ -191,6 +258,10 @@ class FunctionView:
     """Of the accelerators that its replicas hold now, in the currency of the accelerators file."""
     traffic: TrafficView
     revisions: tuple[RevisionView, ...]
+    is_pinned: bool = False
+    """The percents were set by hand; newer revisions wait until they are given some."""
+    rollout: RolloutView | None = None
+    """The one under way."""
     message: str | None = None
     """What is wrong, for people: how a start failed, with the server's own last lines. What is a candidate's trouble
     begins with its name (``candidate echo-00002: ...``)."""
@@ -268,6 +339,70 @@ class DeploymentView:
     functions: tuple[FunctionView, ...]
     certificate: str | None = None
     """File with the front door's certificate; None without TLS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePart:
+    """What one revision has of its function's traffic."""
+
+    revision: str
+    percent: float
+    """Share of the requests now; of a candidate only while it is ready."""
+    tags: tuple[str, ...]
+    shadow_percent: float
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitView:
+    """Who has which part of a function's traffic."""
+
+    function: str
+    is_pinned: bool
+    """The percents were set by hand and stay until they are changed."""
+    parts: tuple[SharePart, ...]
+    kept: tuple[str, ...]
+    """Revisions that could be given a part."""
+    candidate: str | None
+    """The one that is to take over."""
+    is_returning: bool
+    """The candidate is an earlier revision, after a rollback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRequest:
+    """``split``: percent by revision (id, number or tag), with a sum of 100; empty: as it is. ``follow``: no split by
+    hand any more, the newest revision takes over. ``tags``: revision by tag."""
+
+    split: dict[str, float] = field(default_factory=dict)
+    follow: bool = False
+    tags: dict[str, str] = field(default_factory=dict)
+    untag: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackRequest:
+    """``to``: id, number or tag of a kept revision; None: the one that served before."""
+
+    to: str | None = None
+
+
+class RolloutAction(StrEnum):
+    BEGIN = "begin"
+    PROMOTE = "promote"
+    PAUSE = "pause"
+    RESUME = "resume"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRequest:
+    """``begin`` takes a ``plan`` in the words of the annotations (``canary-steps``: ``1,5,25``) and the revision; None:
+    the one under way, else the newest."""
+
+    action: RolloutAction
+    to: str | None = None
+    plan: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

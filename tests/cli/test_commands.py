@@ -37,6 +37,9 @@ COMMANDS = [
     "record",
     "replay",
     "invoke",
+    "traffic",
+    "rollout",
+    "rollback",
     "logs",
     "doctor",
     "demo",
@@ -51,7 +54,7 @@ def test_help_lists_what_exists_and_nothing_else() -> None:
     text = tidegate("--help").output
     for command in COMMANDS:
         assert f"  {command} " in text
-    for later in ("traffic", "rollback", "simulate", "experiment"):
+    for later in ("simulate", "experiment"):
         assert f"  {later} " not in text
 
 
@@ -323,3 +326,10 @@ def test_a_missing_accelerators_file_is_wrong_input(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "--accelerators-file" in done.stderr
     assert "No such file" in done.stderr
+
+
+def test_traffic_and_rollout_tell_all_faults_of_the_command_line(tmp_path: Path) -> None:
+    split = tidegate("traffic", "echo", "--to", "1", "--to", "2=x", "--tag", "stable", "--state", str(tmp_path))
+    assert split.exit_code == 2
+    for wrong in ("--to", "'1'", "'2=x'", "'stable'"):
+        assert wrong.strip("'") in split.output

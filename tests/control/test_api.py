@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -11,7 +11,7 @@ import pytest
 
 from control.access import BODY_BYTES
 from control.api import build_app
-from control.service import CannotRunError, LeavingError, UnknownFunctionError
+from control.service import CannotRunError, LeavingError, RefusedError, UnknownFunctionError
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -25,6 +25,11 @@ from control.views import (
     ReloadView,
     ReplacedView,
     RestartView,
+    RollbackRequest,
+    RolloutRequest,
+    RolloutView,
+    SplitRequest,
+    SplitView,
     TrafficView,
 )
 from tidegate.errors import Fault, InvalidInputError
@@ -106,6 +111,22 @@ class Answering:
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         return ()
+
+    def split(self, name: str) -> SplitView:
+        self.function(name)
+        return SplitView(function=name, is_pinned=False, parts=(), kept=(), candidate=None, is_returning=False)
+
+    async def set_split(self, name: str, request: SplitRequest) -> SplitView:
+        return replace(self.split(name), is_pinned=bool(request.split))
+
+    async def rollback(self, name: str, request: RollbackRequest) -> SplitView:
+        raise RefusedError(f"no {request.to}")
+
+    def rollout(self, name: str) -> RolloutView:
+        raise RefusedError(f"no rollout of {name}")
+
+    async def change_rollout(self, name: str, request: RolloutRequest) -> RolloutView:
+        raise RefusedError(f"no {request.action}")
 
     async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
         return iter([b'{"revision": "%s"}\n' % str(revision).encode(), b"{}\n"])
@@ -299,3 +320,15 @@ def test_a_restart_tells_every_fault_of_the_settings() -> None:
     refused = ask("POST", "/api/v1/restart", service=Answering(fault=wrong))
     assert (refused.status_code, code_of(refused)) == (422, "invalid_input")
     assert [each["where"] for each in refused.json()["error"]["faults"]] == ["limits.headers", "x"]
+
+
+def test_traffic_is_read_and_set_and_refusals_say_why() -> None:
+    base = "/api/v1/functions/echo"
+    assert ask("GET", f"{base}/traffic").json()["is_pinned"] is False
+    assert ask("PUT", f"{base}/traffic", body={"split": {"1": 90, "2": 10}}).json()["is_pinned"] is True
+    assert ask("PUT", f"{base}/traffic", body={"split": {"1": "many"}}).status_code == 422
+    refused = ask("POST", f"{base}/rollback", body={"to": "7"})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (409, "no 7")
+    assert ask("POST", f"{base}/rollout", body={"action": "promote"}).status_code == 409
+    assert ask("POST", f"{base}/rollout", body={"action": "explode"}).status_code == 422
+    assert ask("GET", f"{base}/rollout").status_code == 409

@@ -1,0 +1,212 @@
+"""``traffic``, ``rollout``, ``rollback``: which revision gets what."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say, seconds
+from control.cli.show import NameArgument
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from control.views import RolloutView, ShadowView, SplitView, WindowView
+
+_ACTIONS = ("promote", "pause", "resume", "abort")
+
+
+def traffic(
+    name: NameArgument,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to", metavar="REVISION=PERCENT", help="A revision's part, by id, number or tag; all add up to 100."
+        ),
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG=REVISION", help="A name to ask for a revision by.")
+    ] = None,
+    untag: Annotated[list[str] | None, typer.Option("--untag", metavar="TAG", help="Take a tag away.")] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="No split by hand any more: the newest revision takes over.")
+    ] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show who has which part of a function's requests, or set it by hand. It then stays until it is changed."""
+    split, tags = _asked(to or [], tag or [])
+    with connect(state) as tidegate:
+        if split or tags or untag or latest:
+            view = tidegate.set_traffic(name, split, tags=tags, untag=tuple(untag or ()), follow=latest)
+        else:
+            view = tidegate.traffic(name)
+    if json:
+        print_json(view)
+    else:
+        console().print(_split(view))
+
+
+def rollback(
+    name: NameArgument,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="REVISION", help="By id, number or tag; default: the one that served before."),
+    ] = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Return to an earlier revision, or take back the one that is being rolled out."""
+    with connect(state) as tidegate:
+        view = tidegate.rollback(name, to)
+    if json:
+        print_json(view)
+        return
+    console().print(_split(view))
+    if view.is_returning:
+        say(f"{view.candidate} starts; it gets the traffic when it is ready")
+
+
+def rollout(
+    name: NameArgument,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="REVISION", help="Which one; default: the one under way, the newest.")
+    ] = None,
+    canary: Annotated[
+        str | None, typer.Option("--canary", metavar="STEPS", help="Judged step by step: 1,5,25,50 percent.")
+    ] = None,
+    window: Annotated[str | None, typer.Option("--window", help="Shortest time at each step of --canary.")] = None,
+    over: Annotated[
+        str | None, typer.Option("--over", metavar="DURATION", help="Gradually over this time, without a judgement.")
+    ] = None,
+    shadow: Annotated[
+        str | None,
+        typer.Option("--shadow", metavar="PERCENT", help="Copies of requests only; nobody sees its answers."),
+    ] = None,
+    promote: Annotated[bool, typer.Option("--promote", help="All traffic to the new revision now.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Keep what it has; neither judge nor move it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where it was paused.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="All traffic back to the revision before.")] = False,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show how a new revision is being rolled out, begin a rollout, or act on the one under way."""
+    plan = {"canary-steps": canary, "canary-window": window, "rollout-duration": over, "shadow-percent": shadow}
+    given = {key: text for key, text in plan.items() if text is not None}
+    chosen = [word for word, is_set in zip(_ACTIONS, (promote, pause, resume, abort), strict=True) if is_set]
+    with connect(state) as tidegate:
+        action = _action(chosen, given, to)
+        if action is None:
+            view = tidegate.rollout(name)
+        else:
+            from control.views import RolloutAction
+
+            view = tidegate.change_rollout(name, RolloutAction(action), to=to, plan=given)
+    if json:
+        print_json(view)
+    else:
+        console().print(*_rollout(view), sep="\n")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("traffic")(guarded(traffic))
+    app.command("rollout")(guarded(rollout))
+    app.command("rollback")(guarded(rollback))
+
+
+def _asked(to: list[str], tag: list[str]) -> tuple[dict[str, float], dict[str, str]]:
+    from tidegate.errors import Fault, InvalidInputError
+    from tidegate.units import UnreadableError, percent
+
+    faults, split, tags = [], {}, {}
+    for text in to:
+        revision, _, amount = text.rpartition("=")
+        if not revision or revision in split:
+            faults.append(Fault("--to", text, "REVISION=PERCENT, each revision once"))
+            continue
+        try:
+            split[revision] = percent(amount)
+        except UnreadableError:
+            faults.append(Fault("--to", text, "REVISION=PERCENT"))
+    for text in tag:
+        word, is_there, revision = text.partition("=")
+        if not (word and is_there and revision) or word in tags:
+            faults.append(Fault("--tag", text, "TAG=REVISION, each tag once"))
+        tags[word] = revision
+    if faults:
+        raise InvalidInputError("command line", faults)
+    return split, tags
+
+
+def _action(chosen: list[str], plan: dict[str, str], to: str | None) -> str | None:
+    """The one thing to do; None: only show."""
+    from tidegate.errors import Fault, InvalidInputError
+
+    wanted = [*chosen, *(["begin"] if plan else [])]
+    if len(wanted) > 1:
+        told = "one of --promote, --pause, --resume, --abort, or a new plan"
+        raise InvalidInputError("command line", [Fault("rollout", ", ".join(wanted), told)])
+    if to is not None and not plan:
+        told = "nothing, unless --canary, --over or --shadow is given"
+        raise InvalidInputError("command line", [Fault("--to", to, told)])
+    return next(iter(wanted), None)
+
+
+def _split(view: "SplitView") -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("REVISION", "TRAFFIC", "COPIES", "TAGS", "READY"):
+        table.add_column(column)
+    for each in view.parts:
+        copies = f"{each.shadow_percent:g}%" if each.shadow_percent else "-"
+        tags = ", ".join(each.tags) or "-"
+        table.add_row(each.revision, f"{each.percent:g}%", copies, tags, "yes" if each.ready else "no")
+    rest = [f"set by hand; `tidegate traffic {view.function} --latest` ends that"] if view.is_pinned else []
+    return Group(table, *rest, f"kept: {', '.join(view.kept)}")
+
+
+def _rollout(view: "RolloutView") -> "list[RenderableType]":
+    from datetime import UTC, datetime
+
+    percent = f"copies of {view.shadow_percent:g}%" if view.shadow_percent else f"{view.percent:g}% of the traffic"
+    lines: list[RenderableType] = [
+        f"[bold]{view.candidate}[/bold]  {view.strategy.value}, {view.phase.value}: {percent}; before: {view.base}"
+    ]
+    if view.steps:
+        steps = ", ".join(
+            f"[bold]{each:g}[/bold]" if n == view.step else f"{each:g}" for n, each in enumerate(view.steps, 1)
+        )
+        left = "" if view.window_left_s is None else f", {view.window_left_s:.0f} s of it left"
+        lines.append(f"step {view.step} of {len(view.steps)} ({steps} %), window {seconds(view.window_s)}{left}")
+    if view.duration_s is not None:
+        lines.append(f"over {seconds(view.duration_s)}")
+    lines.append(f"verdict: {view.verdict}")
+    if view.new is not None and view.old is not None:
+        lines.append(_windows(view.candidate, view.new, view.base, view.old))
+    if view.shadow is not None:
+        lines.append(_shadow(view.shadow))
+    for event in view.events:
+        at = datetime.fromtimestamp(event.at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append(f"{at}  {event.code}  {event.detail}")
+    return lines
+
+
+def _windows(new_id: str, new: "WindowView", old_id: str, old: "WindowView") -> "RenderableType":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("THIS WINDOW", "REQUESTS", "BAD", "FAILED", "REFUSED", "EXPIRED", "LATE", "OVERDUE"):
+        table.add_column(column)
+    for id_, each in ((new_id, new), (old_id, old)):
+        row = (each.requests, each.bad, each.failed, each.refused, each.expired, each.late, each.overdue)
+        table.add_row(id_, *(str(cell) for cell in row))
+    return table
+
+
+def _shadow(view: "ShadowView") -> str:
+    return (
+        f"{view.requests} pairs compared, {view.skipped} skipped: {view.failed} failed, {view.status_differs} with "
+        f"another status, {view.output_differs} with another output; p50 {seconds(view.p50_s)} against "
+        f"{seconds(view.served_p50_s)}, p98 {seconds(view.p98_s)} against {seconds(view.served_p98_s)}"
+    )

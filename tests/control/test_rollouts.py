@@ -1,0 +1,410 @@
+"""Splits by hand, rollback and rollouts, in the control round over a fake backend."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.rollouts import kept_awake
+from control.service import RefusedError
+from control.steering import Steering
+from control.views import RollbackRequest, RolloutAction, RolloutRequest, RolloutView, SplitRequest, SplitView
+from tests.support.autoscaling import demand
+from tests.support.control_world import World, function, in_world
+from tidegate.errors import InvalidInputError
+from tidegate.function import Function, Scaling
+from tidegate.records import Decision, ShadowSeen
+from tidegate.replica import ReplicaState
+from tidegate.rollout import Phase, RolloutPlan
+
+CANARY = RolloutPlan(canary_steps=(1.0, 50.0), canary_window_s=10.0)
+AWAKE = Scaling(min_scale=1)
+
+
+def version(n: int, **changes: Any) -> Function:
+    """Another revision of echo."""
+    return function(timeout_s=100.0 + n, **({"scaling": AWAKE} | changes))
+
+
+class Load:
+    """Requests as one gateway worker counts them, by the percents of its table."""
+
+    def __init__(self, world: World, rps: float = 200.0, bad: Mapping[str, float] | None = None) -> None:
+        self.world, self.rps, self.bad = world, rps, dict(bad or {})
+        self.sent: dict[str, float] = {}
+        self.failed: dict[str, float] = {}
+
+    async def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            for revision, percent in self.world.shares().items():
+                requests = self.rps * percent / 100
+                self.sent[revision] = self.sent.get(revision, 0.0) + requests
+                self.failed[revision] = self.failed.get(revision, 0.0) + requests * self.bad.get(revision, 0.0)
+                total, failed = int(self.sent[revision]), int(self.failed[revision])
+                told = demand(
+                    revision, arrivals=total, answered=total - failed, within_sla=total - failed, failed=failed
+                )
+                self.world.gateways.demands[revision] = told
+            await self.world.advance(1.0)
+
+
+async def two(world: World, **second: Any) -> Steering:
+    """echo-00001 serves, echo-00002 has been deployed."""
+    await world.deploy(version(1))
+    await world.advance(2.0)
+    await world.deploy(version(2, **second))
+    return Steering(world.round)
+
+
+async def split(world: World, steering: Steering, request: SplitRequest) -> SplitView:
+    view = await steering.set_split("echo", request)
+    await world.settle()
+    return view
+
+
+async def act(world: World, steering: Steering, action: RolloutAction, **plan: str) -> RolloutView:
+    named = {key.replace("_", "-"): text for key, text in plan.items()}
+    view = await steering.change_rollout("echo", RolloutRequest(action=action, plan=named))
+    await world.settle()
+    return view
+
+
+# --- splits by hand --------------------------------------------------------------------------------------------------
+
+
+def test_a_split_by_hand_stays_and_both_revisions_serve(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world)
+        await world.advance(3.0)
+        assert world.shares()["echo-00002"] == 100.0
+        view = await split(world, steering, SplitRequest(split={"1": 90.0, "echo-00002": 10.0}, tags={"stable": "1"}))
+        assert view.is_pinned
+        assert world.shares() == {"echo-00001": 90.0, "echo-00002": 10.0}
+        assert world.route("echo-00001").tags == ("stable",)
+        await world.advance(30.0)
+        assert {each.revision for each in world.replicas(ReplicaState.READY)} == {"echo-00001", "echo-00002"}
+        await world.deploy(version(3))
+        await world.advance(5.0)
+        assert world.shares() == {"echo-00001": 90.0, "echo-00002": 10.0, "echo-00003": 0.0}, "a split by hand holds"
+        assert world.view().is_pinned
+        await split(world, steering, SplitRequest(follow=True))
+        await world.advance(5.0)
+        assert world.shares()["echo-00003"] == 100.0, "the newest takes over again"
+        assert world.route("echo-00001").tags == ("stable",), "kept for its tag"
+
+    in_world(tmp_path, tell)
+
+    async def again(world: World) -> None:
+        assert world.shares() == {"echo-00003": 100.0, "echo-00001": 0.0}
+        assert world.route("echo-00001").tags == ("stable",)
+
+    in_world(tmp_path, again)
+
+
+def test_a_split_survives_a_restart(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world)
+        await split(world, steering, SplitRequest(split={"1": 70.0, "2": 30.0}))
+
+    async def again(world: World) -> None:
+        assert world.shares() == {"echo-00001": 70.0, "echo-00002": 30.0}
+
+    in_world(tmp_path, tell)
+    in_world(tmp_path, again)
+
+
+def test_a_tagged_revision_sleeps_and_is_woken(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, scaling=Scaling(scale_to_zero_after_s=5.0))
+        await world.advance(3.0)
+        await split(world, steering, SplitRequest(split={"1": 100.0}, tags={"next": "2"}))
+        await world.advance(15.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00001"]
+        assert world.route("echo-00002").tags == ("next",)
+        world.activate("echo-00002")
+        await world.settle()
+        assert [each.revision for each in world.replicas(ReplicaState.STARTING)] == ["echo-00002"]
+
+    in_world(tmp_path, tell)
+
+
+def test_all_faults_of_a_split_are_told_at_once(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world)
+        wrong = SplitRequest(split={"1": 90.0, "9": 20.0}, tags={"No": "8"}, untag=("gone",))
+        with pytest.raises(InvalidInputError) as caught:
+            await split(world, steering, wrong)
+        assert [(fault.where, fault.value) for fault in caught.value.faults] == [
+            ("split", "9"),
+            ("split", "a sum of 110"),
+            ("untag", "gone"),
+            ("tag", "No"),
+            ("tag No", "8"),
+        ]
+        with pytest.raises(InvalidInputError):
+            await split(world, steering, SplitRequest())
+
+    in_world(tmp_path, tell)
+
+
+# --- rollback --------------------------------------------------------------------------------------------------------
+
+
+def test_a_rollback_waits_for_the_earlier_revision_where_the_present_one_serves(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world)
+        await world.advance(8.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00002"]
+        world.backend.start_up_s = 3.0
+        view = await steering.rollback("echo", RollbackRequest())
+        assert (view.candidate, view.is_returning) == ("echo-00001", True)
+        await world.advance(2.0)
+        assert world.shares() == {"echo-00002": 100.0, "echo-00001": 0.0}
+        await world.advance(5.0)
+        assert world.shares()["echo-00001"] == 100.0
+        await world.advance(5.0)
+        assert world.shares() == {"echo-00001": 100.0}, "the newer one is no candidate any more"
+        await world.deploy(version(3))
+        await world.advance(8.0)
+        assert world.shares()["echo-00003"] == 100.0, "the next deploy takes over as usual"
+        with pytest.raises(RefusedError, match="no rollout of echo is under way"):
+            await act(world, steering, RolloutAction.ABORT)
+
+    in_world(tmp_path, tell)
+
+
+def test_a_rollback_from_a_failing_revision_does_not_wait(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, scaling=Scaling(min_scale=1, scale_to_zero_after_s=5.0))
+        await world.advance(8.0)
+        load = Load(world, bad={"echo-00002": 1.0})
+        await load.run(5)
+        view = await steering.rollback("echo", RollbackRequest())
+        assert not view.is_returning
+        assert world.shares()["echo-00001"] == 100.0
+
+    in_world(tmp_path, tell)
+
+
+def test_there_must_be_something_to_go_back_to(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(version(1))
+        steering = Steering(world.round)
+        with pytest.raises(RefusedError, match="no earlier revision"):
+            await steering.rollback("echo", RollbackRequest())
+        with pytest.raises(InvalidInputError, match="this one serves"):
+            await steering.rollback("echo", RollbackRequest(to="1"))
+        with pytest.raises(InvalidInputError, match="a kept revision of echo: echo-00001"):
+            await steering.rollback("echo", RollbackRequest(to="other-00001"))
+
+    in_world(tmp_path, tell)
+
+
+# --- rollouts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}
+        load = Load(world, bad={"echo-00002": 1.0})
+        await load.run(10)
+        view = steering.rollout("echo")
+        assert view.phase is Phase.TAKEN_BACK
+        assert "went badly" in view.verdict
+        assert [event.code for event in view.events] == ["begun", "ready", "judged_bad"]
+        assert sum(load.failed.values()) / sum(load.sent.values()) < 0.01
+        assert world.shares()["echo-00001"] == 100.0
+        await world.advance(5.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00001"]
+        codes = {reason.code for each in world.round.autoscaler.decisions("echo", 50) for reason in each.reasons}
+        assert {"rollout_ready", "rollout_judged_bad"} <= codes, "the decision log has it"
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        assert deployed.candidate is None
+
+    in_world(tmp_path, tell)
+
+    async def again(world: World) -> None:
+        await world.advance(3.0)
+        assert world.shares() == {"echo-00001": 100.0}, "not tried again by a restart"
+
+    in_world(tmp_path, again)
+
+
+def test_a_good_canary_goes_step_by_step_to_all_traffic(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await two(world, rollout=CANARY)
+        load = Load(world)
+        seen: list[float] = []
+        for _ in range(40):
+            await load.run(1)
+            percent = world.shares().get("echo-00002", 0.0)
+            if not seen or seen[-1] != percent:
+                seen.append(percent)
+        assert seen == [1.0, 50.0, 100.0]
+        assert world.shares() == {"echo-00002": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_a_canary_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await two(world, rollout=CANARY)
+        await Load(world).run(14)
+        assert world.shares()["echo-00002"] == 50.0
+
+    async def again(world: World) -> None:
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}, "nothing of it runs yet"
+        load = Load(world, bad={"echo-00002": 0.5})
+        await load.run(3)
+        assert world.shares()["echo-00002"] == 50.0
+        await load.run(10)
+        assert Steering(world.round).rollout("echo").phase is Phase.TAKEN_BACK
+
+    in_world(tmp_path, tell)
+    in_world(tmp_path, again)
+
+
+def test_a_canary_that_breaks_has_no_traffic_until_it_is_ready_again(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await two(world, rollout=CANARY)
+        await Load(world).run(3)
+        assert world.shares()["echo-00002"] == 1.0
+        (replica,) = (each for each in world.replicas() if each.revision == "echo-00002")
+        world.backend.crash(replica.id, "killed")
+        await world.settle()
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}, "in the very next table"
+
+    in_world(tmp_path, tell)
+
+
+def test_the_rollout_of_a_superseded_canary_ends(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        await Load(world).run(3)
+        await world.deploy(version(3, rollout=CANARY))
+        assert world.shares().get("echo-00002", 0.0) == 0.0
+        await Load(world).run(5)
+        assert steering.rollout("echo").candidate == "echo-00003"
+        assert world.shares()["echo-00003"] == 1.0
+        view = await steering.rollback("echo", RollbackRequest())
+        assert view.candidate is None
+        assert world.shares()["echo-00001"] == 100.0
+        assert steering.rollout("echo").phase is Phase.ABORTED
+
+    in_world(tmp_path, tell)
+
+
+def test_a_gradual_rollout_needs_no_figures(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await two(world, rollout=RolloutPlan(duration_s=20.0))
+        percents = []
+        for _ in range(30):
+            await world.advance(1.0)
+            percents.append(world.shares().get("echo-00002", 0.0))
+            assert sum(world.shares().values()) == 100.0
+        assert percents[-1] == 100.0
+        assert percents == sorted(percents)
+        assert len(set(percents)) > 10
+
+    in_world(tmp_path, tell)
+
+
+def test_a_shadow_serves_nobody_and_is_promoted_by_hand(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=RolloutPlan(shadow_percent=10.0))
+        assert world.route("echo-00002").shadow_percent == 0.0, "nothing of it is ready"
+        with pytest.raises(RefusedError, match="no ready replica yet"):
+            await act(world, steering, RolloutAction.PROMOTE)
+        await world.advance(3.0)
+        assert (world.route("echo-00002").percent, world.route("echo-00002").shadow_percent) == (0.0, 10.0)
+        seen = ShadowSeen(requests=10, output_differs=7, latency=((5, 10),), served_latency=((3, 10),))
+        world.gateways.demands["echo-00002"] = replace(demand("echo-00002"), shadow=seen)
+        await world.advance(20.0)
+        assert any(each.revision == "echo-00002" for each in world.replicas()), "kept awake though no client asks"
+        shadow = steering.rollout("echo").shadow
+        assert shadow is not None
+        assert (shadow.requests, shadow.output_differs) == (10, 7)
+        assert (shadow.p50_s, shadow.served_p50_s) == (6e-6, 4e-6)
+        await act(world, steering, RolloutAction.PROMOTE)
+        assert world.shares()["echo-00002"] == 100.0
+        assert world.route("echo-00002").shadow_percent == 0.0
+
+    in_world(tmp_path, tell)
+
+
+def test_a_rollout_by_hand_can_be_paused_resumed_changed_and_aborted(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world)
+        await world.advance(5.0)
+        await split(world, steering, SplitRequest(split={"1": 100.0}))
+        await world.advance(5.0)
+        with pytest.raises(InvalidInputError, match="rising percents"):
+            await act(world, steering, RolloutAction.BEGIN, canary_steps="5,1")
+        with pytest.raises(InvalidInputError, match="exactly one of"):
+            await act(world, steering, RolloutAction.BEGIN)
+        view = await act(world, steering, RolloutAction.BEGIN, shadow_percent="10")
+        assert (view.candidate, view.base) == ("echo-00002", "echo-00001")
+        await world.advance(3.0)
+        view = await act(world, steering, RolloutAction.BEGIN, canary_steps="1,50", canary_window="10s")
+        assert view.steps == (1.0, 50.0)
+        load = Load(world)
+        await load.run(3)
+        await act(world, steering, RolloutAction.PAUSE)
+        await load.run(30)
+        assert world.shares()["echo-00002"] == 1.0
+        with pytest.raises(RefusedError, match="it cannot pause"):
+            await act(world, steering, RolloutAction.PAUSE)
+        await act(world, steering, RolloutAction.RESUME)
+        await load.run(12)
+        assert world.shares()["echo-00002"] == 50.0
+        await act(world, steering, RolloutAction.ABORT)
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}
+        await load.run(5)
+        assert world.shares() == {"echo-00001": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_a_rollout_needs_another_revision_than_the_serving_one(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(version(1))
+        await world.advance(2.0)
+        steering = Steering(world.round)
+        with pytest.raises(InvalidInputError, match="another revision than this one"):
+            await act(world, steering, RolloutAction.BEGIN, canary_steps="1")
+        with pytest.raises(RefusedError, match="has been rolled out"):
+            steering.rollout("echo")
+
+    in_world(tmp_path, tell)
+
+
+def test_a_canary_finds_room_beside_several_and_never_takes_the_only_place(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("other", scaling=Scaling(min_scale=2)))
+        await world.deploy(version(1))
+        await world.advance(2.0)
+        await world.deploy(version(2, rollout=CANARY))
+        await world.advance(70.0)
+        assert (world.shares()["echo-00001"], world.shares()["echo-00002"]) == (100.0, 0.0)
+        assert any(each.revision == "echo-00001" for each in world.replicas(ReplicaState.READY))
+        assert "no accelerator has room" in (world.view().message or "")
+
+    in_world(tmp_path, tell)
+
+
+def test_what_is_kept_awake_has_one_replica_and_a_reason() -> None:
+    asleep = Decision(
+        function="echo", revision="echo-00002", at=0.0, policy="kpa", ready=0, desired=0, groups=(), reasons=()
+    )
+    woken = kept_awake(asleep, ["t4", "cpu"], existing=0)
+    assert woken.desired == 1
+    assert [(group.accelerator, group.replicas) for group in woken.groups or ()] == [("t4", 1)]
+    assert [reason.code for reason in woken.reasons] == ["rollout_awake"]
+    assert kept_awake(asleep, [], existing=0) is asleep
+    hold = replace(asleep, desired=None, groups=None)
+    assert kept_awake(hold, ["t4"], existing=1) is hold
+    assert kept_awake(hold, ["t4"], existing=0).desired == 1
