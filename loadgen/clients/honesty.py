@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loadgen.clients.http_load import Outcome
 
-LATE_S = 0.010
+LATE_S = 0.020
 """A request that left so much after it was due left late."""
 LATE_SHARE = 0.01
 """More late ones than this, and the client was too slow."""

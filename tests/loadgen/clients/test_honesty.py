@@ -16,7 +16,7 @@ def outcomes(*lags_s: float) -> list[Outcome]:
     ids=["one of a hundred late", "three of a hundred late", "nine tenths of a core", "eight tenths"],
 )
 def test_what_makes_the_client_the_bottleneck(late: int, cpu_s: float, is_bottleneck: bool) -> None:
-    report = report_of(outcomes(*[0.02] * late, *[0.001] * (100 - late)), cpu_s, 10.0)
+    report = report_of(outcomes(*[0.03] * late, *[0.001] * (100 - late)), cpu_s, 10.0)
     assert report.is_bottleneck is is_bottleneck
     assert ("BOTTLENECK" in str(report)) is is_bottleneck
 
