@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autoscaler import policies
-from autoscaler.groups import spread
+from autoscaler.groups import fitted, leaving, spread
 from autoscaler.limits import Standing, bounded, capped, kept_in_dry_run
 from autoscaler.observation import Observation
 from autoscaler.policy import Policy, Wish
@@ -106,7 +106,8 @@ class Decider:
         state = self._state(observation.revision)
         scaling = state.revision.function.scaling
         standing = self._standing(state, now, observation)
-        wish = self._ask(state, observation, now)
+        usable = fitted(observation)
+        wish = self._ask(state, usable, now)
         desired, limits = bounded(wish.desired, observation, scaling, standing)
         if scaling.dry_run:
             state.kept = max(state.kept, observation.existing)
@@ -114,7 +115,10 @@ class Decider:
             if started is not None:
                 placed = spread(started, observation.groups)
                 return self._decide(state, now, observation, started, placed, why, wish.observed)
-        groups = None if desired is None else self._groups(desired, wish, observation)
+        groups = None if desired is None else self._groups(desired, wish, usable)
+        if groups is not None and usable is not observation:
+            groups, shrunk = leaving(groups, observation)
+            limits, desired = limits + shrunk, sum(group.replicas for group in groups)
         return self._decide(
             state, now, observation, desired, groups, wish.reasons + limits, wish.observed, scaling.dry_run
         )

@@ -7,10 +7,12 @@ without a price come after the priced ones, in the order given (the backend list
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-from autoscaler.observation import GroupObservation
-from tidegate.records import GroupDecision
+from autoscaler.observation import GroupObservation, Observation
+from autoscaler.reasons import reason
+from tidegate.records import GroupDecision, Reason
 
 
 @lru_cache(maxsize=4096)
@@ -36,6 +38,46 @@ def spread(
     elif missing < 0:
         _shrink(counts, _cheapest_first(groups), -missing)
     return tuple([row(group.accelerator, counts[group.accelerator]) for group in groups])
+
+
+def fitted(observation: Observation) -> Observation:
+    """The observation as if no accelerator had more replicas than it takes: where one has become smaller, those that are
+    too many are nobody's capacity any more. The very same one where none has."""
+    if all(group.room is None or group.room >= 0 for group in observation.groups):
+        return observation
+    return replace(observation, groups=tuple(_fitted(group) for group in observation.groups))
+
+
+def _fitted(group: GroupObservation) -> GroupObservation:
+    capacity = group.capacity
+    if group.room is None or group.room >= 0 or capacity is None:
+        return group
+    ready = min(group.ready, capacity)
+    starting = min(group.starting, capacity - ready)
+    draining = min(group.draining, capacity - ready - starting)
+    return replace(
+        group, ready=ready, starting=starting, draining=draining, room=capacity - ready - starting - draining
+    )
+
+
+def leaving(
+    groups: tuple[GroupDecision, ...], observation: Observation
+) -> tuple[tuple[GroupDecision, ...], tuple[Reason, ...]]:
+    """``groups``, decided for the fitted observation, and the replicas that are too many: each stays until one that
+    is wanted elsewhere is ready."""
+    observed = {group.accelerator: group for group in observation.groups}
+    missing = sum(max(0, each.replicas - observed[each.accelerator].ready) for each in groups)
+    kept, told = [], []
+    for each in groups:
+        group = observed[each.accelerator]
+        surplus = group.existing - (group.existing if group.capacity is None else group.capacity)
+        if surplus > 0:
+            stay = min(surplus, missing)
+            missing -= stay
+            told.append(f"{group.accelerator} has {group.existing}, room for {group.capacity}")
+            each = row(each.accelerator, each.replicas + stay, each.share)
+        kept.append(each)
+    return tuple(kept), (reason("accelerator_shrunk", ", ".join(told)),) if told else ()
 
 
 def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation]:

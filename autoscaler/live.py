@@ -405,6 +405,9 @@ class Autoscaler:
         return f"<Autoscaler {self.decider!r}, {self.collector!r}>"
 
 
+_HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.DRAINED)
+
+
 def fleet_groups(
     replicas: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
 ) -> tuple[FleetGroup, ...]:
@@ -413,8 +416,9 @@ def fleet_groups(
     names = [*known, *sorted(replicas.keys() - known.keys())]
     groups = []
     for name in names:
-        room = known.get(name, AcceleratorRoom(accelerator=name, room=0))
         here = replicas.get(name, ())
+        # On one that it may not use any more every replica is one too many.
+        room = known.get(name, AcceleratorRoom(accelerator=name, room=-sum(each.state in _HERE for each in here)))
         groups.append(
             FleetGroup(
                 accelerator=name,

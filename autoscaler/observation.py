@@ -100,8 +100,9 @@ class GroupObservation:
 
     @property
     def capacity(self) -> int | None:
-        """Replicas that the group could have: existing ones, draining ones taken back, and the room; None: no limit."""
-        return None if self.room is None else self.existing + self.draining + self.room
+        """Replicas that the group could have: existing ones, draining ones taken back, and the room (which is negative
+        where the accelerator has become smaller); None: no limit."""
+        return None if self.room is None else max(0, self.existing + self.draining + self.room)
 
 
 _Draft: Any = make_dataclass("_Draft", [(each.name, Any) for each in fields(GroupObservation)], slots=True)

@@ -197,6 +197,10 @@ class FakeBackend:
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
 
+    def equip(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> None:
+        """Other accelerators from now on."""
+        self._ledger.equip(accelerators, host_cores)
+
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         """See the protocol."""
         return tuple(fake.status for fake in self._replicas.values())

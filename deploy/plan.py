@@ -102,7 +102,7 @@ def plan(
             parts.keep.extend(Step(replica=each.id, reason="wanted") for each in serving)
         missing = max(0, count - len(serving))
         missing -= _revive(parts, [each for each in group if each.is_leaving], missing)
-        free = room[accelerator].free if accelerator in room else 0
+        free = max(0, room[accelerator].free) if accelerator in room else 0
         _create(
             parts, decision.revision, accelerator, share, missing, free, room.get(accelerator), failure, now, taken, rng
         )

@@ -278,6 +278,10 @@ class LocalBackend:
         """See the protocol."""
         return tuple(self._ledger.accelerators.values())
 
+    def equip(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
+        """Other accelerators from now on: replicas go on where they are until the plan removes them."""
+        self._ledger.equip(accelerators, host_cores)
+
     def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
         """See the protocol."""
         function = revision.function

@@ -11,7 +11,7 @@ instead of refusing; :attr:`Ledger.cores_overdrawn` tells, so that it can be sai
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -93,7 +93,7 @@ class Room:
     """How many replicas of one function an accelerator takes."""
 
     free: int
-    """More than are there now."""
+    """More than are there now; negative: so many are there that the accelerator has no unit for any more."""
     total: int
     """If nobody else were there."""
     why: str | None = None
@@ -221,18 +221,28 @@ class Ledger:
 
     def release(self, replica: str) -> None:
         """Gives back what ``replica`` holds; nothing if it holds nothing."""
-        self._held.pop(replica, None)
+        held = self._held.pop(replica, None)
+        if held is not None and self.kind(held.accelerator).count == 0:
+            self.equip([each for each in self.accelerators.values() if each.count], self.host_cores)
+
+    def equip(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
+        """Other accelerators from now on. What replicas hold they keep: a kind that is gone stays, without units, until
+        its last replica has given back what it holds; so does a unit of which there are fewer."""
+        fresh = {each.name: each for each in accelerators}
+        for name in sorted({held.accelerator for held in self._held.values()} - fresh.keys()):
+            fresh[name] = replace(self.accelerators[name], count=0)
+        self.accelerators, self.host_cores = MappingProxyType(fresh), tuple(sorted(host_cores))
 
     def room(self, accelerator: str, demand: Demand) -> Room:
         """How many replicas of this demand the accelerator takes, now and empty."""
         kind = self.kind(accelerator)
-        free = sum(self._times(kind, unit, demand) for unit in self._units(kind))
+        free = sum(self._times(kind, unit, demand) for unit in self._units(kind)) - self._beyond(kind)
         return Room(free=free, total=kind.count * self._times(kind, _Unit(), demand))
 
     def describe(self, accelerator: str) -> str:
         """``2 of 2 units in use``: for reasons that people read."""
         kind = self.kind(accelerator)
-        used = sum(1 for unit in self._units(kind) if unit.share or unit.memory_bytes)
+        used = sum(1 for unit in self._units(kind) if unit.share or unit.memory_bytes) + self._beyond(kind)
         return f"{used} of {kind.count} units in use"
 
     def kind(self, accelerator: str) -> Accelerator:
@@ -245,10 +255,14 @@ class Ledger:
     def _units(self, kind: Accelerator) -> list[_Unit]:
         units = [_Unit() for _ in range(kind.count)]
         for held in self._held.values():
-            if held.accelerator == kind.name:
+            if held.accelerator == kind.name and held.unit < kind.count:
                 units[held.unit].share += held.share
                 units[held.unit].memory_bytes += held.memory_bytes
         return units
+
+    def _beyond(self, kind: Accelerator) -> int:
+        """Replicas on units that are no longer there."""
+        return sum(held.accelerator == kind.name and held.unit >= kind.count for held in self._held.values())
 
     @staticmethod
     def _fits(kind: Accelerator, unit: _Unit, demand: Demand) -> bool:

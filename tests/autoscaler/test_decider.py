@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from autoscaler.decider import Decider, UnknownRevisionError
+from autoscaler.observation import GroupObservation
 from tests.support.autoscaling import T0, World, activation, codes, group, observation, revision
-from tidegate.function import Revision, Scaling
+from tidegate.function import Revision, Scaling, Sla
 
 
 def world(**options: Any) -> World:
@@ -293,3 +294,66 @@ def test_a_dry_run_starts_what_a_deploy_asks_for() -> None:
     assert (decision.is_dry_run, decision.desired) == (False, 3)
     full = floor.tick(T0, observation(group(ready=1, room=0), at=T0))
     assert full.is_dry_run, "no room: nothing can be carried out"
+
+
+def shrunk(*groups: GroupObservation) -> list[dict[str, int]]:
+    """Second by second what is decided for four replicas' worth of load, while ``groups`` (cheapest first) become what
+    was decided, one second to start and one to drain."""
+    decider, wanted = Decider(), []
+    decider.apply(revision(scaling=Scaling(min_scale=4, max_scale=4)), T0, fresh=False, ready=4)
+    fleet = {each.accelerator: each for each in groups}
+    for second in range(5):
+        decision = decider.tick(T0 + second, observation(*fleet.values(), at=T0 + second, concurrency=4.0))
+        assert decision.groups is not None
+        counts = {each.accelerator: each.replicas for each in decision.groups}
+        wanted.append(counts)
+        fleet = {name: _obeyed(each, counts[name]) for name, each in fleet.items()}
+    return wanted
+
+
+def _obeyed(each: GroupObservation, wanted: int) -> GroupObservation:
+    held = each.existing + each.draining
+    ready = min(each.existing, wanted)
+    starting, draining = max(0, wanted - each.existing), max(0, each.existing - wanted)
+    return replace(
+        each,
+        ready=ready,
+        starting=starting,
+        draining=draining,
+        room=(each.room or 0) + held - ready - starting - draining,
+    )
+
+
+def test_replicas_of_a_smaller_accelerator_leave_when_others_are_ready() -> None:
+    """Three of four places on t4 are gone; v100 has room."""
+    t4 = group("t4", ready=4, room=-3, price_per_hour=1.0)
+    both, *_, last = steps = shrunk(t4, group("v100", room=8, price_per_hour=3.0))
+    assert both == {"t4": 4, "v100": 3}
+    assert last == {"t4": 1, "v100": 3}
+    assert all(each["v100"] == 3 for each in steps), "those that leave are replaced once"
+
+
+def test_without_room_elsewhere_they_leave_at_once() -> None:
+    assert shrunk(group("t4", ready=4, room=-4), group("v100", room=0))[0] == {"t4": 0, "v100": 0}
+    assert shrunk(group("t4", ready=4, room=-1))[0] == {"t4": 3}
+
+
+def test_the_sla_policy_replaces_what_leaves_once_too() -> None:
+    wide = revision(sla=Sla(latency_s=0.2), scaling=Scaling(policy="smif"), concurrency=1)
+    decider = Decider()
+    decider.apply(wide, T0, fresh=False, ready=4)
+    known = {"mu_ips": 10.0, "is_mu_learnt": True, "limit": 1, "execution_s": 0.1, "floor_s": 0.1}
+    fleet = {
+        "t4": group("t4", ready=4, room=-4, price_per_hour=1.0, ips=30.0, rps=30.0, busy=3.0, **known),
+        "v100": group("v100", room=8, price_per_hour=3.0, **known),
+    }
+    for second in range(30):
+        seen = observation(*fleet.values(), at=T0 + second, lambda_ips=30.0, rps=30.0, concurrency=3.0)
+        decision = decider.tick(T0 + second, seen)
+        assert decision.groups is not None
+        counts = {each.accelerator: each.replicas for each in decision.groups}
+        assert counts["v100"] <= 6, "four, and what the load's error asks for"
+        fleet = {name: _obeyed(each, counts[name]) for name, each in fleet.items()}
+    assert counts["t4"] == 0
+    assert counts["v100"] >= 4
+    assert "accelerator_shrunk" not in codes(decision)

@@ -227,7 +227,7 @@ def test_groups_follow_the_order_of_rooms_and_keep_replicas_on_accelerators_that
     groups = fleet_groups({"cpu": statuses[1:], "old": statuses[:1]}, ROOMS["resnet-00001"])
     assert [(g.accelerator, g.ready, g.starting, g.draining, g.room) for g in groups] == [
         ("cpu", ("b",), 1, 1, 3),
-        ("old", ("a",), 0, 0, 0),
+        ("old", ("a",), 0, 0, -1),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -201,3 +202,34 @@ def test_everything_given_back_is_there_again(shares: list[int]) -> None:
     for name in list(ledger.held):
         ledger.release(name)
     assert ledger.room("t4", Demand()) == Room(free=2, total=2)
+
+
+CARD = replace(T4, count=3)
+
+
+def test_fewer_units_leave_too_many_replicas_until_some_give_back_theirs() -> None:
+    ledger = Ledger.of([CARD])
+    for index in range(CARD.count):
+        ledger.assign(f"r{index}", CARD.name, Demand())
+    ledger.equip([replace(CARD, count=CARD.count - 1)], ())
+    assert ledger.room(CARD.name, Demand()) == Room(free=-1, total=CARD.count - 1)
+    assert ledger.describe(CARD.name) == f"{CARD.count} of {CARD.count - 1} units in use"
+    with pytest.raises(NoRoomError):
+        ledger.assign("more", CARD.name, Demand())
+    ledger.release("r0")
+    assert ledger.room(CARD.name, Demand()).free == 0, "a place is free, and one replica holds a place that is gone"
+    ledger.release(f"r{CARD.count - 1}")
+    assert ledger.room(CARD.name, Demand()).free == 1
+    ledger.equip([replace(CARD, count=CARD.count + 2)], ())
+    assert ledger.room(CARD.name, Demand()).free == 4
+
+
+def test_a_kind_that_is_gone_stays_without_units_until_it_is_given_back() -> None:
+    ledger = Ledger.of([CARD])
+    ledger.assign("r0", CARD.name, Demand())
+    other = replace(CARD, name="other")
+    ledger.equip([other], ())
+    assert [(each.name, each.count) for each in ledger.accelerators.values()] == [("other", CARD.count), (CARD.name, 0)]
+    assert candidates(ledger.accelerators.values(), function()) == (other,)
+    ledger.release("r0")
+    assert list(ledger.accelerators) == ["other"]
