@@ -41,8 +41,8 @@ def spread(
 
 
 def fitted(observation: Observation) -> Observation:
-    """The observation as if no accelerator had more replicas than it takes: where one has become smaller, those that are
-    too many are nobody's capacity any more. The very same one where none has."""
+    """The observation as if no accelerator had more replicas than it takes: where one has become smaller, those that
+    are too many are nobody's capacity any more. The very same one where none has."""
     if all(group.room is None or group.room >= 0 for group in observation.groups):
         return observation
     return replace(observation, groups=tuple(_fitted(group) for group in observation.groups))

@@ -52,7 +52,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "raised_to_min": "raised to the minimum scale",
         "capped_by_max": "capped by the maximum scale",
         "capped_by_capacity": "capped by the accelerators that are left",
-        "accelerator_shrunk": "the accelerator takes fewer than there are: they leave when others are ready, or at once",
+        "accelerator_shrunk": "an accelerator has become smaller: replicas leave it as others become ready",
         "no_accelerator": "no accelerator can take a replica of this function",
         # zero
         "idle": "no arrivals, nothing waiting, nothing running for the scale-to-zero time",

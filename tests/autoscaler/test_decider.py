@@ -312,16 +312,10 @@ def shrunk(*groups: GroupObservation) -> list[dict[str, int]]:
 
 
 def _obeyed(each: GroupObservation, wanted: int) -> GroupObservation:
-    held = each.existing + each.draining
     ready = min(each.existing, wanted)
     starting, draining = max(0, wanted - each.existing), max(0, each.existing - wanted)
-    return replace(
-        each,
-        ready=ready,
-        starting=starting,
-        draining=draining,
-        room=(each.room or 0) + held - ready - starting - draining,
-    )
+    room = (each.room or 0) + each.existing + each.draining - ready - starting - draining
+    return replace(each, ready=ready, starting=starting, draining=draining, room=room)
 
 
 def test_replicas_of_a_smaller_accelerator_leave_when_others_are_ready() -> None:
@@ -347,6 +341,8 @@ def test_the_sla_policy_replaces_what_leaves_once_too() -> None:
         "t4": group("t4", ready=4, room=-4, price_per_hour=1.0, ips=30.0, rps=30.0, busy=3.0, **known),
         "v100": group("v100", room=8, price_per_hour=3.0, **known),
     }
+    counts: dict[str, int] = {}
+    decision = None
     for second in range(30):
         seen = observation(*fleet.values(), at=T0 + second, lambda_ips=30.0, rps=30.0, concurrency=3.0)
         decision = decider.tick(T0 + second, seen)
@@ -356,4 +352,5 @@ def test_the_sla_policy_replaces_what_leaves_once_too() -> None:
         fleet = {name: _obeyed(each, counts[name]) for name, each in fleet.items()}
     assert counts["t4"] == 0
     assert counts["v100"] >= 4
+    assert decision is not None
     assert "accelerator_shrunk" not in codes(decision)
