@@ -241,8 +241,13 @@ class GroupRates:
 
     def known(self, batch: float | None) -> tuple[float, bool, float | None] | None:
         """Rate, whether it is the limit, and :meth:`floor_s`; None before anything was learnt."""
+        at = self._at(batch)
+        if at is None:
+            return None
+        if self._full is not None and not self._full:
+            return at[0], at[2], at[1]
         rate = self.rate(batch)
-        return None if rate is None else (rate.mu_ips, rate.is_at_limit, self.floor_s(batch))
+        return None if rate is None else (rate.mu_ips, rate.is_at_limit, at[1])
 
     def floor_s(self, batch: float | None) -> float | None:
         """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
@@ -284,11 +289,16 @@ class GroupRates:
     def _at(self, batch: float | None) -> tuple[float, float, bool] | None:
         """(rate, smallest execution time, whether it is the limit) of the nearest known batch size."""
         size = -1 if batch is None else _half_octave(batch)
-        if size not in self._of_size:
-            self._of_size[size] = self._summary(size)
-        return self._of_size[size]
+        try:
+            return self._of_size[size]
+        except KeyError:
+            found = self._of_size[size] = self._summary(size)
+            return found
 
     def _summary(self, size: int) -> tuple[float, float, bool] | None:
+        if len(self._cells) == 1:
+            (only,) = self._cells.values()
+            return (only.mu_ips, only.execution_s, False) if only.is_known else None
         known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
         if not known:
             return None
@@ -297,7 +307,9 @@ class GroupRates:
         nearest = min(abs(each - size) for each, _ in known)
         cells = [cell for each, cell in known if abs(each - size) == nearest]
         floor_s = min(cell.execution_s for cell in cells)
-        plateau = _plateau({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
+        plateau = None
+        if not self._full and len(cells) > 1:
+            plateau = _plateau({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
         return max(cell.mu_ips for cell in cells) if plateau is None else plateau, floor_s, plateau is not None
 
     def _forget_stalest(self) -> None:
