@@ -35,6 +35,7 @@ from control.views import (
     RollbackRequest,
     RolloutRequest,
     RolloutView,
+    SeriesView,
     SplitRequest,
     SplitView,
 )
@@ -119,6 +120,17 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         """What the autoscaler saw and decided lately of the serving (or that) revision: for `tidegate replay`."""
         return StreamingResponse(await service.recording(name, revision), media_type=NDJSON)
 
+    @app.get(f"{base}/{{name}}/series", tags=["decisions"])
+    async def series(
+        name: str,
+        metric: str | None = None,
+        group: str | None = None,
+        since: Annotated[float, Query(ge=1, le=14_400, description="Seconds back from now.")] = 300.0,
+        step: Annotated[float, Query(ge=1, le=14_400, description="Seconds between two points.")] = 1.0,
+    ) -> SeriesView:
+        """What it and its groups did lately: loads, waiting, latency, replicas, devices, rates, weights."""
+        return service.series(name, metric=metric, group=group, since_s=since, step_s=step)
+
     @app.get(f"{base}/{{name}}/cold-starts", tags=["decisions"])
     async def cold_starts(name: str) -> tuple[ColdStartView, ...]:
         """The last starts of replicas by phase, newest last."""
@@ -185,7 +197,7 @@ def _add_deployment(app: FastAPI, service: Service) -> None:
 
     @app.post(f"{PREFIX}/reload", tags=["deployment"])
     async def reload() -> ReloadView:
-        """Has the gateway workers read their TLS certificate now. (They look every 2 s by themselves.)"""
+        """Reads settings, accelerators and the TLS certificate now. (Their files are looked at every 2 s.)"""
         return await service.reload()
 
     @app.post(f"{PREFIX}/shutdown", status_code=HTTPStatus.ACCEPTED, tags=["deployment"])

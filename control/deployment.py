@@ -12,6 +12,7 @@ from control import describe, metrics, tailing
 from control.faults import Faults
 from control.pulse import Pulse
 from control.registry import Deployed, Registry
+from control.renewal import Reloaded
 from control.round import Round
 from control.service import CannotRunError, LeavingError, UnknownFunctionError
 from control.state import StateDirectory
@@ -32,6 +33,8 @@ from control.views import (
     RollbackRequest,
     RolloutRequest,
     RolloutView,
+    SeriesLineView,
+    SeriesView,
     SplitRequest,
     SplitView,
 )
@@ -74,6 +77,12 @@ class FrontDoor(Protocol):
 Renew = Callable[[], Awaitable[tuple[tuple[ReplacedView, ...], tuple[str, ...]]]]
 """Replaces the gateway workers with the settings as they are now; answers the replaced ones and the settings that need
 another ``tidegate up``. Raises InvalidInputError, RestartError."""
+Reload = Callable[[], Awaitable[Reloaded]]
+"""Reads settings and accelerators anew. Raises InvalidInputError with every fault; then nothing has changed."""
+
+
+async def _nothing_changed() -> Reloaded:
+    return Reloaded()
 
 
 class Deployment:
@@ -96,6 +105,7 @@ class Deployment:
         domain: str,
         stop: Callable[[], None],
         renew: Renew,
+        reload: Reload = _nothing_changed,
         records_fault: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._state = state
@@ -112,6 +122,7 @@ class Deployment:
         self._domain = domain
         self._stop = stop
         self._renew = renew
+        self._reload = reload
         self._records_fault = records_fault
         self._since = clock.now()
         self._changing = asyncio.Lock()
@@ -200,6 +211,27 @@ class Deployment:
             raise InvalidInputError("recording", [Fault("revision", revision, allowed)])
         return await recorder.lines(wanted)
 
+    def series(self, name: str, *, metric: str | None, group: str | None, since_s: float, step_s: float) -> SeriesView:
+        from autoscaler.history import METRICS
+
+        self._deployed(name)
+        groups = sorted(each.name for each in self._round.backend.devices())
+        wrong = [
+            Fault(what, repr(given), ", ".join(known) or "none")
+            for what, given, known in (("metric", metric, METRICS), ("group", group, groups))
+            if given is not None and given not in known
+        ]
+        if wrong:
+            raise InvalidInputError("series", wrong)
+        found = self._round.history.query(
+            name, self._clock.now(), since_s=since_s, step_s=step_s, metric=metric, group=group
+        )
+        lines = tuple(
+            SeriesLineView(metric=line.metric, group=line.group, unit=line.unit, points=line.points)
+            for line in found.lines
+        )
+        return SeriesView(function=name, step_s=found.step_s, lines=lines, refused=self._round.history.refused)
+
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         self._deployed(name)
         return self._round.cold_starts.of(name)
@@ -281,11 +313,16 @@ class Deployment:
 
     async def reload(self) -> ReloadView:
         self._refuse_when_leaving()
+        found = await self._reload()
         told = await self._gateways.reload()
+        self._round.soon()
         self._pulse.fire()
         return ReloadView(
             reloaded=tuple(name for name, fault in told.items() if fault is None),
             faults={name: fault for name, fault in told.items() if fault is not None},
+            in_force=found.in_force,
+            needs_restart=found.needs_restart,
+            needs_up=found.needs_up,
         )
 
     def shut_down(self) -> None:

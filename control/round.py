@@ -26,6 +26,7 @@ from control.links import Link
 from control.meter import TrafficMeter
 from control.parts import parts_of
 from control.pulse import Pulse
+from control.recording import record
 from control.registry import Registry
 from control.rollouts import Rollouts
 from control.shares import Shares
@@ -111,6 +112,7 @@ class Round:
         learning: Learning | None = None,
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
+        from autoscaler.history import History
         from deploy.plan import plan
 
         self._make_plan = plan
@@ -132,6 +134,8 @@ class Round:
         self.learning = learning or Learning(autoscaler=autoscaler, backend=backend, clock=clock)
         self._shares = Shares(self.learning.mu_ips)
         autoscaler.weights = self._shares.weights
+        self.history = History()
+        """What every function and group did lately."""
         self._tracked: dict[str, Tracked] = {}
         self._links: dict[str, Admin] = {}
         self.succession = Succession(self)
@@ -222,6 +226,7 @@ class Round:
         self._forget_gone()
         self.cold_starts.sweep(now)
         await self.publish()
+        await record(self, self.history)
         self.seconds += 1
         self._took(self.clock.now() - began)
         self.pulse.fire()

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 
@@ -40,6 +41,7 @@ from control.views import (
     RolloutAction,
     RolloutRequest,
     RolloutView,
+    SeriesView,
     SplitRequest,
     SplitView,
 )
@@ -261,6 +263,20 @@ class Tidegate:
                 response.read()
                 raise ApiError(response.status_code, _detail(response))
             yield from response.iter_bytes()
+
+    def series(
+        self,
+        name: str,
+        *,
+        metric: str | None = None,
+        group: str | None = None,
+        since_s: float = 300.0,
+        step_s: float = 1.0,
+    ) -> SeriesView:
+        """What the function and its groups did in the last ``since_s`` seconds; all metrics and groups by default."""
+        given = {"metric": metric, "group": group, "since": since_s, "step": step_s}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return self._read("GET", f"/api/v1/functions/{name}/series?{query}", SeriesView)
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         return self._read("GET", f"/api/v1/functions/{name}/cold-starts", tuple[ColdStartView, ...])

@@ -16,6 +16,7 @@ from control.views import (
     RollbackRequest,
     RolloutRequest,
     RolloutView,
+    SeriesView,
     SplitRequest,
     SplitView,
 )
@@ -92,6 +93,10 @@ class Service(Protocol):
         UnknownFunctionError, InvalidInputError (revision)."""
         ...
 
+    def series(self, name: str, *, metric: str | None, group: str | None, since_s: float, step_s: float) -> SeriesView:
+        """What it did in the last seconds. Raises UnknownFunctionError, InvalidInputError (metric, group)."""
+        ...
+
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]: ...
 
     def logs(
@@ -108,7 +113,7 @@ class Service(Protocol):
         ...
 
     async def reload(self) -> ReloadView:
-        """Has the gateway workers read their certificate."""
+        """Reads settings, accelerators and certificate. Raises InvalidInputError with every fault."""
         ...
 
     def shut_down(self) -> None:

@@ -301,11 +301,17 @@ class RestartView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadView:
-    """Which gateway workers serve the certificate that is in the files now."""
+    """What a reload has put into force, and which gateway workers serve the certificate that is in the files now."""
 
     reloaded: tuple[str, ...]
     faults: dict[str, str]
     """Why the others keep the one they had, by worker."""
+    in_force: tuple[str, ...] = ()
+    """Settings and accelerators that are others from now on, a sentence each."""
+    needs_restart: tuple[str, ...] = ()
+    """Changed settings that fresh gateway workers put into force: ``tidegate restart``."""
+    needs_up: tuple[str, ...] = ()
+    """Changed settings that need another ``tidegate up``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,6 +454,27 @@ class ErrorDetail:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorView:
     error: ErrorDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesLineView:
+    """One metric over time: of a group, or (None) of the function as a whole."""
+
+    metric: str
+    group: str | None
+    unit: str
+    points: tuple[tuple[int, float | None], ...]
+    """(Unix second at which the step begins, mean of the step); null: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesView:
+    function: str
+    step_s: int
+    """As asked, or wider where that is not kept so finely that far back."""
+    lines: tuple[SeriesLineView, ...]
+    refused: int
+    """Values of all functions that found no room in the bounded memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,8 +68,7 @@ class World:
 
 def test_counters_become_means_of_the_last_seconds_and_levels_means_of_replicas() -> None:
     world = World()
-    for second in range(1, 6):
-        found = world.next(one=app(second, gpu_utilization=80.0), other=app(second, pending=4.0))
+    found = [world.next(one=app(n, gpu_utilization=80.0), other=app(n, pending=4.0)) for n in range(1, 6)][-1]
     assert found.metrics == pytest.approx(
         {"request-s": 0.05, "queue-s": 0.02, "compute-s": 0.03, "server-batch": 8.0}
         | {"pending": 3.0, "gpu-utilization": 80.0, "gpu-memory": 70.0}
@@ -96,8 +95,7 @@ def test_stale_figures_leave_what_the_queue_proxy_saw() -> None:
 
 def test_one_fresh_replica_speaks_for_the_group() -> None:
     world = World()
-    for second in range(1, 4):
-        found = world.next(one=app(second), other=app(1, up=False, pending=None))
+    found = [world.next(one=app(second), other=app(1, up=False, pending=None)) for second in range(1, 4)][-1]
     assert found.metrics["queue-s"] == pytest.approx(0.02)
     assert found.metrics["pending"] == 2.0
 
@@ -130,8 +128,7 @@ def test_policy_hpa_scales_on_any_of_them() -> None:
     parameters = {"metric": "queue-s", "target": "0.01", "window": "1s"}
     policy = HpaPolicy(function(scaling=Scaling(policy="hpa", parameters=parameters)), T0, 2)
     world = World()
-    for second in range(1, 4):
-        found = world.next(one=app(second), other=app(second))
+    found = [world.next(one=app(second), other=app(second)) for second in range(1, 4)][-1]
     wish = policy.decide(observation(found, at=T0 + 3), T0 + 3)
     assert wish.desired == 4
     assert wish.reasons[0].detail == "queue-s 0.02 s, target 0.01 s, 2 replicas: 4"

@@ -85,6 +85,7 @@ def test_an_unknown_command_or_flag_is_wrong_input() -> None:
         ("list",),
         ("status", "echo"),
         ("explain", "echo"),
+        ("series", "echo"),
         ("logs", "echo"),
         ("invoke", "echo"),
         ("delete", "echo"),

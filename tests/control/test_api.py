@@ -28,6 +28,8 @@ from control.views import (
     RollbackRequest,
     RolloutRequest,
     RolloutView,
+    SeriesLineView,
+    SeriesView,
     SplitRequest,
     SplitView,
     TrafficView,
@@ -111,6 +113,11 @@ class Answering:
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         return ()
+
+    def series(self, name: str, *, metric: str | None, group: str | None, since_s: float, step_s: float) -> SeriesView:
+        self.function(name)
+        line = SeriesLineView(metric=metric or "rps", group=group, unit="x", points=((int(since_s), None), (2, step_s)))
+        return SeriesView(function=name, step_s=1, lines=(line,), refused=0)
 
     def split(self, name: str) -> SplitView:
         self.function(name)
@@ -266,6 +273,10 @@ def test_reading() -> None:
     assert ask("GET", "/api/v1/functions/echo/explain?last=3").json()["text"] == "the last 3"
     assert ask("GET", "/api/v1/functions/echo/decisions").json() == []
     assert ask("GET", "/api/v1/functions/echo/cold-starts").json() == []
+    (line,) = ask("GET", "/api/v1/functions/echo/series?metric=mu_ips&group=t4&since=60&step=5").json()["lines"]
+    assert (line["metric"], line["group"], line["points"]) == ("mu_ips", "t4", [[60, None], [2, 5.0]])
+    for bad in ("since=0", "since=nan", "since=1e9", "step=0", "step=x"):
+        assert ask("GET", f"/api/v1/functions/echo/series?{bad}").status_code == 422
     assert ask("GET", "/api/v1/status").json()["epoch"] == 3
     assert ask("GET", "/metrics").text == "tidegate_x 1\n"
     assert ask("DELETE", "/api/v1/functions/echo").status_code == 204

@@ -1,0 +1,82 @@
+"""``series``: what a function and its groups did over the last minutes or hours."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
+from control.cli.show import NameArgument
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from control.views import SeriesView
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 60
+
+
+def series(
+    name: NameArgument,
+    metric: Annotated[str | None, typer.Option(help="One metric (latency_s, mu_ips, ...); default: all.")] = None,
+    group: Annotated[str | None, typer.Option(help="One group, by accelerator; default: all.")] = None,
+    since: Annotated[str, typer.Option(help="How far back: 90s, 5m, 4h.")] = "5m",
+    step: Annotated[str | None, typer.Option(help="Time between two points; default: 60 points.")] = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a function and its groups did lately: loads, latency, replicas, rates, weights."""
+    since_s = _seconds("--since", since)
+    step_s = max(1.0, since_s / WIDTH) if step is None else _seconds("--step", step)
+    with connect(state) as tidegate:
+        view = tidegate.series(name, metric=metric, group=group, since_s=since_s, step_s=step_s)
+    if json:
+        print_json(view)
+    elif view.lines:
+        say(f"the last {since}, one point each {view.step_s} s")
+        console().print(table(view))
+    else:
+        say(f"nothing has been recorded of {name} yet")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("series")(guarded(series))
+
+
+def table(view: "SeriesView") -> "Table":
+    from rich.table import Table
+
+    found = Table(box=None, pad_edge=False)
+    for column in ("GROUP", "METRIC", "NOW", "MEAN", "MAX", "UNIT", ""):
+        found.add_column(column, no_wrap=True)
+    for line in view.lines:
+        values = [value for _, value in line.points]
+        known = [value for value in values if value is not None]
+        now = next(reversed(known), None)
+        mean = sum(known) / len(known) if known else None
+        figures = (_figure(value) for value in (now, mean, max(known, default=None)))
+        found.add_row(line.group or "-", line.metric, *figures, line.unit, bars(values))
+    return found
+
+
+def bars(values: "Sequence[float | None]") -> str:
+    """One character for each value, from 0 to the largest; a blank where it is not known."""
+    most = max((value for value in values if value is not None), default=0.0) or 1.0
+    return "".join(
+        " " if value is None else BARS[min(len(BARS) - 1, int(max(0.0, value) / most * len(BARS)))] for value in values
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _seconds(option: str, text: str) -> float:
+    from tidegate.errors import Fault, InvalidInputError
+    from tidegate.units import UnreadableError, duration
+
+    try:
+        return duration(text, bare="s")
+    except UnreadableError:
+        raise InvalidInputError("series", [Fault(option, repr(text), "a duration: 90s, 5m, 4h")]) from None

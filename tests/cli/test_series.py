@@ -1,0 +1,30 @@
+"""``tidegate series``: figures and bars of each line."""
+
+import pytest
+
+from control.cli.series import bars, table
+from control.views import SeriesLineView, SeriesView
+from tests.cli.test_commands import tidegate
+
+
+def test_bars_go_from_nothing_to_the_largest() -> None:
+    assert bars([0.0, 1.0, 4.0, None, 8.0]) == "▁▂▅ █"
+    assert bars([0.0, 0.0]) == "▁▁"
+    assert bars([None, None]) == "  "
+    assert bars([]) == ""
+
+
+def test_a_line_has_its_last_known_mean_and_largest_value() -> None:
+    line = SeriesLineView(metric="mu_ips", group="t4", unit="inferences/s", points=((1, 60.0), (2, 70.0), (3, None)))
+    nothing = SeriesLineView(metric="latency_s", group=None, unit="s", points=((1, None),))
+    found = table(SeriesView(function="f", step_s=1, lines=(line, nothing), refused=0))
+    cells = [list(column.cells) for column in found.columns]
+    assert [column[0] for column in cells] == ["t4", "mu_ips", "70", "65", "70", "inferences/s", "▇█ "]
+    assert [column[1] for column in cells] == ["-", "latency_s", "-", "-", "-", "s", " "]
+
+
+@pytest.mark.parametrize("option", ["--since", "--step"])
+def test_a_bad_duration_is_wrong_input(option: str) -> None:
+    result = tidegate("series", "echo", option, "soon")
+    assert result.exit_code == 2
+    assert f"{option}: got 'soon'; allowed: a duration" in result.stderr
