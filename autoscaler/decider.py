@@ -108,7 +108,7 @@ class Decider:
         standing = self._standing(state, now, observation)
         usable = fitted(observation)
         wish = self._ask(state, usable, now)
-        desired, limits = bounded(wish.desired, observation, scaling, standing)
+        desired, limits = bounded(wish.desired, observation, scaling, standing, is_zero_settled=wish.is_zero_settled)
         if scaling.dry_run:
             state.kept = max(state.kept, observation.existing)
             started, why = kept_in_dry_run(desired, observation, scaling, standing, state.kept)

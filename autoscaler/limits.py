@@ -36,15 +36,16 @@ class Standing:
 
 
 def bounded(
-    wish: int | None, observation: Observation, scaling: Scaling, standing: Standing
+    wish: int | None, observation: Observation, scaling: Scaling, standing: Standing, *, is_zero_settled: bool = False
 ) -> tuple[int | None, tuple[Reason, ...]]:
-    """The number of replicas to have, or None to hold, with the reasons of every limit that bit."""
+    """The number of replicas to have, or None to hold, with the reasons of every limit that bit. ``is_zero_settled``:
+    the policy went through a protocol of its own before it wished zero."""
     reasons: list[Reason] = []
     floor = scaling.min_scale
     if standing.is_initial:
         floor = max(floor, scaling.initial_scale)
     desired = _never_shrink_blindly(wish, observation, reasons)
-    if floor == 0:
+    if floor == 0 and not (is_zero_settled and observation.existing > 0):
         desired = _zero_protocol(desired, observation, scaling, standing, reasons)
     if desired is None and observation.existing >= floor:
         return None, tuple(reasons)

@@ -25,6 +25,8 @@ class Wish:
     groups: tuple[GroupDecision, ...] | None = None
     """Replicas by accelerator, from policies that choose accelerators; None: the number is spread by price."""
     reasons: tuple[Reason, ...] = ()
+    is_zero_settled: bool = False
+    """Zero was decided by a protocol of the policy's own, which the limits' is not to be asked about."""
     observed: Mapping[str, float] = field(default_factory=dict)
     """The figures it went by, for the decision record."""
 

@@ -400,6 +400,12 @@ KPA_PARAMETERS: Final[tuple[Row, ...]] = (
         "The last replica stays at least this long after it could go.",
     ),
     _parameter(
+        "zero-protocol",
+        _one_of("tidegate", "knative"),
+        "tidegate",
+        "Whether an idle function goes to zero after scale-to-zero-after, or by Knative's own steps on its averages.",
+    ),
+    _parameter(
         "metric-aggregation-algorithm",
         _one_of("linear", "weighted-exponential", "weightedExponential"),
         "linear",

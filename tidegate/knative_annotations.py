@@ -24,9 +24,10 @@ _CLUSTER_ONLY: Final = frozenset(
         "requests-per-second-target-default",
         "max-scale-up-rate",
         "max-scale-down-rate",
+        "zero-protocol",
     }
 )
-"""Parameters that are settings of the cluster in Knative, not annotations."""
+"""Parameters that are settings of the cluster in Knative, or ours, not annotations."""
 
 
 def _class_is_right(text: str) -> bool:

@@ -12,10 +12,11 @@ not at twice its target. That is Knative's behaviour and kept.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler import knative_parameters
 from autoscaler.knative_parameters import KpaParameters
+from autoscaler.knative_zero import Condition, ZeroRules, ZeroSteps, rules
 from autoscaler.observation import Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
@@ -23,6 +24,8 @@ from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindo
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.records import Reason
 
+GRACE_S = 30.0
+"""Knative's scale-to-zero-grace-period. With the waiting room always in the path it has passed when it is asked for."""
 AUTO_CONCURRENCY = 4
 """Slots assumed for ``concurrency: auto`` until a replica has said what its server declares."""
 
@@ -165,7 +168,7 @@ class KpaPolicy:
     either); when it wakes it begins anew, and neither the zeros of its sleep nor a panic of before it count.
     """
 
-    __slots__ = ("_concurrency", "_function", "_is_asleep", "_recorded", "retention_s", "scaler")
+    __slots__ = ("_concurrency", "_function", "_is_asleep", "_recorded", "_zero", "retention_s", "scaler")
 
     def __init__(self, function: Function, now: float, ready: int) -> None:
         self._function = function
@@ -175,6 +178,12 @@ class KpaPolicy:
         derived = knative_parameters.of_function(function, self._concurrency)
         self.retention_s = derived.retention_s
         self.scaler = KnativeScaler(derived.parameters, now, ready)
+        self._zero: ZeroSteps | None = None
+        if function.scaling.parameters.get("zero-protocol") == "knative":
+            own = replace(derived, min_scale=function.scaling.min_scale, max_scale=function.scaling.max_scale)
+            # An activation is over when its replica is ready or has failed: there is no deadline beside those.
+            steps = rules(own, grace_s=GRACE_S, progress_deadline_s=math.inf, is_enabled=True)
+            self._zero = ZeroSteps(steps, now)
 
     @property
     def activation_scale(self) -> int:
@@ -187,6 +196,8 @@ class KpaPolicy:
         if self._is_asleep:
             self._is_asleep, self._recorded = False, None
             self.scaler = KnativeScaler(self.scaler.parameters, now, observation.ready)
+            if self._zero is not None:
+                self._zero = ZeroSteps(self._zero.rules, now)
         self._learn_limit(observation, now)
         if observation.complete:
             self._record(now, self._value(observation))
@@ -200,7 +211,20 @@ class KpaPolicy:
             "target": p.target_value,
             "panic": float(result.in_panic),
         }
-        return Wish(desired=result.desired, reasons=result.reasons, observed=observed)
+        if self._zero is None:
+            return Wish(desired=result.desired, reasons=result.reasons, observed=observed)
+        return self._by_steps(self._zero, observation, result, observed, now)
+
+    def _by_steps(
+        self, zero: ZeroSteps, observation: Observation, result: KpaResult, observed: dict[str, float], now: float
+    ) -> Wish:
+        """The way to zero by Knative's protocol, on its averages."""
+        existing = observation.existing
+        desired = zero.step(now, result.desired, existing, observation.ready)
+        reasons = result.reasons
+        if result.desired == 0:
+            reasons = (*reasons, reason("zero_protocol", f"{existing} to {desired}"))
+        return Wish(desired=desired, reasons=reasons, observed=observed, is_zero_settled=True)
 
     def _value(self, observation: Observation) -> float:
         if self.scaler.parameters.metric == "rps":
@@ -236,5 +260,15 @@ ROW = PolicyRow(
     name="kpa",
     sentence="Knative's pod autoscaler: requests in flight against a target per replica, with a panic mode.",
     build=KpaPolicy,
-    keeps=(KpaPolicy, KnativeScaler, KpaParameters, LinearWindow, WeightedWindow, DelayWindow),
+    keeps=(
+        KpaPolicy,
+        KnativeScaler,
+        KpaParameters,
+        LinearWindow,
+        WeightedWindow,
+        DelayWindow,
+        ZeroSteps,
+        ZeroRules,
+        Condition,
+    ),
 )

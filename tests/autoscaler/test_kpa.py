@@ -9,7 +9,7 @@ from autoscaler import policies
 from autoscaler.knative_parameters import KpaParameters, config, derive, of_function
 from autoscaler.observation import Observation
 from autoscaler.policies.kpa import KnativeScaler, KpaPolicy
-from tests.support.autoscaling import T0, function, group, observation
+from tests.support.autoscaling import T0, World, codes, function, group, observation, revision
 from tidegate.errors import InvalidInputError
 from tidegate.function import ConcurrencyUnit, Scaling
 
@@ -126,3 +126,32 @@ def test_unlimited_burst_reads_silence_as_no_load() -> None:
     parameters = KpaParameters(target_value=7.0, total_value=10.0, target_burst_capacity=-1)
     result = KnativeScaler(parameters, T0, 0).evaluate(T0, 0)
     assert (result.valid, result.desired, result.excess_burst_capacity) == (True, 0, -1)
+
+
+def test_the_way_to_zero_by_knatives_own_steps() -> None:
+    """A load, then silence: the averages are 0 a window later, one replica stays for the rest of a window of
+    serving, and zero follows at the next look."""
+    at = World(revision(concurrency=1, scaling=Scaling(parameters={"zero-protocol": "knative", "window": "10s"})))
+    at.load = 3.0
+    at.run(20)
+    at.load = 0.0
+    wanted = at.run(25)
+    zero = wanted.index(0)
+    assert 10 <= zero <= 13, "no scale-to-zero-after: a window of silence"
+    assert "zero_protocol" in codes(at.decisions[20 + zero])
+    assert set(wanted[zero:]) == {0}
+    at.load, at.arrivals = 1.0, 1
+    assert at.push().desired == 1, "and back"
+
+
+def test_knatives_steps_keep_one_replica_until_it_has_served_a_window() -> None:
+    at = World(revision(concurrency=1, scaling=Scaling(parameters={"zero-protocol": "knative", "window": "30s"})))
+    wanted = at.run(60)
+    assert wanted.index(0) in range(31, 36), "active since it became ready, two seconds after the deploy"
+
+
+def test_missing_data_stops_knatives_steps_too() -> None:
+    at = World(revision(concurrency=1, scaling=Scaling(parameters={"zero-protocol": "knative", "window": "10s"})))
+    at.run(8)
+    at.are_samples_lost = True
+    assert 0 not in at.run(40)

@@ -36,7 +36,9 @@ def at(second: int) -> Observation:
 
 
 @pytest.mark.parametrize("policy", policies.names())
-@pytest.mark.parametrize("parameters", [{}, {"metric-aggregation-algorithm": "weighted-exponential"}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"metric-aggregation-algorithm": "weighted-exponential", "zero-protocol": "knative"}]
+)
 def test_a_copy_made_at_any_second_decides_like_the_original(policy: str, parameters: dict[str, str]) -> None:
     if policy == "kpa":
         parameters = parameters | {"scale-down-delay": "20s"}

@@ -1,46 +1,62 @@
 """Knative's helpers, case by case. A kind without counterpart is listed by name with the reason."""
 
+import random
 from typing import Any
 
 import pytest
 
+from activator.choice import Pick, replica_pick
+from activator.knative import RequestReporter, capacity
 from autoscaler import knative_parameters
+from autoscaler.knative_parameters import duration_s
+from autoscaler.knative_zero import Condition, ZeroRules, active_condition, apply, rules
 from autoscaler.sampling import sample_size
 from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindow
 from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import load, near
-from tidegate import knative_annotations
+from tidegate import knative_annotations, knative_config
+from tidegate.records import Spread
 from tidegate.rollout import Ramp
 from traffic.rollout import aimed, appeared, in_force, ticked
 
 CASES = load("knative_aux.jsonl")
 
 COVERED = {
-    "window_average",
+    "active_condition",
+    "activator_capacity",
+    "activator_reporter",
     "delay_window",
     "derive_spec",
+    "lb_policy",
     "request_stats",
     "sample_size",
+    "scale_to_zero",
     "validate_annotations",
-    "rollout",
+    "validate_config",
+    "window_average",
 }
 
 NOT_BUILT = {
-    "activator_reporter": "the waiting room is part of the gateway: its samples are pulled, only activation is pushed",
-    "validate_config": "there is no config-autoscaler map; the same keys are policy parameters, checked by their table",
-    "scale_to_zero": "nothing is switched over at zero: Tidegate's own protocol is autoscaler.limits",
-    "active_condition": "a step of the same switch; replicas say themselves whether they are ready",
     "num_activators": "no activator deployment: every gateway worker has the waiting room",
-    "choose_subset": "no activator subsets",
-    "bucket_owner": "one control process owns all revisions; sharding is not yet built",
+    "choose_subset": "no activator subsets: every gateway worker knows every replica",
+    "bucket_owner": "one control process owns all revisions",
     "assign_slice": "slots are granted by credits, not by slices of pods",
-    "activator_capacity": "slots are granted by credits",
-    "lb_policy": "the choice inside a group belongs to the activator's core",
+    "rollout": "gradual rollout belongs to the traffic manager",
 }
+"""Kinds without a counterpart, with the reason."""
 
 
 def of_kind(kind: str) -> list[Any]:
     return [pytest.param(case, id=case["name"]) for case in CASES if case["kind"] == kind]
+
+
+def items(kind: str) -> list[Any]:
+    return [
+        pytest.param(item, id=f"{case['name']}-{index}")
+        for case in CASES
+        if case["kind"] == kind
+        for index, item in enumerate(case["items"])
+    ]
 
 
 def test_every_kind_is_covered_or_listed() -> None:
@@ -193,3 +209,131 @@ def test_rollout(case: dict[str, Any]) -> None:
         assert ramp.step == step["step_size"], now
         assert ramp.period_s == pytest.approx(step["step_duration_s"], abs=1e-9), now
         assert near(ramp.next_at, step.get("next_step_t")), now
+
+
+@pytest.mark.parametrize("item", items("validate_config"))
+def test_validate_config(item: dict[str, Any]) -> None:
+    found = knative_config.faults(item["config_autoscaler"] or {})
+    assert (not found) == item["valid"], found
+
+
+AUTOSCALING = "autoscaling.knative.dev/"
+
+
+def zero_rules(item: dict[str, Any]) -> ZeroRules:
+    """From annotations and cluster settings, as Knative derives them."""
+    annotations = item["annotations"] or {}
+    config = item["config_autoscaler"] or {}
+    derived = knative_parameters.derive(
+        {key.removeprefix(AUTOSCALING): value for key, value in annotations.items()},
+        knative_parameters.config(config),
+        0.0,
+        reachable=not item["unreachable"],
+    )
+    return rules(
+        derived,
+        grace_s=duration_s(config.get("scale-to-zero-grace-period", "30s")) or 0.0,
+        progress_deadline_s=duration_s(annotations.get("serving.knative.dev/progress-deadline", "600s")) or 0.0,
+        is_enabled=config.get("enable-scale-to-zero", "true") in knative_config.TRUE,
+    )
+
+
+@pytest.mark.parametrize("item", items("scale_to_zero"))
+def test_scale_to_zero(item: dict[str, Any]) -> None:
+    probes = []
+
+    def probe() -> bool:
+        probes.append(item["activator_probe"])
+        return bool(item["activator_probe"] == "ok")
+
+    in_path_s = None if item["sks_mode"] != "Proxy" else max(0.0, item["sks_proxy_for_s"])
+    result = apply(
+        item["desired_scale"],
+        item["current_replicas"],
+        Condition(item["active_condition"]),
+        item["in_state_for_s"],
+        in_path_s,
+        zero_rules(item),
+        is_initialized=item["scale_target_initialized"],
+        probe=probe,
+    )
+    assert {
+        "returned_scale": result.wanted,
+        "applied_replicas": result.replicas,
+        "requeue_after_s": [] if result.again_in_s is None else [result.again_in_s],
+        "sync_probes": len(probes),
+        "async_probe_started": int(result.is_probe_needed),
+    } == item["expect"]
+
+
+@pytest.mark.parametrize("item", items("active_condition"))
+def test_active_condition(item: dict[str, Any]) -> None:
+    bounds = ZeroRules(min_scale=int(item["min_scale"]), initial_scale=int(item["initial_scale"]))
+    before = Condition(item["active_condition"])
+    found = active_condition(
+        item["want"], item["ready"], before, bounds, is_initialized=item["scale_target_initialized"]
+    )
+    assert {
+        "active_condition": found.condition.value,
+        "reason": found.reason,
+        "scale_target_initialized": found.is_initialized,
+    } == item["expect"]
+
+
+@pytest.mark.parametrize("case", of_kind("activator_reporter"))
+def test_activator_reporter(case: dict[str, Any]) -> None:
+    reporter = RequestReporter()
+    for name, t, *rest in case["ops"]:
+        if name == "out":
+            reporter.ended(t)
+            continue
+        sent = reporter.began(t) if name == "in" else reporter.report(t)
+        expected = rest[-1] or []
+        assert len(expected) == (sent is not None), (name, t)
+        if sent is not None:
+            assert near(sent.average_concurrency, expected[0]["average_concurrency"]), (name, t)
+            assert sent.request_count == expected[0]["request_count"], (name, t)
+
+
+@pytest.mark.parametrize("item", items("activator_capacity"))
+def test_activator_capacity(item: dict[str, Any]) -> None:
+    found = capacity(item["container_concurrency"], item["assigned_pods"], item["ready_backends"], item["activators"])
+    assert found == item["capacity"]
+
+
+class Pod:
+    """A replica with so many slots, as the choice sees it."""
+
+    def __init__(self, slots: int) -> None:
+        self.free = slots
+
+    def fits(self, inferences: int) -> bool:
+        return self.free >= inferences
+
+
+SPREADS = {
+    "first-available": Spread.FIRST_AVAILABLE,
+    "round-robin": Spread.ROUND_ROBIN,
+    "random-choice-two": Spread.POWER_OF_TWO,
+}
+
+
+@pytest.mark.parametrize("case", of_kind("lb_policy"))
+def test_lb_policy(case: dict[str, Any]) -> None:
+    """The gateway's own choice. What is random there is not compared pod by pod: any pod with a free slot is right."""
+    spread = SPREADS[case["policy"]]
+    pick: Pick[Pod] = replica_pick(spread)
+    pods, turn, rng = [Pod(case["container_concurrency"]) for _ in range(case["pods"])], 0, random.Random(1)
+    for step, (name, index) in enumerate(case["ops"]):
+        if name == "release":
+            pods[index].free += 1
+            continue
+        taken = pick(pods, turn, 1, rng)
+        if spread is Spread.POWER_OF_TWO:
+            assert (taken is None) == (index is None), step
+        else:
+            assert (None if taken is None else pods.index(taken)) == index, step
+        if index is not None:
+            assert pods[index].free > 0, step
+            pods[index].free -= 1
+            turn = (index + 1) % len(pods)
