@@ -51,7 +51,7 @@ class Steering:
                 shadow_percent=each.shadow_percent,
                 ready=self._round.is_ready(each.id),
             )
-            for each in self._round.tracked(name)
+            for each in sorted(self._round.tracked(name), key=lambda each: -each.percent)
         )
         kept = tuple(each.revision.id for each in self._registry.numbers(name).values())
         candidate = None if deployed.candidate is None else deployed.candidate.revision.id

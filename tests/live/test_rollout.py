@@ -1,0 +1,108 @@
+"""Rollouts as developers see them: ``tidegate up``, real requests, a bad version and a good one."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.deployment import REQUEST, Deployment, deployment
+from tests.support.hammer import Hammer
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(150)]
+
+VERSION = """
+import time
+class Echo:
+    arrays = "plain"
+    inputs = {"x": ("FP32", [-1, 2])}
+    outputs = {"y": ("FP32", [-1, 2])}
+    concurrency = 8
+    def predict(self, inputs):
+        time.sleep(WORK_S)
+        if BROKEN:
+            raise RuntimeError("weights are garbage")
+        return {"y": [[FACTOR * value for value in row] for row in inputs["x"]]}
+"""
+ROLLOUT = ("--canary-steps", "1,50", "--canary-window", "3s")
+
+
+def deploy(world: Deployment, *flags: str, factor: int = 1, broken: bool = False, work_s: float = 0.0) -> None:
+    """Another version of echo."""
+    path = world.folder / f"version{factor}.py"
+    path.write_text(f"FACTOR, BROKEN, WORK_S = {factor}, {broken}, {work_s}\n{VERSION}")
+    world.deploy(f"{path}:Echo", "--min-scale", "1", "--percentile", "98", "--wait", *flags)
+
+
+@contextmanager
+def users(world: Deployment, pause_s: float = 0.005) -> Iterator[Hammer]:
+    """A few hundred requests a second."""
+    body = json.dumps(REQUEST).encode()
+    with Hammer(world.gateway, body, path="/v2/models/echo/infer", fresh=0, kept=4, pause_s=pause_s) as hammer:
+        yield hammer
+
+
+def until(world: Deployment, phase: str, limit_s: float = 40.0) -> Any:
+    """The rollout once it is in this phase."""
+
+    def found() -> Any:
+        view = world.ask("rollout", "echo")
+        return view if view["phase"] == phase else None
+
+    return world.until(found, limit_s, f"a rollout that is {phase}; it is {world.ask('rollout', 'echo')}")
+
+
+def factor(world: Deployment, **headers: str) -> float:
+    """Which version answers."""
+    url = f"{world.gateway}/v2/models/echo/infer"
+    answer = httpx.post(url, json=REQUEST, headers=headers, timeout=20.0, trust_env=False)
+    assert answer.status_code == 200, answer.text
+    return float(answer.json()["outputs"][0]["data"][0])
+
+
+def test_a_bad_version_is_taken_back_and_a_good_one_gets_everything(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world:
+        world.up()
+        deploy(world)
+        with users(world) as hammer:
+            deploy(world, *ROLLOUT, factor=2, broken=True)
+            taken_back = until(world, "taken-back")
+            assert "went badly" in taken_back["verdict"]
+            hit = sum(hammer.failures.values())
+            assert 0 < hit < 0.01 * hammer.answered, hammer.counts
+        assert world.ask("traffic", "echo")["parts"][0]["revision"] == "echo-00001"
+        with users(world) as hammer:
+            deploy(world, *ROLLOUT, factor=3)
+            promoted = until(world, "promoted")
+            codes = [event["code"] for event in promoted["events"] if event["code"] != "waits_for_traffic"]
+            assert codes == ["begun", "ready", "step", "promoted"]
+            assert factor(world) == 3.0
+            world.cli("rollback", "echo")
+            world.until(lambda: factor(world) == 1.0, 15.0, "the first version to serve again")
+            assert not hammer.failures, "no request is lost while the traffic moves"
+        text = world.cli("explain", "echo", "--last", "100").stdout
+        assert re.search("rollout_(judged_bad|promoted)", text)
+
+
+def test_a_shadow_tells_how_it_differs_and_a_split_by_hand_holds(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world:
+        world.up()
+        deploy(world)
+        with users(world, 0.02) as hammer:
+            deploy(world, "--shadow-percent", "50", factor=2, work_s=0.02)
+            world.until(lambda: world.ask("rollout", "echo")["shadow"]["output_differs"] >= 20, 20.0, "compared answers")
+            shadow = world.ask("rollout", "echo")["shadow"]
+            assert shadow["p50_s"] > shadow["served_p50_s"]
+            assert shadow["status_differs"] == shadow["failed"] == 0
+            assert {factor(world) for _ in range(20)} == {1.0}, "no client sees it"
+            world.cli("traffic", "echo", "--to", "1=80", "--to", "2=20", "--tag", "next=2")
+            world.until(lambda: {factor(world) for _ in range(30)} == {1.0, 2.0}, 10.0, "both versions to answer")
+            assert {factor(world, **{"tidegate-tag": "next"}) for _ in range(5)} == {2.0}
+            assert not hammer.failures
+        world.kill()
+        world.up()
+        assert [part["percent"] for part in world.ask("traffic", "echo")["parts"]] == [80.0, 20.0]
