@@ -25,6 +25,7 @@ from gateway.report import Report, ShadowCounters
 from gateway.ticket import Ticket
 from tidegate import headers
 from tidegate.errors import DEADLINE, NOT_SERVABLE, REPLICA_BROKE, STALE_CREDIT
+from tidegate.wire.events import Piece
 from tidegate.wire.head import ResponseHead
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _SHADOW_LINE: Final = b"%b: true\r\n" % headers.SHADOW
 _NOT_NOW: Final = frozenset({STALE_CREDIT.status, NOT_SERVABLE.status})
 """Of a replica that gives a copy back because it has no slot for it or drains: that says nothing of its model."""
 
-Ear = Callable[[bytes], object]
+Ear = Callable[[Piece], object]
 
 
 class Side:
@@ -63,7 +64,7 @@ class Side:
         self.status = head.status
         self.is_stream = is_event_stream(head)
 
-    def hears(self, data: bytes) -> None:
+    def hears(self, data: Piece) -> None:
         if not self.is_stream:
             self._digest.update(data)
 

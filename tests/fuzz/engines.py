@@ -174,7 +174,7 @@ def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
                     event = engine.next()
                     continue
                 assert not answer.status
-                answer.status, answer.fields, answer.body = event.status, event.fields, engine.body
+                answer.status, answer.fields, answer.body = event.status, event.fields, bytes(engine.body)
                 event = None
             else:
                 assert not answer.complete

@@ -237,6 +237,19 @@ def test_an_answer_that_is_cut_off_is_never_complete(answer: bytes) -> None:
         assert isinstance(engine.eof(), Bad), cut
 
 
+@pytest.mark.parametrize("size", [1000, 200_000])
+def test_the_beginning_of_a_large_answer_is_not_copied(size: int) -> None:
+    client = H1Client()
+    client.request(b"GET")
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"
+    assert type(client.receive(head + b"x" * size)) is ResponseHead
+    assert type(client.body) is (memoryview if size > 64 * 1024 else bytes)
+    assert b"".join((b"", client.body)) == b"x" * size
+    rest = client.receive(b"y" * (300_000 - size))
+    assert type(rest) is Data
+    assert rest.done
+
+
 def test_bytes_without_a_request() -> None:
     assert isinstance(H1Client().receive(PLAIN), Bad)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tidegate.aio.sockets import UNIX, host_port, is_unix
-from tidegate.wire.events import Data
+from tidegate.wire.events import Data, Piece
 from tidegate.wire.h1_client import Event, H1Client
 from tidegate.wire.head import ResponseHead
 
@@ -34,7 +34,7 @@ class _Call(asyncio.Protocol):
         self._data = data
         self._body_bytes = body_bytes
         self._head: ResponseHead | None = None
-        self._body: list[bytes] = []
+        self._body: list[Piece] = []
         self._late: list[bytes] = []
         self._size = 0
         self.engine = H1Client()
@@ -78,7 +78,7 @@ class _Call(asyncio.Protocol):
                 self._fail(event.why)
             return
 
-    def _add(self, data: bytes, done: bool) -> None:
+    def _add(self, data: Piece, done: bool) -> None:
         self._body.append(data)
         self._size += len(data)
         if self._size > self._body_bytes:

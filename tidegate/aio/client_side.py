@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.wire.events import Piece
 from tidegate.wire.head import RequestHead
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ class ClientSide(Protocol):
         block: bytes,
         extra: bytes,
         length: int | None,
-        body: bytes,
+        body: Piece,
         done: bool,
         trailers: bytes,
     ) -> None:
         """The final head and the body so far; see ``H1Server.respond``."""
 
-    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
         """A further piece of the body."""
 
     def last(self) -> None:

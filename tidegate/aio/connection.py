@@ -19,7 +19,7 @@ from tidegate.aio.exchange import SENT, Exchange
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.tunnel import Tunnel, join
 from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, WRITE_BUFFER_BYTES, UpstreamConn
-from tidegate.wire.events import Data
+from tidegate.wire.events import Data, Piece
 from tidegate.wire.h1_server import LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.head import Bad, RequestHead
 
@@ -195,7 +195,7 @@ class ServerConn(asyncio.Protocol):
             self.phase = _CLOSED
             self.transport.abort()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: Piece) -> None:
         """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
         self._server.outbox.flush()
         if not self.transport.is_closing():
@@ -221,7 +221,7 @@ class ServerConn(asyncio.Protocol):
         block: bytes,
         extra: bytes,
         length: int | None,
-        body: bytes,
+        body: Piece,
         done: bool,
         trailers: bytes,
     ) -> None:
@@ -231,31 +231,25 @@ class ServerConn(asyncio.Protocol):
             engine.keep_alive = False
         head = engine.respond(status, reason, block, extra, length)
         if engine.coding != LENGTH:
-            body = engine.data(body)
-            if done:
-                body += engine.end(trailers)
+            framed = engine.data(body)
+            body = framed + engine.end(trailers) if done else framed
         if transport.is_closing():
             return
         outbox = self._server.outbox
         if done and not self._turning and len(body) < _JOIN_BYTES:
-            outbox.write(transport, head + body)
+            outbox.write(transport, b"".join((head, body)))
             return
         # More follows, or the client's next request is waiting to be looked at: `_full` must be true at once.
         outbox.flush()
-        if len(body) < _JOIN_BYTES:
-            transport.write(head + body)
-        else:
-            transport.write(head)
-            transport.write(body)
+        transport.write(b"".join((head, body)))
         if self._full and not done and self.exchange is not None:
             self.exchange.pause_upstream()  # Answers before this one have filled the buffer: nobody was paused yet.
 
-    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
         engine = self.engine
         if engine.coding != LENGTH:
-            data = engine.data(data)
-            if done:
-                data += engine.end(trailers)
+            framed = engine.data(data)
+            data = framed + engine.end(trailers) if done else framed
         if data:
             self._write(data)
 

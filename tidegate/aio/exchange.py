@@ -25,7 +25,7 @@ from tidegate.aio.client_side import ClientSide
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, error_body
 from tidegate.headers import REQUEST_ID
 from tidegate.wire.chunked import chunk, last_chunk
-from tidegate.wire.events import REASONS, Data
+from tidegate.wire.events import REASONS, Data, Piece
 from tidegate.wire.h1_server import H1Server
 from tidegate.wire.head import RequestHead, ResponseHead
 
@@ -575,7 +575,7 @@ class Exchange:
         self.heard = monotonic()
         self._client.interim(100, REASONS[100], b"\r\n")
 
-    def response(self, head: ResponseHead, body: bytes, complete: bool, trailers: bytes) -> None:
+    def response(self, head: ResponseHead, body: Piece, complete: bool, trailers: bytes) -> None:
         """The final head of the answer, and what came of its body."""
         self._state = ANSWERING
         extra = self.app.answering(self, head)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidegate.aio.client_side import ClientSide
 from tidegate.aio.exchange import Exchange, ProxyApp
+from tidegate.wire.events import Piece
 from tidegate.wire.h1_server import H1Server
 from tidegate.wire.head import RequestHead
 
@@ -43,13 +44,13 @@ class Nobody:
         block: bytes,
         extra: bytes,
         length: int | None,
-        body: bytes,
+        body: Piece,
         done: bool,
         trailers: bytes,
     ) -> None:
         """Nobody reads it."""
 
-    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
         """Nobody reads it."""
 
     def last(self) -> None:

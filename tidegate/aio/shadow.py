@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from tidegate.aio.client_side import ClientSide
 from tidegate.aio.exchange import Exchange, ProxyApp
 from tidegate.aio.hedge import Nobody, copy_for
+from tidegate.wire.events import Piece
 from tidegate.wire.head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream import UpstreamConn
 
-Ear = Callable[[bytes], object]
+Ear = Callable[[Piece], object]
 """Hears a body, piece by piece."""
 
 
@@ -37,13 +38,13 @@ class Listener(Nobody):
         block: bytes,
         extra: bytes,
         length: int | None,
-        body: bytes,
+        body: Piece,
         done: bool,
         trailers: bytes,
     ) -> None:
         self._ear(body)
 
-    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
         self._ear(data)
 
 
@@ -93,14 +94,14 @@ class Overheard:
         block: bytes,
         extra: bytes,
         length: int | None,
-        body: bytes,
+        body: Piece,
         done: bool,
         trailers: bytes,
     ) -> None:
         self._client.answer(status, reason, block, extra, length, body, done, trailers)
         self._ear(body)
 
-    def more(self, data: bytes, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
         self._client.more(data, done, trailers)
         self._ear(data)
 

@@ -2,6 +2,11 @@
 
 from typing import final
 
+Piece = bytes | memoryview
+"""Of a body."""
+VIEW_BYTES = 64 * 1024
+"""What came with a head and is at least so much is a view of the read: it is copied when it is written, not before."""
+
 
 @final
 class Data:

@@ -8,7 +8,7 @@ States::
 """
 
 from tidegate.wire.chunked import ChunkDecoder
-from tidegate.wire.events import Data
+from tidegate.wire.events import VIEW_BYTES, Data, Piece
 from tidegate.wire.head import Bad, ResponseHead
 from tidegate.wire.head_memory import ResponseHeads
 from tidegate.wire.partial import check_partial_response
@@ -42,7 +42,7 @@ class H1Client:
         self._method = b""
         self._left = 0
         self._decoder: ChunkDecoder | None = None
-        self.body = b""
+        self.body: Piece = b""
         """What of the body came with the head."""
         self.trailers = b""
         """Trailer lines of the present answer that may pass."""
@@ -147,7 +147,7 @@ class H1Client:
         elif length is not None:
             left = end + length - len(data)
             if left > 0:
-                self.body = data[end:]
+                self.body = data[end:] if len(data) < VIEW_BYTES else memoryview(data)[end:]
                 self.state = LENGTH
                 self._left = left
             else:

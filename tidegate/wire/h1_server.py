@@ -12,7 +12,7 @@ with all of its body is one event.
 
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
-from tidegate.wire.events import REASONS, Data
+from tidegate.wire.events import REASONS, Data, Piece
 from tidegate.wire.head import Bad, HeadRules, RequestHead, parse_request
 from tidegate.wire.partial import check_partial
 from tidegate.wire.template import Template, Templates
@@ -299,11 +299,11 @@ class H1Server:
             extra += b"connection: keep-alive\r\n"
         return b"HTTP/1.1 %d %b%b%b\r\n" % (status, reason, block, extra)
 
-    def data(self, data: bytes) -> bytes:
+    def data(self, data: Piece) -> bytes:
         """A piece of the answer's body, framed."""
         if self.coding == CHUNKED:
-            return chunk(data) if data else b""
-        return b"" if self.coding == NO_BODY else data
+            return chunk(bytes(data)) if data else b""
+        return b"" if self.coding == NO_BODY else bytes(data)
 
     def end(self, trailers: bytes = b"") -> bytes:
         """The end of the answer's body."""
