@@ -29,7 +29,7 @@ from autoscaler.plausible import (
     unborn_replica,
 )
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, LearntCell, Work
-from autoscaler.series import NOTHING, Gain, RecentHistogram, RecentSums, gained
+from autoscaler.series import NOTHING, Gain, Reading, RecentHistogram, RecentSums, gained
 from tidegate.function import ConcurrencyUnit, Revision
 from tidegate.records import AppSample, GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
 
@@ -41,6 +41,8 @@ PATIENCE = 3
 """So many samples in a row that run backwards are a reset that nobody announced: the next one is a new start."""
 MAX_GROUPS = 64
 """Groups kept per revision."""
+FIGURES_S = 1.5
+"""What was read of a group's windows is read anew after so long."""
 EXECUTIONS_EVERY_S = 5.0
 """How often a replica's execution times are taken: the tail of a minute needs no second's resolution."""
 CROWDED = 0.5
@@ -104,6 +106,18 @@ class _Replica:
     executions_due: float = 0.0
 
 
+class _Figures(NamedTuple):
+    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates."""
+
+    at: float
+    latency: Reading
+    known: tuple[float, bool, float | None] | None
+    mean_batch: float | None
+    execution_s: float | None
+    queue_s: float | None
+    tail_s: float | None
+
+
 @dataclass(slots=True)
 class _Group:
     """What is kept of one group."""
@@ -115,6 +129,8 @@ class _Group:
     rates: GroupRates = field(default_factory=GroupRates)
     mean_batch: float | None = None
     """Inferences per request when it was last observed at work."""
+    figures: _Figures | None = None
+    """As last read: every other second, half of the revisions in each."""
     app: AppFigures | None = None
     """What its model servers say, where they are asked."""
 
@@ -352,14 +368,16 @@ class Collector:
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
         groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
-        complete = True
+        complete, is_turn = True, (math.floor(now) + meter.phase) % 2 == 1
         for group in fleet:
             heard = self._heard(group, now)
             if heard.replicas:
                 oldest = min(oldest, heard.oldest)
             elif group.ready:
                 complete = False
-            observed = _group_observation(group, heard, meter.groups.get(group.accelerator), now, q, slo_s)
+            observed = _group_observation(
+                group, heard, meter.groups.get(group.accelerator), now, q, slo_s, is_turn=is_turn
+            )
             concurrency += observed.concurrency
             concurrency_inferences += observed.concurrency_inferences
             groups.append(observed)
@@ -397,10 +415,18 @@ class Collector:
     def _heard(self, group: FleetGroup, now: float) -> "_Heard":
         """The sums over the ready replicas that were heard of lately."""
         replicas, stale = self._replicas, now - self._stale_s
+        if len(group.ready) == 1:
+            source = replicas.get(group.ready[0])
+            if source is None or source.at < stale:
+                return NOBODY
+            told, app = source.sample.limit, source.sample.app
+            apps = () if app is None or not app.up else (app,)
+            means = (source.concurrency, source.concurrency_inferences, source.rps, source.ips, source.busy)
+            return _Heard(1, source.at, told, *means, apps)
         oldest, limit = math.inf, None
         count = 0
         concurrency = concurrency_inferences = rps = ips = busy = 0.0
-        apps: list[AppSample] = []
+        told_by: list[AppSample] = []
         for replica in group.ready:
             source = replicas.get(replica)
             if source is None or source.at < stale:
@@ -418,7 +444,7 @@ class Collector:
             busy += source.busy
             app = source.sample.app
             if app is not None and app.up:
-                apps.append(app)
+                told_by.append(app)
         if not count:
             return NOBODY
         scale = len(group.ready) / count
@@ -431,7 +457,7 @@ class Collector:
             scale * rps,
             scale * ips,
             scale * busy,
-            apps,
+            told_by,
         )
 
     def _demands(self, revision_id: str, now: float) -> tuple[list[_Demand], float, bool]:
@@ -615,21 +641,35 @@ def _note_work(
             source.executions = sample.execution
 
 
-def _group_observation(
-    group: FleetGroup, heard: _Heard, kept: _Group | None, now: float, q: float, slo_s: float
-) -> GroupObservation:
-    latency, tail_s, known = NOTHING, None, None
+def _figures(kept: _Group, now: float, q: float, slo_s: float) -> _Figures:
     mean_batch = execution_s = queue_s = None
+    requests, inferences, executing_s, queueing_s = kept.work.sums(now)
+    if requests > 0:
+        kept.mean_batch = mean_batch = inferences / requests
+        execution_s, queue_s = executing_s / requests, queueing_s / requests
+    return _Figures(
+        now,
+        kept.latency.reading(now, q, slo_s),
+        kept.rates.known(kept.mean_batch),
+        mean_batch,
+        execution_s,
+        queue_s,
+        kept.execution.reading(now, q, math.inf).quantile_s,
+    )
+
+
+def _group_observation(
+    group: FleetGroup, heard: _Heard, kept: _Group | None, now: float, q: float, slo_s: float, *, is_turn: bool
+) -> GroupObservation:
+    latency, known = NOTHING, None
+    mean_batch = execution_s = queue_s = tail_s = None
     if kept is not None:
-        latency = kept.latency.reading(now, q, slo_s)
-        batch = kept.mean_batch
-        if heard.replicas:
-            tail_s = kept.execution.reading(now, q, math.inf).quantile_s
-            requests, inferences, executing_s, queueing_s = kept.work.sums(now)
-            if requests > 0:
-                batch = kept.mean_batch = mean_batch = inferences / requests
-                execution_s, queue_s = executing_s / requests, queueing_s / requests
-        known = kept.rates.known(batch)
+        figures = kept.figures
+        if is_turn or figures is None or not 0.0 <= now - figures.at < FIGURES_S:
+            figures = kept.figures = _figures(kept, now, q, slo_s)
+        _, latency, known, mean_batch, execution_s, queue_s, tail_s = figures
+        if not heard.replicas:
+            mean_batch = execution_s = queue_s = tail_s = None
     mu_ips, is_learnt, bound_ips, floor_s = group.mu_ips, False, None, None
     if known is not None:
         bound_ips, is_learnt, floor_s = known
