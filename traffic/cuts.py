@@ -27,10 +27,18 @@ class CutGroup:
     mu_ips: float
     """Service rate of one replica."""
     replicas: int
+    seconds: Mapping[int, float] | None = None
+    """What one request takes of a replica, by its batch, where that is known; None: its work over ``mu_ips``."""
 
     @property
     def capacity(self) -> float:
         return self.mu_ips * self.replicas
+
+    def use(self, each: "BatchClass") -> float:
+        """Part of the group's time that a class takes."""
+        if self.seconds is None:
+            return each.work_ips / self.capacity
+        return each.rate_rps * self.seconds[each.batch] / self.replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,10 @@ def route_cuts(groups: Sequence[CutGroup], classes: Sequence[BatchClass]) -> Cut
     sizes = sorted(classes, key=lambda each: each.batch)
     if not sizes or not ordered:
         return None
-    sums = [0.0]
-    for each in sizes:
-        sums.append(sums[-1] + each.work_ips)
     best: list[_Score] = [(0.0, 0.0)] + [_NONE] * len(sizes)
     starts: list[list[int]] = []
     for group in ordered:
-        best, taken_from = _with_group(group, best, sums)
+        best, taken_from = _with_group(best, [0.0, *itertools.accumulate(group.use(each) for each in sizes)])
         starts.append(taken_from)
     bounds = [len(sizes)]
     for taken_from in reversed(starts):
@@ -95,13 +100,14 @@ def route_cuts(groups: Sequence[CutGroup], classes: Sequence[BatchClass]) -> Cut
     )
 
 
-def _with_group(group: CutGroup, best: Sequence[_Score], sums: Sequence[float]) -> tuple[list[_Score], list[int]]:
-    """For every j: the best score of the first j classes on the groups so far, and where this group's part begins."""
-    scores, starts, capacity = list(best), list(range(len(best))), group.capacity
+def _with_group(best: Sequence[_Score], sums: Sequence[float]) -> tuple[list[_Score], list[int]]:
+    """For every j: the best score of the first j classes on the groups so far, and where this group's part begins.
+    ``sums``: what the first j classes would take of this group."""
+    scores, starts = list(best), list(range(len(best)))
     for end in range(1, len(best)):
         for start in range(end):
             largest, squares = best[start]
-            use = (sums[end] - sums[start]) / capacity
+            use = sums[end] - sums[start]
             score = (max(largest, use), squares + use * use)
             if _is_better(score, scores[end]):
                 scores[end], starts[end] = score, start

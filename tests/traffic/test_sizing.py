@@ -1,0 +1,123 @@
+"""When requests are cut by size, and when weights alone decide."""
+
+import itertools
+import random
+
+import pytest
+
+from traffic.cuts import BatchClass, CutGroup, route_cuts
+from traffic.sizing import BY_WEIGHTS, LOOK_S, SizedGroup, Sizing, cut, foreseen
+
+SIZES = (1, 64)
+
+
+def seconds(fixed_ms: float, per_item_ms: float, sizes: tuple[int, ...] = SIZES) -> dict[int, float]:
+    """A fixed part and one per inference (SMIF, table 1)."""
+    return {size: (fixed_ms + per_item_ms * size) / 1e3 for size in sizes}
+
+
+T4 = SizedGroup("t4", 1, seconds(9.0, 10.0))
+V100 = SizedGroup("v100", 1, seconds(9.0, 3.0))
+GROUPS = (T4, V100)
+WEIGHTS = {"t4": 0.25, "v100": 0.75}
+
+
+def mix(small_rps: float, large_rps: float) -> list[BatchClass]:
+    return [BatchClass(1, small_rps), BatchClass(64, large_rps)]
+
+
+def test_two_sizes_are_cut_because_the_small_ones_no_longer_wait_for_the_large_ones() -> None:
+    choice = Sizing().look("r", GROUPS, mix(20.0, 2.0), WEIGHTS, 600, 0.0)
+    assert dict(choice.sizes) == {"t4": (1, 63), "v100": (64, None)}
+    assert choice.why.startswith("cut by size: the fullest group busy for")
+    cut_, weighed = (foreseen(GROUPS, mix(20.0, 2.0), WEIGHTS, sizes) for sizes in (choice.sizes, {}))
+    assert cut_.mean_s < 0.7 * weighed.mean_s
+
+
+def test_one_size_is_left_to_the_weights() -> None:
+    for classes in (mix(20.0, 0.0), mix(0.0, 3.0), mix(0.5, 3.0)):
+        assert not Sizing().look("r", GROUPS, classes, WEIGHTS, 600, 0.0).sizes
+
+
+def test_a_cut_that_overloads_a_group_is_not_made() -> None:
+    classes = mix(20.0, 5.2)
+    by_cuts = foreseen(GROUPS, classes, WEIGHTS, cut(GROUPS, classes))
+    assert by_cuts.fullest > 1.0
+    choice = Sizing().look("r", GROUPS, classes, WEIGHTS, 600, 0.0)
+    assert not choice.sizes
+    assert "with cuts the fullest group busy for 1" in choice.why
+
+
+def test_before_there_are_enough_requests_nothing_is_cut() -> None:
+    sizing = Sizing()
+    assert not sizing.look("r", GROUPS, mix(20.0, 2.0), WEIGHTS, 10, 0.0).sizes
+    assert sizing.look("r", GROUPS, mix(20.0, 2.0), WEIGHTS, 600, 10.0).sizes
+    assert sizing.look("r", GROUPS, mix(0.2, 0.02), WEIGHTS, 5, 20.0).sizes, "a quiet while is no reason to change it"
+
+
+def test_noise_moves_nothing() -> None:
+    sizing, rng = Sizing(), random.Random(3)
+    seen = set()
+    sizes = (1, 2, 4, 8, 16, 32, 64)
+    groups = [SizedGroup("t4", 2, seconds(9, 10, sizes)), SizedGroup("v100", 1, seconds(9, 3, sizes))]
+    for second in range(200):
+        classes = [BatchClass(size, 2.0 * rng.uniform(0.85, 1.15)) for size in sizes]
+        choice = sizing.look("r", groups, classes, {"t4": 0.4, "v100": 0.6}, 600, float(second))
+        seen.add(tuple(sorted(choice.sizes.items())))
+    assert len(seen) == 1, seen
+
+
+def test_a_group_that_loses_its_last_replica_frees_its_sizes_at_once() -> None:
+    sizing = Sizing()
+    sizing.look("r", GROUPS, mix(20.0, 2.0), WEIGHTS, 600, 0.0)
+    assert not sizing.is_due("r", frozenset({"t4", "v100"}), LOOK_S - 1)
+    assert sizing.is_due("r", frozenset({"t4", "v100"}), LOOK_S)
+    assert sizing.is_due("r", frozenset({"v100"}), 1.0)
+    choice = sizing.look("r", (V100,), mix(20.0, 2.0), WEIGHTS, 600, 1.0)
+    assert not choice.sizes
+    assert sizing.in_force("r") == choice
+    sizing.forget("r")
+    assert sizing.in_force("r") == BY_WEIGHTS
+
+
+def test_no_size_is_ever_without_a_group() -> None:
+    rng = random.Random(4)
+    for _ in range(300):
+        sizes = tuple(sorted(rng.sample(range(1, 200), rng.randint(2, 6))))
+        groups = [
+            SizedGroup(f"g{n}", rng.randint(1, 4), seconds(rng.uniform(1, 20), rng.uniform(1, 20), sizes))
+            for n in range(rng.randint(2, 5))
+        ]
+        classes = [BatchClass(size, rng.uniform(0.1, 5.0)) for size in sizes]
+        ranges = cut(groups, classes)
+        assert ranges.keys() == {group.id for group in groups}, "each group has work or shares some"
+        for batch in range(1, 260):
+            assert any(low <= batch and (high is None or batch <= high) for low, high in ranges.values()), batch
+
+
+def test_the_cut_is_the_best_of_all_where_rates_depend_on_the_size() -> None:
+    """Within 5 % of the best division of a bimodal mix over the groups, whatever its shape."""
+    rng = random.Random(8)
+    for _ in range(200):
+        groups = [CutGroup(f"g{n}", rng.uniform(1, 9), rng.randint(1, 3)) for n in range(3)]
+        table = [{1: rng.uniform(0.001, 0.02), 64: rng.uniform(0.05, 0.3)} for _ in groups]
+        groups = [CutGroup(one.id, 64 / each[64], one.replicas, each) for one, each in zip(groups, table, strict=True)]
+        classes = mix(rng.uniform(1, 50), rng.uniform(0.1, 5))
+        found = route_cuts(groups, classes)
+        assert found is not None
+        order = sorted(groups, key=lambda group: (group.mu_ips, group.id))
+        best = min(
+            max(
+                sum(group.use(each) for each, place in zip(classes, places, strict=True) if place == index)
+                for index, group in enumerate(order)
+            )
+            for places in itertools.combinations_with_replacement(range(3), 2)
+        )
+        assert found.objective == pytest.approx(best, rel=1e-9)
+
+
+def test_what_is_foreseen_of_one_replica_is_the_pollaczek_khinchine_mean() -> None:
+    group = SizedGroup("g", 1, {1: 0.1})
+    found = foreseen([group], [BatchClass(1, 5.0)], {"g": 1.0}, {})
+    assert found.fullest == pytest.approx(0.5)
+    assert found.mean_s == pytest.approx(0.1 + 0.5 * 0.1 / (2 * 0.5)), "constant times: half of M/M/1's wait"
