@@ -6,16 +6,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-DATA = (
-    Path(os.environ.get("TIDEGATE_GOLDEN", "")) if os.environ.get("TIDEGATE_GOLDEN") else Path(__file__).parent / "data"
-)
+OWN = Path(__file__).parent / "data"
+DATA = Path(os.environ.get("TIDEGATE_GOLDEN") or OWN)
+IS_OWN = DATA.resolve() == OWN.resolve()
+"""Whether these are our own: of others it is not known how many there are."""
 
 
 @cache
 def load(name: str) -> tuple[dict[str, Any], ...]:
-    """The cases of one JSON-lines file."""
+    """The cases of one JSON-lines file; whoever cannot read them fails."""
     with (DATA / name).open(encoding="utf-8") as lines:
-        return tuple(json.loads(line) for line in lines if line.strip())
+        cases = tuple(json.loads(line) for line in lines if line.strip())
+    assert cases, f"{DATA / name} has no cases"
+    return cases
 
 
 def near(actual: float | None, expected: float | None) -> bool:
