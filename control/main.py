@@ -27,7 +27,7 @@ from tidegate.aio.loop import loop_factory
 from tidegate.aio.sockets import address_of, listen
 from tidegate.aio.tasks import TaskOwner
 from tidegate.clock import LiveClock
-from tidegate.errors import Fault, InvalidInputError, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.records import GatewaySample
 from tidegate.settings import LogFormat, Settings
 
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     import uvicorn
 
     from control.deployment import Deployment
+    from control.reloading import Reloading
     from control.round import Round
     from control.supervisor import Supervisor
     from control.views import ReplacedView
+    from deploy.devices.discovered import Inventory
     from deploy.local.backend import LocalBackend
     from deploy.local.processes import ProcessTable
 
@@ -72,9 +74,11 @@ def run(
     environ: Mapping[str, str],
     ready: Ready,
     reread: Callable[[], Settings] | None = None,
+    config: Path | None = None,
 ) -> None:
     """Runs the control process to its end. ``ready`` is called when everything answers; ``reread`` reads the settings
-    anew for a hot restart (None: they stay), and raises InvalidInputError with their faults.
+    anew for a reload and a hot restart (None: they stay), and raises InvalidInputError with their faults; ``config`` is
+    their file, which is watched.
 
     Raises StateError when the directory is held or unusable, other TidegateErrors when a start fails.
     """
@@ -82,7 +86,7 @@ def run(
     state.prepare()
     lock = state.lock()
     try:
-        control = ControlProcess(settings, state, lock, environ, reread or (lambda: settings))
+        control = ControlProcess(settings, state, lock, environ, reread or (lambda: settings), config)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(control.live(ready))
         state.clear()
@@ -100,8 +104,10 @@ class ControlProcess:
         lock: DirectoryLock,
         environ: Mapping[str, str],
         reread: Callable[[], Settings],
+        config: Path | None = None,
     ) -> None:
         self._settings = settings
+        self._config = config
         self._reread = reread
         self._state = state
         self._lock = lock
@@ -144,6 +150,7 @@ class ControlProcess:
         try:
             await parts.gateways.start(parts.living, parts.world.begin())
             turning = owner.spawn(parts.world.run(), name="round")
+            owner.spawn(parts.reloading.watch(), name="settings")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             ends = (turning, serving, owner.spawn(self._stop.wait(), name="stop"))
             linked = owner.spawn(parts.gateways.linked(LINKED_S), name="linked")
@@ -183,6 +190,7 @@ class ControlProcess:
         from control.learning import Learning
         from control.meter import TrafficMeter
         from control.pulse import Pulse
+        from control.reloading import Reloading
         from control.round import Round
         from control.supervisor import Supervisor
         from traffic.table import TableBuilder
@@ -233,6 +241,19 @@ class ControlProcess:
         )
         own_metrics.register(own, world, epoch=self._epoch, gateways=gateways.views, faults=lambda: len(faults.texts()))
         version = version_of("tidegate")
+
+        def equip(found: "Inventory") -> None:
+            backend.equip(found.accelerators, found.host_cores)
+            world.soon()
+
+        reloading = Reloading(
+            self._settings,
+            reread=self._reread,
+            config=self._config,
+            accelerators=backend.devices,
+            equip=equip,
+            faults=faults,
+        )
         deployment = Deployment(
             state=self._state,
             store=store,
@@ -246,7 +267,8 @@ class ControlProcess:
             version=version,
             domain=self._settings.gateway.domain,
             stop=self._stop.set,
-            renew=lambda: self._renew(gateways, workers),
+            renew=lambda: self._renew(gateways, reloading, workers),
+            reload=reloading.reload,
             records_fault=lambda: processes.write_failure,
         )
         return _Parts(
@@ -255,35 +277,33 @@ class ControlProcess:
             gateways=gateways,
             world=world,
             deployment=deployment,
+            reloading=reloading,
             living=living,
             version=version,
             pulse=pulse,
             report=lambda name, error: faults.set(name, f"{type(error).__name__}: {error}"),
         )
 
-    async def _renew(self, gateways: "Supervisor", workers: int) -> "tuple[tuple[ReplacedView, ...], tuple[str, ...]]":
+    async def _renew(
+        self, gateways: "Supervisor", reloading: "Reloading", workers: int
+    ) -> "tuple[tuple[ReplacedView, ...], tuple[str, ...]]":
         from control.certificates import check
         from control.renewal import renewed
 
         read = await asyncio.to_thread(self._reread)
         check(read.gateway, self._clock.now())
-        self._settings, needs_up = renewed(self._settings, read)
-        return await gateways.restart(_gateway_settings(self._settings, workers)), needs_up
+        reloading.settings, needs_up = renewed(reloading.settings, read)
+        return await gateways.restart(_gateway_settings(reloading.settings, workers)), needs_up
 
     async def _backend(self, registry: Any, rng: random.Random) -> "tuple[ProcessTable, LocalBackend, Any]":
         """The local backend with everything adopted that lives and is still deployed."""
-        from deploy.devices.discovered import take_inventory
+        from control.reloading import inventory_of
         from deploy.local.backend import LocalBackend
         from deploy.local.processes import ProcessTable
         from deploy.local.records import RecordStore
         from deploy.local.replica import Places
 
-        file = self._settings.accelerators.file
-        try:
-            found = take_inventory(None if file is None else Path(file), _log.info)
-        except OSError as error:
-            fault = Fault("--accelerators-file", f"{file} ({error.strerror})", "a file of accelerators")
-            raise InvalidInputError("settings", [fault]) from error
+        found = inventory_of(self._settings)
         processes = ProcessTable(RecordStore(self._state.processes), self._epoch, _log.warning)
         living = await processes.recover()
         backend = LocalBackend(
@@ -362,6 +382,7 @@ class _Parts:
     gateways: "Supervisor"
     world: "Round"
     deployment: "Deployment"
+    reloading: "Reloading"
     living: Any
     version: str
     pulse: Any

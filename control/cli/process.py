@@ -36,6 +36,7 @@ FLAGS = tuple(
     )
     for row in SETTINGS
 )
+DEFAULT_CONFIG = Path("tidegate.toml")
 START_S = 60.0
 """For a detached control process to answer."""
 DOWN_S = 120.0
@@ -73,7 +74,8 @@ def up(
                 say(f"gateway {addresses.gateway}   api {addresses.api}   state {addresses.state}")
                 say("deploy something: tidegate deploy FILE    stop: Ctrl-C")
 
-        run(settings, directory, os.environ, ready, reread=lambda: read_settings(config, given))
+        file = (config or DEFAULT_CONFIG).absolute()
+        run(settings, directory, os.environ, ready, reread=lambda: read_settings(config, given), config=file)
 
 
 def down(state: StateOption = None, json: JsonOption = False) -> None:
@@ -108,13 +110,19 @@ def restart(state: StateOption = None, json: JsonOption = False) -> None:
 
 
 def reload(state: StateOption = None, json: JsonOption = False) -> None:
-    """Have the gateway workers read their TLS certificate now (they look every 2 s by themselves)."""
+    """Read settings, accelerators and the TLS certificate now (their files are looked at every 2 s)."""
     with connect(state) as tidegate:
         view = tidegate.reload()
     if json:
         print_json(view)
     else:
-        say(f"in use by: {', '.join(view.reloaded) or 'nobody'}")
+        for change in view.in_force:
+            say(f"in force: {change}")
+        if view.needs_restart:
+            say(f"not in force before `tidegate restart`: {', '.join(view.needs_restart)}")
+        if view.needs_up:
+            say(f"not in force before another `tidegate up`: {', '.join(view.needs_up)}")
+        say(f"certificate in use by: {', '.join(view.reloaded) or 'nobody'}")
     if view.faults:
         fail("\n".join(f"{worker}: {why}" for worker, why in view.faults.items()))
 
@@ -131,7 +139,7 @@ def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
     from tidegate.errors import Fault, InvalidInputError
     from tidegate.settings import read
 
-    path = config or Path("tidegate.toml")
+    path = config or DEFAULT_CONFIG
     text = ""
     try:
         if config is not None or path.exists():

@@ -323,7 +323,13 @@ def test_restart_and_reload_say_what_they_did() -> None:
         "replaced": [{"worker": "g0.2", "pid": 8, "old": "g0", "old_pid": 7}],
         "needs_up": [],
     }
-    assert ask("POST", "/api/v1/reload").json() == {"reloaded": ["g0"], "faults": {"g1": "no such file"}}
+    assert ask("POST", "/api/v1/reload").json() == {
+        "reloaded": ["g0"],
+        "faults": {"g1": "no such file"},
+        "in_force": [],
+        "needs_restart": [],
+        "needs_up": [],
+    }
 
 
 def test_a_restart_tells_every_fault_of_the_settings() -> None:
