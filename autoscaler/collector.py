@@ -29,7 +29,7 @@ from autoscaler.plausible import (
     unborn_replica,
 )
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, LearntCell, Work
-from autoscaler.series import NOTHING, Gain, Reading, RecentHistogram, RecentSums, gained
+from autoscaler.series import NOTHING, Gain, Reading, RecentHistogram, RecentSums, RecentWork, gained
 from tidegate.function import ConcurrencyUnit, Revision
 from tidegate.records import AppSample, GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
 
@@ -122,8 +122,7 @@ class _Figures(NamedTuple):
 class _Group:
     """What is kept of one group."""
 
-    work: RecentSums = field(default_factory=lambda: RecentSums(4, RATE_SLOTS))
-    """Requests, inferences, execution time, queue time."""
+    work: RecentWork = field(default_factory=RecentWork)
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
     rates: GroupRates = field(default_factory=GroupRates)
@@ -483,6 +482,14 @@ class Collector:
         rate = None if group is None else group.rates.rate(group.mean_batch)
         return rate.mu_ips if rate is not None and rate.is_at_limit else None
 
+    def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
+        """The service rate of one replica for requests of ``batch`` inferences, as far as it is known: below the limit
+        it is what was yielded there; None: nothing was learnt."""
+        meter = self._meters.get(revision_id)
+        group = None if meter is None else meter.groups.get(accelerator)
+        rate = None if group is None else group.rates.rate(batch)
+        return None if rate is None else rate.mu_ips
+
     def learnt(self, revision_id: str) -> dict[str, tuple[tuple[LearntCell, ...], float | None]]:
         """What was learnt of a revision, by accelerator: cells of its rates, and inferences per request as they last
         were. To be kept over a restart."""
@@ -624,7 +631,7 @@ def _note_work(
     group = meter.group(sample.group)
     execution_s = max(0.0, sample.execution_s - before.execution_s)
     if requests > 0:
-        group.work.add(now, (requests, inferences, execution_s, max(0.0, sample.queue_s - before.queue_s)))
+        group.work.note(requests, inferences, execution_s, max(0.0, sample.queue_s - before.queue_s))
     if before.requests < WARM_REQUESTS and before.busy_s < WARM_S:
         source.executions = sample.execution if is_histogram(sample.execution) else ()
         return
@@ -643,7 +650,7 @@ def _note_work(
 
 def _figures(kept: _Group, now: float, q: float, slo_s: float) -> _Figures:
     mean_batch = execution_s = queue_s = None
-    requests, inferences, executing_s, queueing_s = kept.work.sums(now)
+    requests, inferences, executing_s, queueing_s = kept.work.read(now)
     if requests > 0:
         kept.mean_batch = mean_batch = inferences / requests
         execution_s, queue_s = executing_s / requests, queueing_s / requests

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -242,6 +243,8 @@ class Autoscaler:
         self.recorder = Recorder(recordings)
         self.weights: Callable[[str], Mapping[str, float]] = lambda revision: {}
         """The weights in force of a revision's groups, told by whoever publishes them."""
+        self.device_metrics: Callable[[str, str], Mapping[str, float]] = lambda revision, accelerator: {}
+        """What the devices of a revision's group are doing, told by whoever reads them."""
         self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)
         self._filter = DecisionFilter()
         self._recent: dict[str, deque[Decision]] = {}
@@ -285,7 +288,9 @@ class Autoscaler:
         for replica in replicas:
             counted.setdefault(replica.revision, {}).setdefault(replica.accelerator, []).append(replica)
         self._fleet = {
-            revision: fleet_groups(counted.get(revision, {}), rooms.get(revision, ()))
+            revision: fleet_groups(
+                counted.get(revision, {}), rooms.get(revision, ()), partial(self.device_metrics, revision)
+            )
             for revision in counted.keys() | rooms.keys()
         }
 
@@ -374,6 +379,10 @@ class Autoscaler:
         """The service rate of one replica, learnt at its limit; None: not learnt."""
         return self.collector.mu_ips(revision_id, accelerator)
 
+    def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
+        """The service rate of one replica for requests of ``batch`` inferences, as far as it is known."""
+        return self.collector.mu_of_size(revision_id, accelerator, batch)
+
     def decisions(self, function: str, n: int = 10) -> list[Decision]:
         """The last logged decisions of a function, oldest first."""
         return list(self._recent.get(function, ()))[-n:] if n > 0 else []
@@ -409,9 +418,12 @@ _HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, Repli
 
 
 def fleet_groups(
-    replicas: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
+    replicas: Mapping[str, Sequence[ReplicaFacts]],
+    rooms: Sequence[AcceleratorRoom],
+    metrics: Callable[[str], Mapping[str, float]] = lambda accelerator: {},
 ) -> tuple[FleetGroup, ...]:
-    """Groups in the order of ``rooms``; replicas on an accelerator that is not listed any more form groups behind."""
+    """Groups in the order of ``rooms``; replicas on an accelerator that is not listed any more form groups behind.
+    ``metrics``: of an accelerator's devices."""
     known = {room.accelerator: room for room in rooms}
     names = [*known, *sorted(replicas.keys() - known.keys())]
     groups = []
@@ -428,6 +440,7 @@ def fleet_groups(
                 room=room.room,
                 price_per_hour=room.price_per_hour,
                 mu_ips=room.mu_ips,
+                metrics=metrics(name),
             )
         )
     return tuple(groups)

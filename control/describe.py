@@ -107,6 +107,7 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         percent=tracked.percent,
         tags=tracked.tags,
         shadow_percent=tracked.shadow_percent,
+        size_routing=state.sizes.why(tracked.id),
         policy=tracked.record.function.scaling.policy,
         desired=None if decision is None else decision.desired,
         is_dry_run=tracked.record.function.scaling.dry_run,

@@ -67,6 +67,7 @@ class _Slice:
     revision: str
     counts: Counts
     latency: dict[int, int]
+    sizes: dict[int, int]
 
 
 class TrafficMeter:
@@ -126,6 +127,15 @@ class TrafficMeter:
                 counts.add(each.counts)
         return counts
 
+    def sizes(self, revision: str, since: float) -> dict[int, int]:
+        """Arrivals of a revision after ``since``, within the window, by bucket of inferences per request."""
+        found: dict[int, int] = {}
+        for each in self._slices.get(revision.rpartition("-")[0], ()):
+            if each.revision == revision and each.at > since:
+                for index, count in each.sizes.items():
+                    found[index] = found.get(index, 0) + count
+        return found
+
     def shadow(self, revision: str) -> ShadowSeen:
         """What copies showed of a revision, over all workers, since the control process started to look."""
         return self._shadows.get(revision, ShadowSeen())
@@ -174,8 +184,9 @@ class TrafficMeter:
             earlier = ShadowSeen() if before is None or before.shadow is None else before.shadow
             self._shadows[demand.revision] = _grown(self.shadow(demand.revision), demand.shadow, earlier)
         latency = difference(demand.latency, () if before is None else before.latency)
-        if counts != Counts() or latency:
-            slices.append(_Slice(now, demand.revision, counts, latency))
+        sizes = difference(demand.sizes, () if before is None else before.sizes)
+        if counts != Counts() or latency or sizes:
+            slices.append(_Slice(now, demand.revision, counts, latency, sizes))
 
     def __repr__(self) -> str:
         return f"<TrafficMeter {len(self._last)} workers, {len(self._slices)} functions>"

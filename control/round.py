@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from control.coldstarts import ColdStarts
 from control.faults import Faults
 from control.learning import Learning
+from control.gpus import Gpus
 from control.links import Link
 from control.meter import TrafficMeter
 from control.parts import parts_of
@@ -30,6 +31,7 @@ from control.recording import record
 from control.registry import Registry
 from control.rollouts import Rollouts
 from control.shares import Shares
+from control.sizes import SizeRoutes
 from control.succession import Succession
 from control.tracking import Tracked, farewell
 from control.views import Role
@@ -110,6 +112,7 @@ class Round:
         reach: Reach = Link,
         took: Callable[[float], object] = lambda _: None,
         learning: Learning | None = None,
+        gpus: Gpus | None = None,
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
         from autoscaler.history import History
@@ -132,8 +135,11 @@ class Round:
         self._reach = reach
         self._took = took
         self.learning = learning or Learning(autoscaler=autoscaler, backend=backend, clock=clock)
-        self._shares = Shares(self.learning.mu_ips)
+        self.sizes = SizeRoutes(meter, autoscaler)
+        self._shares = Shares(self.learning.mu_ips, self.sizes)
         autoscaler.weights = self._shares.weights
+        self.gpus = gpus or Gpus(None)
+        autoscaler.device_metrics = self.gpus.metrics
         self.history = History()
         """What every function and group did lately."""
         self._tracked: dict[str, Tracked] = {}
@@ -204,6 +210,8 @@ class Round:
         self.succession.review(began)
         self._tell_fleet()
         await self._tell_sources()
+        turn = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
+        self._owner.spawn(turn, name="gpus")
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from control.registry import Deployed
+from control.sizes import SizeRoutes
 from control.tracking import Tracked
 from control.views import Role
 from tidegate.records import FailureKind, ReplicaSample
@@ -15,6 +16,7 @@ from tidegate.replica import ReplicaState
 if TYPE_CHECKING:
     from deploy.backend import ReplicaStatus, RevisionFailure
     from traffic.table import RevisionShare, ServedFunction
+    from traffic.weights import GroupCapacity
 
 LearntRate = Callable[[str, str], float | None]
 """(revision, accelerator) -> inferences per second."""
@@ -23,12 +25,16 @@ FailureOf = Callable[[str], "RevisionFailure | None"]
 
 class Shares:
     """Learnt rates and published weights of all revisions. ``learnt``: the rate of a revision's replica on an
-    accelerator at its limit, by the autoscaler; while it is not known, what a busy replica has done counts."""
+    accelerator at its limit, by the autoscaler; while it is not known, what a busy replica has done counts.
+    ``sizes``: which sizes of requests a group serves; None: all."""
 
-    def __init__(self, learnt: LearntRate = lambda revision, accelerator: None) -> None:
+    def __init__(
+        self, learnt: LearntRate = lambda revision, accelerator: None, sizes: SizeRoutes | None = None
+    ) -> None:
         from traffic.weights import ServiceRates, Weights
 
         self._learnt = learnt
+        self._sizes = sizes
         self._rates = ServiceRates()
         self._weights = Weights()
 
@@ -50,6 +56,8 @@ class Shares:
     def forget(self, revision: str) -> None:
         self._rates.forget(revision)
         self._weights.forget(revision)
+        if self._sizes is not None:
+            self._sizes.forget(revision)
 
     def served(
         self,
@@ -80,20 +88,22 @@ class Shares:
         self, tracked: Tracked, here: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float
     ) -> "RevisionShare":
         from traffic.table import RevisionShare
-        from traffic.weights import GroupCapacity
 
         ready: dict[str, int] = {}
         for each in here:
             ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
         mu = {name: self.mu_ips(tracked.id, name) for name in sorted(ready)}
-        capacities = [GroupCapacity(name, mu[name], ready[name]) for name in mu]
+        function = tracked.record.function
+        weights = self._weights.update(tracked.id, _capacities(function.routing.group_weights, mu, ready))
+        sizes = {} if self._sizes is None else self._sizes.of(tracked.id, function, ready, mu, weights, now)
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(
             revision=tracked.record.revision,
             percent=tracked.percent,
             tags=tracked.tags,
             shadow_percent=tracked.shadow_percent,
-            weights=self._weights.update(tracked.id, capacities),
+            weights=weights,
+            sizes=sizes,
             mu_ips={name: rate for name, rate in mu.items() if rate is not None},
             failure=None if refusal is None else refusal.text,
             failure_kind=FailureKind.START_FAILED if refusal is None else refusal.kind,
@@ -101,6 +111,23 @@ class Shares:
 
     def __repr__(self) -> str:
         return f"<Shares {self._rates!r}>"
+
+
+def _capacities(
+    by_hand: Mapping[str, float] | None, mu: Mapping[str, float | None], ready: Mapping[str, int]
+) -> "list[GroupCapacity]":
+    """What each group can do, or, given by hand, is to do: then it counts as able to do just that. While none of the
+    groups that were named is ready, it is what they can do."""
+    from traffic.weights import GroupCapacity
+
+    given = by_hand if by_hand != {} else dict.fromkeys(ready, 1.0)
+    parts = {name: 0.0 if given is None else given.get(name, 0.0) for name in ready}
+    if not any(parts[name] > 0 and count > 0 for name, count in ready.items()):
+        return [GroupCapacity(name, mu[name], ready[name]) for name in mu]
+    return [
+        GroupCapacity(name, parts[name] / max(1, count), count if parts[name] > 0 else 0)
+        for name, count in sorted(ready.items())
+    ]
 
 
 def _serving_first(tracked: Tracked) -> tuple[bool, float, int]:

@@ -131,6 +131,8 @@ class RevisionView:
     tags: tuple[str, ...] = ()
     shadow_percent: float = 0.0
     """Share of the function's requests of which it gets a copy."""
+    size_routing: str = ""
+    """How requests of several sizes are shared by its groups, and why."""
     policy: str
     desired: int | None
     """What the last decision wants; None: hold, or no decision yet."""

@@ -86,3 +86,25 @@ def test_a_rate_that_the_autoscaler_learnt_at_the_limit_counts_before_our_own() 
     assert shares.mu_ips("echo-00001", "t4") == 80.0
     assert shares.mu_ips("echo-00001", "cpu") == 10.0, "a lower bound is better than nothing"
     assert shares.mu_ips("echo-00001", "v100") is None
+
+
+def weights_of(given: dict[str, float] | None, *here: ReplicaStatus) -> dict[str, float]:
+    routed = replace(OLD, function=replace(OLD.function, routing=replace(OLD.function.routing, group_weights=given)))
+    (served,) = Shares(lambda _, accelerator: {"t4": 1.0, "v100": 3.0}[accelerator]).served(
+        [replace(BOTH, current=routed)],
+        [Tracked(record=routed, role=Role.SERVING, percent=100.0)],
+        here,
+        lambda _: None,
+        0.0,
+    )
+    return dict(served.revisions[0].weights)
+
+
+def test_weights_by_hand_hold_whatever_the_groups_can_do() -> None:
+    t4, v100 = replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")
+    assert weights_of(None, t4, v100) == {"t4": 0.25, "v100": 0.75}
+    assert weights_of({}, t4, v100, replica("echo-00001", "c", "t4")) == {"t4": 0.5, "v100": 0.5}
+    assert weights_of({"t4": 1.0, "v100": 4.0}, t4, v100) == {"t4": 0.2, "v100": 0.8}
+    assert weights_of({"v100": 1.0}, t4, v100) == {"t4": 0.0, "v100": 1.0}, "those that are not named get nothing"
+    starting = replica("echo-00001", "b", "v100", ReplicaState.STARTING)
+    assert weights_of({"v100": 1.0}, t4, starting) == {"t4": 1.0, "v100": 0.0}, "unless none that was named is ready"
