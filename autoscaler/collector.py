@@ -682,7 +682,11 @@ def _group_observation(
         bound_ips, is_learnt, floor_s = known
         if is_learnt:
             mu_ips = bound_ips
+    if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
+        mu_ips = None  # told by somebody; what is observed is finite, or a recording could not say it
     metrics = group.metrics
+    if metrics:
+        metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}
     if heard.apps and kept is not None and kept.app is not None:
         told = kept.app.metrics(heard.apps, now)
         if kept.app.compute_s is not None:
