@@ -187,12 +187,14 @@ class ControlProcess:
         from control.coldstarts import ColdStarts
         from control.deployment import Deployment
         from control.faults import Faults
+        from control.gpus import Gpus
         from control.learning import Learning
         from control.meter import TrafficMeter
         from control.pulse import Pulse
         from control.reloading import Reloading
         from control.round import Round
         from control.supervisor import Supervisor
+        from deploy.devices.usage import nvidia_use
         from traffic.table import TableBuilder
 
         faults, pulse, own = Faults(), Pulse(), CollectorRegistry()
@@ -229,6 +231,7 @@ class ControlProcess:
             backend=backend,
             autoscaler=autoscaler,
             learning=learning,
+            gpus=Gpus(None if (devices := nvidia_use()) is None else devices.read),
             tables=TableBuilder(self._epoch, workers, self._settings.gateway.domain),
             gateways=gateways,
             cold_starts=ColdStarts(self._state.cold_starts, own, faults),

@@ -49,6 +49,7 @@ class ControlCollector(Collector):
         yield self._desired()
         yield self._dry_runs()
         yield self._rates()
+        yield self._gpus()
         yield from self._groups()
         restarts = CounterMetricFamily(
             "tidegate_control_gateway_restarts", "Starts of a gateway worker after it died.", labels=("worker",)
@@ -90,6 +91,19 @@ class ControlCollector(Collector):
             rate = self._round.autoscaler.mu_ips(revision, accelerator)
             if rate is not None:
                 family.add_metric((function, revision, accelerator), rate)
+        return family
+
+    def _gpus(self) -> Metric:
+        family = GaugeMetricFamily(
+            "tidegate_function_gpu_utilization_ratio",
+            "Share of the last minute in which the GPUs that a function held had work.",
+            labels=("function",),
+        )
+        now = self._round.clock.now()
+        for function in sorted(self._round.gpus.functions):
+            mean = self._round.gpus.utilization(function, now)
+            if mean is not None:
+                family.add_metric((function,), mean / 100.0)
         return family
 
     def _groups(self) -> Iterator[Metric]:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from control.coldstarts import ColdStarts
 from control.faults import Faults
-from control.learning import Learning
 from control.gpus import Gpus
+from control.learning import Learning
 from control.links import Link
 from control.meter import TrafficMeter
 from control.parts import parts_of
@@ -210,8 +210,8 @@ class Round:
         self.succession.review(began)
         self._tell_fleet()
         await self._tell_sources()
-        turn = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
-        self._owner.spawn(turn, name="gpus")
+        reading = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
+        self._owner.spawn(reading, name="gpus")
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()

@@ -85,6 +85,13 @@ def told(world: Deployment, name: str) -> float | None:
     return None if found is None else float(found[1])
 
 
+def most(world: Deployment, metric: str, group: str | None) -> float | None:
+    """The largest value of a series."""
+    with world.sdk() as tidegate:
+        found = [line for line in tidegate.series("double", metric=metric).lines if line.group == group]
+    return max((value for line in found for _, value in line.points if value is not None), default=None)
+
+
 def test_what_triton_counts_arrives_in_our_words_and_batches_show(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
         world.until(lambda: told(world, "app_metrics_up"), 10.0, "the metrics")
@@ -108,6 +115,9 @@ def test_what_triton_counts_arrives_in_our_words_and_batches_show(tmp_path: Path
         assert told(world, "app_max_batch_inferences") == 8
         assert told(world, "app_batch_inferences_sum") == 200
         assert told(world, "queue_proxy_batch_fill_ratio_count") == executions
+        for metric, least in (("server-batch", 1.5), ("compute-s", 0.02), ("queue-s", 1e-4)):
+            assert (most(world, metric, "cpu") or 0.0) >= least
+        assert most(world, "ips", None)
 
 
 def test_a_stopped_metrics_endpoint_is_stale_after_three_seconds_and_nobody_else_notices(tmp_path: Path) -> None:

@@ -226,7 +226,10 @@ class World:
 
 
 def in_world(
-    folder: Path, tell: Callable[[World], Coroutine[Any, Any, None]], backend: FakeBackend | None = None
+    folder: Path,
+    tell: Callable[[World], Coroutine[Any, Any, None]],
+    backend: FakeBackend | None = None,
+    accelerator: Accelerator = CPU,
 ) -> None:
     """Runs a story in a world whose store is in ``folder``; a second call with the same folder is a restart."""
 
@@ -235,7 +238,7 @@ def in_world(
         store = await EmbeddedStore.open(folder / "state.db")
         try:
             registry = await Registry.load(store)
-            world = World(registry, folder, backend or FakeBackend([CPU], clock, random.Random(1)), clock)
+            world = World(registry, folder, backend or FakeBackend([accelerator], clock, random.Random(1)), clock)
             world.gateways.tables.append(world.round.begin())
             world.gateways.applied = world.gateways.tables[-1].version
             await tell(world)

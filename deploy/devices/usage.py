@@ -1,0 +1,73 @@
+"""What NVIDIA devices are doing at the moment, by NVML. Blocking calls: give them a thread of their own."""
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """Percent of the device."""
+
+    utilization: float
+    """Share of the driver's last sampling period in which any kernel ran."""
+    memory: float
+    """In use by anybody."""
+
+
+class NvidiaUse:
+    """Reads devices by uuid and keeps the library open; ``nvml`` is the module ``pynvml`` or one like it."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._handles: dict[str, Any] = {}
+        self._is_open = False
+        self._one = threading.Lock()
+        self.fault: str | None = None
+        """Why something could not be read the last time; None: everything was."""
+
+    def read(self, uuids: Collection[str]) -> dict[str, DeviceUse]:
+        """Those that could be read; what is wrong with the others is in :attr:`fault`."""
+        with self._one:
+            self.fault = None
+            if not self._open():
+                return {}
+            found = {uuid: self._device(uuid) for uuid in uuids}
+            return {uuid: use for uuid, use in found.items() if use is not None}
+
+    def _open(self) -> bool:
+        if not self._is_open:
+            try:
+                self._nvml.nvmlInit()
+            except self._nvml.NVMLError as error:
+                self.fault = f"NVML: {error}"
+                return False
+            self._is_open = True
+        return True
+
+    def _device(self, uuid: str) -> DeviceUse | None:
+        nvml = self._nvml
+        try:
+            handle = self._handles.get(uuid)
+            if handle is None:
+                handle = self._handles[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            utilization = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+            return DeviceUse(utilization, 100.0 * memory.used / memory.total if memory.total else 0.0)
+        except nvml.NVMLError as error:
+            self._handles.pop(uuid, None)  # a device that fell off and came back has another handle
+            self.fault = f"NVML: {uuid}: {error}"
+            return None
+
+    def __repr__(self) -> str:
+        return f"<NvidiaUse {len(self._handles)} devices, fault {self.fault}>"
+
+
+def nvidia_use() -> NvidiaUse | None:
+    """None where the library's package is not installed (extra ``gpu``)."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return NvidiaUse(pynvml)
