@@ -7,14 +7,22 @@ replica serves.
 """
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from activator.choice import Pick, most_owed, preferred
+from activator.choice import DEBT_LIMIT, Pick, most_owed, preferred, soonest
 from tidegate.flow.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from activator.commands import Bind
     from activator.replicas import Group, Replica
+
+FADING: Final = 0.99
+"""How much of the largest request's size is remembered with each further one."""
+
+PATIENCE_S: Final = 0.001
+PATIENCE: Final = 0.05
+"""How long a request leaves a slot alone for one of a quicker group: so much of the time that it would take there, at
+most this long. Our choice: some round trips between workers and queue_proxies, and nothing against the work."""
 
 LaneKey = tuple[tuple[str, ...], str | None]
 """(accelerators of the groups, id of the replica that is left out)."""
@@ -23,7 +31,7 @@ LaneKey = tuple[tuple[str, ...], str | None]
 class Lane:
     """A queue, and the groups that may serve it."""
 
-    __slots__ = ("avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
+    __slots__ = ("_grain", "avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
 
     def __init__(self, groups: "list[Group]", avoid: str | None = None) -> None:
         self.groups = groups
@@ -38,6 +46,7 @@ class Lane:
         """Sum of their shares."""
         self.slowest_s = 0.0
         """No request takes longer than this for each of its inferences, on any of them."""
+        self._grain = 0.0
         self.recount()
 
     def __repr__(self) -> str:
@@ -52,7 +61,15 @@ class Lane:
         self.serving = [group for group in self.groups if group.share > 0 and group.ready]
         self.total_share = sum(group.share for group in self.serving)
         if len(self.serving) > 1:
-            self.slowest_s = max(group.expected_s(1) for group in self.serving)
+            for group in self.serving:
+                group.each_s = group.expected_s(1)
+            self.slowest_s = max(group.each_s for group in self.serving)
+
+    def debt_limit(self, inferences: int) -> float:
+        """What a group may owe at most, in inferences, when a request of so many has been bound."""
+        grain = self._grain * FADING
+        self._grain = grain = inferences if inferences > grain else grain
+        return DEBT_LIMIT * grain
 
     def push(self, bind: "Bind") -> None:
         """The request waits here, in the place of its key."""
@@ -94,13 +111,49 @@ class Lane:
             if replica is not None:
                 able.append(group)
                 picked.append(replica)
-        if len(able) < 2:
-            return picked[0] if picked else None
+        if not able:
+            return None
+        chosen = 0 if len(able) == 1 else self._best(able, picked, bind, now)
+        if len(able) < len(groups) and self._awaits_quicker(able, able[chosen], bind, now):
+            return None
+        return picked[chosen]
+
+    def _best(self, able: "list[Group]", picked: "list[Replica]", bind: "Bind", now: float) -> int:
+        """Which of these groups, each of which could run the request on the replica beside it."""
+        if picked[0].limit == 0:
+            return self._soonest(able, picked, bind)
         quick = able
         remaining_s = bind.deadline - now
         if self.slowest_s * bind.inferences > remaining_s:
             quick = in_time(able, bind.inferences, remaining_s)
-        return picked[able.index(most_owed(quick, self.total_share, bind.inferences))]
+        return able.index(most_owed(quick, self.total_share, bind.inferences))
+
+    def _awaits_quicker(self, able: "list[Group]", group: "Group", bind: "Bind", now: float) -> bool:
+        """Whether the request does not take the slot of ``group`` yet.
+
+        The group is ahead of its share, and a quicker one, of which this worker holds no slot, is behind: another
+        worker may hold one that is idle, which comes here by a recall in a fraction of a millisecond. Without that
+        moment slow groups would get more than their share where several workers have little to do: a request would
+        take whichever slot came first.
+        """
+        room = bind.revision
+        if room.function.workers == 1 or room.counts_inferences or group.owed >= -bind.inferences:
+            return False
+        until = bind.arrived + min(PATIENCE_S, PATIENCE * group.each_s * bind.inferences)
+        if now >= until:
+            return False
+        for other in self.serving:
+            if other.owed > 0.0 and 0.0 < other.each_s < group.each_s and other not in able:
+                room.patient_until = until
+                return True
+        return False
+
+    def _soonest(self, groups: "list[Group]", picked: "list[Replica]", bind: "Bind") -> int:
+        """Which of these groups, by the lines at the replicas: those of other workers are taken to be like ours."""
+        room = bind.revision
+        each = room.function.workers * room.arrivals_inferences / max(1, room.arrivals)
+        ahead = [replica.in_flight * each for replica in picked]
+        return soonest(groups, ahead, [group.ready for group in groups], self.total_share, bind.inferences)
 
     def _choose_without(
         self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random

@@ -306,6 +306,7 @@ class Group:
 
     __slots__ = (
         "accelerator",
+        "each_s",
         "lanes",
         "largest",
         "mu_ips",
@@ -326,6 +327,8 @@ class Group:
         self.share = 0.0
         """The weight, or 1 where the table gives no group of the revision any."""
         self.mu_ips: float | None = None
+        self.each_s = 0.0
+        """``expected_s`` of one inference, where it is one of several that serve."""
         self.owed = 0.0
         self.turn = 0
         self.replicas: list[Replica] = []

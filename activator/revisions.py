@@ -105,6 +105,7 @@ class RevisionRoom:
         "is_plain",
         "lanes",
         "main",
+        "patient_until",
         "percent",
         "refused",
         "reserved",
@@ -126,6 +127,9 @@ class RevisionRoom:
         self.counts_inferences = False
         self.percent = 0.0
         """Of the function's new requests."""
+        self.patient_until = 0.0
+        """When the first that waits takes a slot that it has left alone (:meth:`activator.lanes.Lane.choose`); 0: it
+        did not, or that was seen to."""
         self.failure: str | None = None
         self.failure_kind = FailureKind.START_FAILED
         self.groups: list[Group] = []
@@ -226,7 +230,7 @@ class RevisionRoom:
         if bind.group is None or bind.group not in able:
             total = sum(group.share for group in able)
             bind.group = most_owed(able, total, bind.inferences)
-            settle_debts(able, bind.group, total, bind.inferences)
+            settle_debts(able, bind.group, total, bind.inferences, self.main.debt_limit(bind.inferences))
         return [bind.group]
 
     def _open(self, lane: Lane) -> Lane:

@@ -134,7 +134,7 @@ class WaitingRoom:
         if not room.active:
             self._link(room, now)
         self._arrival = number = self._arrival + 1
-        bind = Bind(request, room, inferences, 0, inf, now, DEFAULT_PRIORITY, number)
+        bind = Bind(request, room, inferences, 0, inf, -inf, DEFAULT_PRIORITY, number)
         lane = None if room.waiting else room.lane_of(bind)
         replica = None if lane is None else lane.choose(bind, now, room.function.pick, self._rng)
         if lane is None or replica is None:
@@ -424,6 +424,8 @@ class WaitingRoom:
         self._enqueue(bind, lane, now)
         if not room.active:
             self._link(room, now)
+        if room.patient_until:
+            self._be_patient(room)
         if room.reserved or len(room.lanes) > 1:
             self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
         self._signal(room, now)
@@ -515,7 +517,8 @@ class WaitingRoom:
         replica.in_flight += 1
         group.turn = replica.index + 1
         if len(lane.serving) > 1:
-            settle_debts(lane.serving, group, lane.total_share, bind.inferences)
+            bound = lane.debt_limit(bind.inferences)
+            settle_debts(lane.serving, group, lane.total_share, bind.inferences, bound)
         if replica.limit == 0:
             replica.free -= 1
             bind.credit = 0
@@ -539,13 +542,21 @@ class WaitingRoom:
         if len(room.lanes) > 1:
             while self._serve_best(room, now):
                 pass
-            return
-        lane, pick = room.main, room.function.pick
-        while (head := lane.queue.head()) is not None:
-            chosen = lane.choose(head, now, pick, self._rng)
-            if chosen is None:
-                return
-            self._bind_waiting(head, chosen, now)
+        else:
+            lane, pick = room.main, room.function.pick
+            while (head := lane.queue.head()) is not None:
+                chosen = lane.choose(head, now, pick, self._rng)
+                if chosen is None:
+                    break
+                self._bind_waiting(head, chosen, now)
+        if room.patient_until:
+            self._be_patient(room)
+
+    def _be_patient(self, room: RevisionRoom) -> None:
+        """Looks again when the head that left a free slot alone takes it."""
+        self._timers.at(room.patient_until, room)
+        room.patient_until = 0.0
+        self._touch(room)
 
     def _serve_best(self, room: RevisionRoom, now: float) -> bool:
         """Binds the first head, over all lanes in the order of their heads, that a slot is free for.

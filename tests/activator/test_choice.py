@@ -17,6 +17,7 @@ from activator.choice import (
     preferred,
     replica_pick,
     settle_debts,
+    soonest,
 )
 from tidegate.records import Spread
 
@@ -67,7 +68,7 @@ def taken(groups: list[Share], sizes: list[int], free: list[list[Share]] | None 
     for number, size in enumerate(sizes):
         able = groups if free is None else free[number]
         group = most_owed(able, total, size)
-        settle_debts(groups, group, total, size)
+        settle_debts(groups, group, total, size, DEBT_LIMIT * size)
         counts[group.name] += size
     return counts
 
@@ -78,7 +79,7 @@ def test_shares_are_exact_and_smooth() -> None:
     order = []
     for _ in range(10):
         group = most_owed(groups, 1.0, 1)
-        settle_debts(groups, group, 1.0, 1)
+        settle_debts(groups, group, 1.0, 1, DEBT_LIMIT)
         order.append(group.name)
     assert "aaa" not in "".join(order), "spread out, not in blocks"
 
@@ -88,6 +89,47 @@ def test_shares_count_inferences_not_requests() -> None:
     groups = [Share("a", 3), Share("b", 1)]
     counts = taken(groups, [rng.choice([1, 32]) for _ in range(4000)])
     assert counts["a"] / counts.total() == pytest.approx(0.75, abs=0.01)
+
+
+def in_line(groups: list[Share], mu: list[float], requests: int, utilisation: float, seed: int) -> Counter[str]:
+    """Requests per group where each stands in line at its group, one replica each."""
+    rng = random.Random(seed)
+    total = sum(group.share for group in groups)
+    lines: list[list[float]] = [[] for _ in groups]
+    counts: Counter[str] = Counter()
+    now = 0.0
+    for _ in range(requests):
+        now += rng.expovariate(utilisation * sum(mu))
+        for line in lines:
+            line[:] = [end for end in line if end > now]
+        index = soonest(groups, [len(line) for line in lines], [1] * len(groups), total, 1)
+        settle_debts(groups, groups[index], total, 1, DEBT_LIMIT)
+        lines[index].append((lines[index][-1] if lines[index] else now) + 1.0 / mu[index])
+        counts[groups[index].name] += 1
+    return counts
+
+
+@pytest.mark.parametrize("utilisation", [0.1, 0.5, 0.9])
+def test_where_requests_stand_in_line_the_shares_hold_whatever_the_lines(utilisation: float) -> None:
+    groups = [Share("a10", 1.0), Share("l4", 0.6), Share("h100", 3.2)]
+    counts = in_line(groups, [1.0, 0.6, 3.2], 4800, utilisation, 1)
+    assert [counts[name] for name in ("a10", "l4", "h100")] == pytest.approx([1000, 600, 3200], abs=DEBT_LIMIT)
+
+
+def test_shares_that_are_no_rates_hold_as_well() -> None:
+    """Somebody gives the slow one half of the traffic."""
+    counts = in_line([Share("slow", 0.5), Share("fast", 0.5)], [1.0, 9.0], 2000, 0.15, 2)
+    assert counts["slow"] == pytest.approx(1000, abs=DEBT_LIMIT)
+
+
+def test_an_idle_quick_group_comes_first_and_a_long_line_is_left_to_others() -> None:
+    groups = [Share("slow", 1.0), Share("fast", 4.0)]
+    assert soonest(groups, [0.0, 0.0], [1, 1], 5.0, 1) == 1
+    assert soonest(groups, [0.0, 4.0], [1, 1], 5.0, 1) == 0, "one at a fifth of the rate, or five at four fifths"
+    assert soonest(groups, [0.0, 4.0], [1, 4], 5.0, 1) == 0, "four replicas share the rate: each has a quarter"
+    assert soonest(groups, [0.0, 2.0], [1, 1], 5.0, 1) == 1
+    groups[0].owed = 5.0
+    assert soonest(groups, [0.0, 0.0], [1, 1], 5.0, 1) == 0, "it has fallen behind"
 
 
 def test_an_old_debt_never_becomes_a_burst() -> None:

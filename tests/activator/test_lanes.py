@@ -103,6 +103,125 @@ def test_other_classes_sort_the_waiting_anew_in_their_old_order() -> None:
     assert [line.split()[0] for line in said[:3]] == ["a", "b", "c"]
 
 
+def test_who_waits_for_a_group_that_lost_its_range_is_told_to_and_served_by_the_one_that_has_it() -> None:
+    one = open_lobby(sized({"s": (1, 8), "m": (9, 64), "l": (65, None)}), "r-s", "r-m", "r-l")
+    one.hear("r-l", Grant(((7, 1),)))
+    assert one.arrive("b", 1.0, inferences=16) == "waits"
+    assert one.arrive("c", 1.1, inferences=32) == "waits"
+    one.did(1.1)
+    one.room.apply(sized({"s": (1, 8), "m": (9, 24), "l": (25, None)}, number=2), 2.0)
+    said = one.did(2.0)
+    assert said[0].startswith("c -> r-l on 7"), "it has an idle slot there, and takes it at once"
+    one.room.apply(sized({"s": (1, 16), "m": (17, 24), "l": (25, None)}, number=3), 3.0)
+    said = one.did(3.0)
+    assert said == ["r-s < want 1 1 0 0 2000 2000 1 0", "r-m < want 3 0"], "told where it waits, and where no more"
+    assert one.hear("r-s", Grant(((1, 1),)), now=3.1) == ["b -> r-s on 1, want 2 0"]
+
+
+def test_who_was_given_back_after_the_ranges_changed_waits_for_the_new_ones() -> None:
+    one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
+    one.hear("r-s", Grant(((1, 1),)))
+    assert one.arrive("a", inferences=8) == "a -> r-s on 1"
+    one.room.apply(sized({"s": (1, 4), "l": (5, 64)}, number=2), 1.0)
+    one.did(1.0)
+    one.room.refused(one.binds["a"], 1.1)
+    one.did(1.1)
+    assert one.hear("r-l", Grant(((2, 1),)), now=1.2)[0].startswith("a -> r-l on 2")
+
+
+def test_who_waits_for_a_size_that_no_group_serves_any_more_is_told_so_and_nobody_else() -> None:
+    one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
+    one.hear("r-l", Grant(((1, 1),)))
+    assert one.arrive("running", inferences=64) == "running -> r-l on 1"
+    for name, size in (("small", 8), ("large", 64), ("largest", 60)):
+        assert one.arrive(name, inferences=size) == "waits"
+    one.did()
+    one.room.apply(sized({"s": (1, 8), "l": (9, 60)}, number=2), 1.0)
+    assert [line for line in one.did(1.0) if "refuse" in line] == ["refuse large: batch_too_large"]
+    one.room.refused(one.binds["running"], 1.1)
+    assert [line for line in one.did(1.1) if "refuse" in line] == ["refuse running: batch_too_large"]
+    assert one.room.waiting == 2
+    counts = one.room.counts(F, 1.2)
+    assert counts is not None
+    assert counts.refused == 2
+
+
+def test_a_group_that_is_gone_leaves_its_range_to_whoever_has_it_in_the_next_table() -> None:
+    one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
+    assert one.arrive("large", inferences=64) == "waits"
+    one.did()
+    one.room.apply(sized({"s": (1, None)}, number=2), 1.0)
+    one.did(1.0)
+    assert one.hear("r-s", Grant(((1, 1),)), now=1.1)[0].startswith("large -> r-s on 1")
+
+
+# --- a moment for a quicker group -------------------------------------------------------------------------------------
+
+
+def unequal(number: int = 1, workers: int = 2) -> RouteTable:
+    """A slow and a fast group; a request takes 100 ms and 20 ms, so one may wait for the fast one for 1 ms."""
+    route = function(
+        [("r-slow", "slow"), ("r-fast", "fast")],
+        weights={"slow": 10.0, "fast": 50.0},
+        mu_ips={"slow": 10.0, "fast": 50.0},
+    )
+    return table(number=number, workers=workers, functions=[route])
+
+
+def with_slow_ahead(workers: int = 2) -> Lobby:
+    """The slow group has had three requests, the fast one, which has no slot for this worker, none."""
+    one = open_lobby(unequal(workers=workers), "r-slow", "r-fast", limit=1)
+    one.hear("r-slow", Grant(((1, 1),)))
+    for number in range(3):
+        assert one.arrive(f"early-{number}", float(number)) in (f"early-{number} -> r-slow on 1", "waits")
+        one.wake(number + 0.1)
+        one.answer(f"early-{number}", number + 0.2)
+    return one
+
+
+def test_a_slot_of_a_slow_group_that_is_ahead_waits_a_moment_for_a_quicker_one() -> None:
+    one = with_slow_ahead()
+    assert one.arrive("x", 10.0) == "waits"
+    assert [line.split(" < ")[0] for line in one.did(10.0)] == ["r-slow", "r-fast"]
+    assert one.hear("r-fast", Grant(((2, 1),)), now=10.0005)[0].startswith("x -> r-fast on 2")
+
+
+def test_it_takes_the_slow_one_when_the_moment_is_over() -> None:
+    one = with_slow_ahead()
+    assert one.arrive("x", 10.0) == "waits"
+    one.did(10.0)
+    assert one.room.next_wakeup() == pytest.approx(10.001)
+    assert one.wake(10.001)[0].startswith("x -> r-slow on 1")
+
+
+def test_a_slot_that_frees_in_that_moment_is_left_alone_as_well_and_looked_at_in_time() -> None:
+    one = with_slow_ahead()
+    assert one.arrive("before", 9.0) == "waits"
+    assert one.wake(9.001)[0].startswith("before -> r-slow on 1")
+    assert one.arrive("x", 10.0) == "waits"
+    one.did(10.0)
+    assert one.answer("before", 10.0004) == []
+    assert one.room.next_wakeup() == pytest.approx(10.001)
+    assert one.wake(10.001)[0].startswith("x -> r-slow on 1")
+
+
+def test_who_waited_before_a_slot_was_free_waits_no_moment_more() -> None:
+    one = with_slow_ahead()
+    assert one.arrive("before", 9.0) == "waits"
+    assert one.wake(9.001)[0].startswith("before -> r-slow on 1")
+    assert one.arrive("x", 10.0) == "waits"
+    one.did(10.0)
+    assert one.answer("before", 10.002)[0].startswith("x -> r-slow on 1")
+
+
+def test_a_worker_alone_knows_that_the_quicker_one_is_busy() -> None:
+    one = with_slow_ahead(workers=1)
+    assert one.arrive("x", 10.0) == "x -> r-slow on 1"
+
+
+# --- inferences as units ----------------------------------------------------------------------------------------------
+
+
 def test_in_inferences_a_head_that_does_not_fit_holds_back_only_what_it_may_use() -> None:
     one = open_lobby(sized({"a": (1, 4), "b": (1, 64)}, unit_inferences=True), "r-a", "r-b", limit=8)
     one.arrive("large", 1.0, inferences=8)

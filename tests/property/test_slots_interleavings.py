@@ -27,8 +27,9 @@ SIZES: tuple[dict[str, tuple[int, int | None]] | None, ...] = (
     None,
     {"a": (1, 4), "b": (1, None)},
     {"a": (1, 1), "b": (2, None)},
+    {"a": (2, 4), "b": (1, 1)},
 )
-"""Which requests the groups serve: all, overlapping, apart."""
+"""Which requests the groups serve: all, overlapping, apart, not all."""
 REST_S = 0.05
 RESTS = 60
 """The world comes to rest within 60 * 50 ms: far less than the deadline of most requests."""
@@ -82,6 +83,7 @@ class Slots(RuleBasedStateMachine):
             workers=4,
             weights=weights,
             unit_inferences=self.unit is ConcurrencyUnit.INFERENCES,
+            mu_ips={"a": 10.0, "b": 100.0},
             sizes=sizes,
             binding=binding,
             spread=self.spread,
@@ -138,6 +140,12 @@ class Slots(RuleBasedStateMachine):
         worker = self._worker(number)
         if not worker.stopped and len(self.kinds) > 1:
             self.world.arrive(worker, size, TIMEOUTS_S[1], 5, self._replica(avoided).id)
+
+    @rule(number=st.integers(0, 3), size=st.sampled_from([1, 9]))
+    def a_shadow_comes(self, number: int, size: int) -> None:
+        worker = self._worker(number)
+        if not worker.stopped:
+            self.world.arrive_spare(worker, size)
 
     @rule(number=st.integers(0, 3), choice=st.integers(0, 1000))
     def client_goes(self, number: int, choice: int) -> None:
@@ -317,6 +325,8 @@ def walk(seed: int, steps: int) -> list[Job]:
             machine.worker_stops_or_goes_on(rng.randrange(4))
         elif what < 0.94:
             machine.a_hedge_comes(rng.randrange(4), rng.choice([1, 9]), rng.randrange(3))
+        elif what < 0.945:
+            machine.a_shadow_comes(rng.randrange(4), rng.choice([1, 9]))
         elif what < 0.95:
             machine.replica_is_ejected(rng.randrange(4), rng.randrange(3), rng.choice([0.04, 0.5]))
         elif what < 0.955:

@@ -53,6 +53,8 @@ class Job:
     avoid: str | None = None
     again: bool = False
     """May be sent again after it was started."""
+    is_spare: bool = False
+    """Takes a free slot or none, and is sent once."""
     end: End | None = None
     started: list[float] = field(default_factory=list)
     refusal: str = ""
@@ -133,6 +135,8 @@ class Replica:
         assert not limit or self.model <= limit, f"{self.model} units run at {self.id}, limit {limit}"
 
     def check(self) -> None:
+        if not self.world.is_checked:
+            return
         ledger = self.ledger
         idle = [credit for channel in ledger.channels for credit in channel.idle.values()]
         running = sum(flight.units for flight in self.flights)
@@ -206,6 +210,8 @@ class Worker:
         self.flights.pop(job, None)
 
     def check(self) -> None:
+        if not self.world.is_checked:
+            return
         held = self.held()
         for replica, numbers in held.items():
             assert len(numbers) == len(set(numbers)), f"worker {self.index} holds a credit of {replica} twice"
@@ -241,8 +247,13 @@ class World:
         unit: ConcurrencyUnit = ConcurrencyUnit.REQUESTS,
         route_table: RouteTable | None = None,
         serve: Callable[["World", Replica, Flight], None] | None = None,
+        is_checked: bool = True,
     ) -> None:
-        """``serve`` is told when a flight reaches the model; by default the answer is posted at once."""
+        """``serve`` is told when a flight reaches the model; by default the answer is posted at once.
+
+        ``is_checked``: False where so much happens that nobody can look at everything after each event.
+        """
+        self.is_checked = is_checked
         self.now = 1000.0
         self.post = post
         self.serve = serve or (lambda world, replica, flight: world.post_finish(replica, flight))
@@ -277,9 +288,14 @@ class World:
     ) -> Job:
         job = Job(len(self.jobs), inferences, worker.index, self.now, avoid, again)
         self.jobs.append(job)
+        self.arrive_job(worker, job, timeout_s, priority)
+        return job
+
+    def arrive_job(self, worker: Worker, job: Job, timeout_s: float = 60.0, priority: int = 5) -> None:
+        """The client's request reaches the worker."""
         deadline = self.now + timeout_s
         outcome = worker.room.arrive(
-            job, "f-00001", inferences, deadline, self.now, 100, priority, b"%d" % job.number, False, avoid
+            job, "f-00001", job.inferences, deadline, self.now, 100, priority, b"%d" % job.number, False, job.avoid
         )
         if isinstance(outcome, Refuse):
             job.ends(End.REFUSED)
@@ -288,6 +304,18 @@ class World:
             worker.jobs[job] = None
             if isinstance(outcome, Bind):
                 self.send(worker, job, outcome)
+        worker.act()
+
+    def arrive_spare(self, worker: Worker, inferences: int = 1) -> Job:
+        """Work that waits for no slot."""
+        job = Job(len(self.jobs), inferences, worker.index, self.now, is_spare=True)
+        self.jobs.append(job)
+        bind = worker.room.spare(job, "f-00001", inferences, self.now)
+        if bind is None:
+            job.ends(End.REFUSED)
+        else:
+            worker.jobs[job] = None
+            self.send(worker, job, bind)
         worker.act()
         return job
 
@@ -538,8 +566,12 @@ class World:
         if flight.aborted or worker.life != flight.life:
             return
         self.refusals += 1
-        del worker.flights[flight.job]
-        worker.room.refused(flight.bind, self.now)
+        if flight.job.is_spare:
+            worker.room.aborted(flight.bind, self.now)
+            worker.end(flight.job, End.REFUSED)
+        else:
+            del worker.flights[flight.job]
+            worker.room.refused(flight.bind, self.now)
         worker.act()
 
     def _breaks(self, flight: Flight) -> None:
@@ -553,7 +585,7 @@ class World:
         if flight.at_model and flight.job.again:
             del worker.flights[flight.job]
             worker.room.broke_off(flight.bind, self.now)
-        elif flight.at_model:
+        elif flight.at_model or flight.job.is_spare:
             worker.room.aborted(flight.bind, self.now)
             worker.end(flight.job, End.BROKEN)
         else:
