@@ -23,6 +23,8 @@ MAX_KNOWN: Final = 4_000
 TOLD: Final = 20
 """Lines that the self-check writes in one life."""
 
+LEVELS: Final = tuple(figure for figure in Figure if figure not in COUNTERS and figure is not Figure.MAX_BATCH)
+
 _OURS, _ALL = 1, 0
 
 
@@ -32,6 +34,7 @@ class AppMeter:
     __slots__ = (
         "_asked",
         "_at",
+        "_base",
         "_batch",
         "_fill",
         "_last",
@@ -39,6 +42,7 @@ class AppMeter:
         "_models",
         "_names",
         "_says",
+        "_shown",
         "_told",
         "_totals",
         "engine",
@@ -57,6 +61,10 @@ class AppMeter:
         """Name -> what its series grew by: of all models, of the function's own (None: it has none of those)."""
         self._levels: dict[str, list[float]] = {}
         self._names: set[str] = set()
+        self._shown: dict[Figure, float] = {}
+        """Counters as they were last told."""
+        self._base = dict.fromkeys(COUNTERS, 0.0)
+        """What is told beyond what the series sum up to: another name or model may have come to count."""
         self._batch, self._fill = Histogram(), Histogram()
         self._says: tuple[str, ...] = ()
         self._told = 0
@@ -74,7 +82,7 @@ class AppMeter:
     def take(self, scan: Scan, now: float) -> None:
         """One text that was read."""
         self.scrapes += 1
-        before = self._figure(Figure.INFERENCES), self._figure(Figure.EXECUTIONS)
+        before = self._shown.get(Figure.INFERENCES), self._shown.get(Figure.EXECUTIONS)
         names, levels = set[str](), dict[str, dict[int, list[float]]]()
         for sample in scan.samples:
             if 0.0 <= sample.value <= PLAUSIBLE and (kept := self._kept(sample)) is not None:
@@ -93,6 +101,7 @@ class AppMeter:
         self._levels = {name: found.get(_OURS, found.get(_ALL, [])) for name, found in levels.items()}
         if (largest := self._figure(Figure.MAX_BATCH)) is not None:
             self.max_batch = int(largest) or None
+        self._show()
         self._note_batches(*before)
 
     def failed(self, why: str) -> None:
@@ -129,9 +138,21 @@ class AppMeter:
         if kept == _OURS:
             total[_OURS] = (total[_OURS] or 0.0) + grown
 
+    def _show(self) -> None:
+        """Brings the counters up to date; none falls."""
+        for figure in COUNTERS:
+            total = self._figure(figure)
+            if total is None:
+                self._shown.pop(figure, None)
+                continue
+            shown = self._shown.get(figure, 0.0)
+            if self._base[figure] + total < shown:
+                self._base[figure] = shown - total
+            self._shown[figure] = self._base[figure] + total
+
     def _note_batches(self, inferences: float | None, executions: float | None) -> None:
         """The mean batch since the last scrape, once for each execution."""
-        after, runs = self._figure(Figure.INFERENCES), self._figure(Figure.EXECUTIONS)
+        after, runs = self._shown.get(Figure.INFERENCES), self._shown.get(Figure.EXECUTIONS)
         if after is None or runs is None or inferences is None or executions is None:
             return
         grown, count = after - inferences, int(runs - executions)
@@ -147,8 +168,9 @@ class AppMeter:
 
     def sample(self, now: float) -> AppSample:
         is_up = self._at is not None and now - self._at <= STALE_S
-        told = {figure.value: self._figure(figure) for figure in Figure if figure in COUNTERS or is_up}
-        told.pop(Figure.MAX_BATCH.value, None)
+        told: dict[str, float | None] = {figure.value: value for figure, value in self._shown.items()}
+        if is_up:
+            told |= {figure.value: self._figure(figure) for figure in LEVELS}
         return AppSample(
             engine=self.engine,
             up=is_up,

@@ -1,27 +1,40 @@
 """The fuzz targets by name, and the inputs to begin with."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.fuzz.driver import driver
 from tests.fuzz.engines import answers, chunks, requests
+from tests.fuzz.expositions import NEXT, expositions
 from tests.support.http_hostile import ANSWERS, CORPUS, OWN, load, raw_bytes
+from tidegate.runtime.metrics import Counters
 
 Target = Callable[[bytes], None]
 
-TARGETS: dict[str, Target] = {"requests": requests, "answers": answers, "chunks": chunks, "driver": driver}
+TARGETS: dict[str, Target] = {
+    "requests": requests,
+    "answers": answers,
+    "chunks": chunks,
+    "driver": driver,
+    "expositions": expositions,
+}
+TEXTS = Path(__file__).resolve().parent.parent / "queue_proxy" / "expositions"
 SEED_BYTES = 4000
 
 
 def seeds(name: str) -> list[bytes]:
     """Inputs from the golden vectors; the front of each is what the target reads its decisions from."""
+    if name == "expositions":
+        texts = [path.read_bytes() for path in sorted(TEXTS.iterdir())]
+        return [*texts, Counters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
     sent = [raw for file in (CORPUS, OWN) for case in load(file) if len(raw := raw_bytes(case)) <= SEED_BYTES]
     if name == "requests":
         return [b"\0" + raw for raw in sent] + [b"\3\1\2\5" + raw for raw in sent]
     if name == "chunks":
         return [b"\0" + raw.partition(b"\r\n\r\n")[2] for raw in sent if b"chunked" in raw]
     if name == "answers":
-        texts = ["".join(step[0] for step in case["answer"]) for case in load(ANSWERS)]
-        return [decisions + text.encode("latin-1") for text in texts for decisions in (b"\0\0\0", b"\0\1\0", b"\1\0\0")]
+        said = ["".join(step[0] for step in case["answer"]) for case in load(ANSWERS)]
+        return [decisions + text.encode("latin-1") for text in said for decisions in (b"\0\0\0", b"\0\1\0", b"\1\0\0")]
     return [
         b"\0\0\1\1\0\0\1\13\1\1\6\0\0\1",  # a request, a connection, an answer
         b"\0\0\1\1\0\2\0\1\13\1\1\6\0\1\1\6\0\2\1\6\0\3\1",

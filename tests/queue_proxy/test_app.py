@@ -161,6 +161,16 @@ def test_a_server_that_counts_from_zero_again_is_followed() -> None:
     assert meter.sample(3.0).requests == 19.0
 
 
+def test_a_name_or_a_model_that_comes_to_count_later_sets_nothing_back() -> None:
+    def text(old: int, new: int | None) -> bytes:
+        lines = b"vllm:time_in_queue_requests_sum %d\n" % old
+        return lines + (b"" if new is None else b"vllm:request_queue_time_seconds_sum %d\n" % new)
+
+    assert read(text(40, None), text(44, 1), text(46, 3)).sample(2.0).queue_s == 42.0
+    other, ours = b'nv_inference_count{model="other"} 90\n', b'nv_inference_count{model="m"} %d\n'
+    assert read(other, other + ours % 2, other + ours % 7, models=("m",)).sample(2.0).inferences == 95.0
+
+
 def test_a_series_that_comes_back_is_counted_once() -> None:
     one, both = b'ts_inference_requests_total{model_name="a"} 5\n', b'ts_inference_requests_total{model_name="b"} 7\n'
     assert read(one + both, one, one + both).sample(2.0).requests == 12.0
