@@ -245,6 +245,34 @@ def test_events_of_a_stream_pass_at_once(loop: str) -> None:
     play(loop, script, scene)
 
 
+@pytest.mark.parametrize(("version", "expected"), [(b"1.1", b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n"), (b"1.0", b"abcdef")])
+def test_chunks_pass_without_their_extensions_and_as_plain_bytes_to_1_0(
+    loop: str, version: bytes, expected: bytes
+) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while (piece := await pieces.get()) is not None:
+            writer.write(piece)
+        writer.write(b"0\r\n\r\n")
+
+    async def scene(relay: Relay) -> None:
+        reader, writer = await relay.connect()
+        writer.write(b"GET / HTTP/%b\r\nHost: a\r\n\r\n" % version)
+        await reader.readuntil(b"\r\n\r\n")
+        got = b""
+        for piece in (b"3\r\nabc\r\n", b"3;x=y\r\ndef\r\n"):
+            pieces.put_nowait(piece)
+            got += await reader.readuntil(piece[-5:-2])
+        pieces.put_nowait(None)
+        got += await reader.readexactly(len(expected) - len(got))
+        assert got == expected
+        writer.close()
+
+    pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+    play(loop, script, scene)
+
+
 WEBSOCKET = b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
 
 

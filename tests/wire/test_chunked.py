@@ -3,6 +3,8 @@
 import pytest
 
 from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
+from tidegate.wire.events import Data
+from tidegate.wire.h1_client import H1Client
 from tidegate.wire.head import Bad
 
 
@@ -61,6 +63,35 @@ def test_any_split_gives_the_same_payload_trailers_and_rest(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 1 << 20])
 def test_refused_however_it_is_split(data: bytes, size: int) -> None:
     assert isinstance(feed_all(data, size), Bad)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_chunk"),
+    [
+        (b"3\r\nabc\r\n", True),
+        (b"0a\r\n0123456789\r\n", True),
+        (b"3;x=y\r\nabc\r\n", False),
+        (b"3\r\nabc\r\n3\r\nabc\r\n", False),
+        (b"3\r\nabc\r", False),
+        (b"5\r\nabc\r\n", False),
+        (b"0\r\n\r\n", False),
+        (b"0\r\n", False),
+    ],
+)
+def test_a_piece_that_is_one_chunk_is_known(data: bytes, is_chunk: bool) -> None:
+    """It may go on as it came; one with extensions, or cut somewhere, may not."""
+    for before in (b"", b"2\r\nhe\r\n", b"2\r\nhe\r"):
+        decoder = ChunkDecoder()
+        decoder.feed(before)
+        payload = decoder.feed(data if before[-1:] != b"\r" else b"\n" + data)
+        assert decoder.is_chunk is (is_chunk and before[-1:] != b"\r")
+        assert not is_chunk or payload == data[data.index(b"\n") + 1 : -2]
+    client = H1Client()
+    client.request(b"GET")
+    client.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    event = client.receive(data)
+    assert type(event) is Data
+    assert event.framed == (data if is_chunk else b"")
 
 
 def test_an_unfinished_body_is_not_done() -> None:

@@ -35,8 +35,8 @@ class ClientSide(Protocol):
     ) -> None:
         """The final head and the body so far; see ``H1Server.respond``."""
 
-    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
-        """A further piece of the body."""
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        """A further piece of the body; ``framed``: see ``Data``."""
 
     def last(self) -> None:
         """The connection ends after this answer."""

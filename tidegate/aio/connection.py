@@ -20,7 +20,7 @@ from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.tunnel import Tunnel, join
 from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, WRITE_BUFFER_BYTES, UpstreamConn
 from tidegate.wire.events import Data, Piece
-from tidegate.wire.h1_server import LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
+from tidegate.wire.h1_server import CHUNKED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.head import Bad, RequestHead
 
 if TYPE_CHECKING:
@@ -245,9 +245,12 @@ class ServerConn(asyncio.Protocol):
         if self._full and not done and self.exchange is not None:
             self.exchange.pause_upstream()  # Answers before this one have filled the buffer: nobody was paused yet.
 
-    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         engine = self.engine
-        if engine.coding != LENGTH:
+        coding = engine.coding
+        if framed and coding == CHUNKED:
+            data = framed
+        elif coding != LENGTH:
             framed = engine.data(data)
             data = framed + engine.end(trailers) if done else framed
         if data:

@@ -638,7 +638,7 @@ class Exchange:
         """A further piece of the answer."""
         self.heard = now
         self.bytes_out += len(event.data)
-        self._client.more(event.data, event.done, event.trailers)
+        self._client.more(event.data, event.done, event.trailers, event.framed)
         if event.done:
             upstream, self._upstream = self._upstream, None
             if upstream is not None:

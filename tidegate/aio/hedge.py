@@ -50,7 +50,7 @@ class Nobody:
     ) -> None:
         """Nobody reads it."""
 
-    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         """Nobody reads it."""
 
     def last(self) -> None:

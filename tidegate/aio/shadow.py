@@ -44,7 +44,7 @@ class Listener(Nobody):
     ) -> None:
         self._ear(body)
 
-    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         self._ear(data)
 
 
@@ -101,8 +101,8 @@ class Overheard:
         self._client.answer(status, reason, block, extra, length, body, done, trailers)
         self._ear(body)
 
-    def more(self, data: Piece, done: bool, trailers: bytes) -> None:
-        self._client.more(data, done, trailers)
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        self._client.more(data, done, trailers, framed)
         self._ear(data)
 
     def last(self) -> None:

@@ -32,21 +32,31 @@ class ChunkDecoder:
     SIZE -> DATA -> DATA_END -> SIZE ... -> TRAILER -> DONE; a fault ends it for good.
     """
 
-    __slots__ = ("_held", "_left", "_state", "_trailer_size", "done", "rest", "trailers")
+    __slots__ = ("_held", "_left", "_state", "_trailer_size", "done", "is_chunk", "rest", "trailers")
 
     def __init__(self) -> None:
         self._state = _SIZE
         self._left = 0
         self._held = b""
         self._trailer_size = 0
-        self.done = False
+        self.done = self.is_chunk = False
         self.rest = b""
         """What followed the end, once done."""
         self.trailers = b""
         """Trailer lines that may pass, each with its CRLF."""
 
     def feed(self, data: bytes) -> bytes | Bad:
-        """The payload in ``data``. ``done`` and ``rest`` tell the end of the body."""
+        """The payload in ``data``. ``done`` and ``rest`` tell the end of the body, ``is_chunk`` that this was one whole
+        chunk without extensions."""
+        if self._state == _SIZE and not self._held:
+            match = _size_line(data)
+            if match is not None:
+                begin = match.end()
+                size = len(data) - begin - 2
+                if int(match[1], 16) == size > 0 and begin == match.end(1) + 2 and data[-2:] == b"\r\n":
+                    self.is_chunk = True
+                    return data[begin:-2]
+        self.is_chunk = False
         if self._held:
             data = self._held + data
             self._held = b""

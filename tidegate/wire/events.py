@@ -12,13 +12,15 @@ VIEW_BYTES = 64 * 1024
 class Data:
     """A piece of a body; ``done`` with its last piece, which may be empty."""
 
-    __slots__ = ("data", "done", "trailers")
+    __slots__ = ("data", "done", "framed", "trailers")
 
-    def __init__(self, data: bytes, done: bool, trailers: bytes = b"") -> None:
+    def __init__(self, data: bytes, done: bool, trailers: bytes = b"", framed: bytes = b"") -> None:
         self.data = data
         self.done = done
         self.trailers = trailers
         """Trailer lines that may pass, each with its CRLF."""
+        self.framed = framed
+        """The same as one chunk, where it came as one and may pass so; else b""."""
 
     def __repr__(self) -> str:
         return f"<Data {len(self.data)} bytes{', the end' if self.done else ''}>"

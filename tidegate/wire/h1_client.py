@@ -166,6 +166,8 @@ class H1Client:
         payload = decoder.feed(data)
         if type(payload) is Bad:
             return self._dead(Bad(502, payload.why))
+        if decoder.is_chunk:
+            return Data(payload, False, b"", data)
         if not decoder.done:
             return Data(payload, False)
         self._decoder = None
