@@ -44,6 +44,7 @@ from tidegate.function import Function, Revision
 from tidegate.store.records import Store
 
 if TYPE_CHECKING:
+    from autoscaler.admission import Assessment
     from tidegate.draft import Terms
 
 LINKED_S: Final = 2.0
@@ -335,8 +336,20 @@ class Deployment:
             await self._round.backend.apply(Revision(function, self.registry.next_number(function.name)))
         except BackendError as error:
             raise CannotRunError(str(error)) from error
+        refusal = self._assess(function).refusal
+        if refusal is not None:
+            latency = f"{1e3 * (function.sla.latency_s or 0.0):g} ms"
+            raise InvalidInputError(function.name, [Fault("tidegate.dev/latency", latency, refusal)])
+
+    def _assess(self, function: Function) -> "Assessment":
+        """The SLA against what the accelerators can do, as far as it is known."""
+        from autoscaler.admission import assess
+
+        revision = Revision(function, self.registry.next_number(function.name))
+        return assess(function, self._round.learning.kinds(revision))
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
+        found = self._assess(function)
         record = await self.registry.deploy(
             function, manifest=request.manifest, source=request.source, now=self._clock.now()
         )
@@ -348,7 +361,14 @@ class Deployment:
             "concurrency": "auto" if function.concurrency is None else str(function.concurrency),
             "timeout": f"{function.timeout_s:g} s",
         }
-        return DeployedView(name=function.name, revision=record.revision.id, filled_in=filled_in, warnings=warnings)
+        has_sla = function.sla.latency_s is not None or function.sla.target_ips is not None
+        return DeployedView(
+            name=function.name,
+            revision=record.revision.id,
+            filled_in=filled_in,
+            warnings=warnings + found.warnings,
+            capacity=describe.capacity(function, found) if has_sla else None,
+        )
 
     def _terms(self, base: str, flags: dict[str, str]) -> "Terms":
         from autoscaler import policies

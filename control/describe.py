@@ -9,6 +9,8 @@ from control.steering import view_of
 from control.tracking import Tracked
 from control.views import (
     AcceleratorView,
+    CapacityKindView,
+    CapacityView,
     DecisionView,
     FailureView,
     FunctionState,
@@ -25,8 +27,10 @@ from tidegate.records import Decision
 from tidegate.replica import ReplicaState
 
 if TYPE_CHECKING:
+    from autoscaler.admission import Assessment
     from autoscaler.observation import GroupObservation
     from deploy.backend import ReplicaStatus
+    from tidegate.function import Function
 
 
 def accelerators(state: Round) -> tuple[AcceleratorView, ...]:
@@ -194,6 +198,31 @@ def replica(state: Round, status: "ReplicaStatus", now: float) -> ReplicaView:
         pids=status.pids,
         emulated=status.emulated,
         adopted=status.adopted,
+    )
+
+
+def capacity(function: "Function", found: "Assessment") -> CapacityView:
+    """What a deploy is answered about its SLA."""
+    return CapacityView(
+        latency_s=function.sla.latency_s,
+        target_ips=function.sla.target_ips,
+        kinds=tuple(
+            CapacityKindView(
+                accelerator=each.accelerator,
+                emulated=each.emulated,
+                source=each.source.value,
+                one_s=each.one_s,
+                meets_latency=each.meets_latency,
+                mu_ips=each.mu_ips,
+                places=each.places,
+                free=each.free,
+                price_per_hour=each.price_per_hour,
+            )
+            for each in found.kinds
+        ),
+        provided=dict(found.provided),
+        provided_ips=found.provided_ips,
+        price_per_hour=found.price_per_hour,
     )
 
 

@@ -24,6 +24,7 @@ from tidegate.records import Reason, ReplicaSample
 from tidegate.store.records import Store, StoreError
 
 if TYPE_CHECKING:
+    from autoscaler.admission import Kind
     from autoscaler.learnt import LearntFunction, LearntProfile
     from autoscaler.live import Autoscaler
     from autoscaler.tuning import LimitNow
@@ -116,12 +117,30 @@ class Learning:
         """The learnt limit; None where the function gives one, or nothing is known."""
         return self._tuners.limit(revision, accelerator)
 
-    def profile(self, function: str, accelerator: str, wanted: str, share: int) -> "LearntProfile | None":
-        """What is known of a model that is to be deployed."""
-        from autoscaler.learnt import LearntFunction, found
+    def kinds(self, revision: Revision) -> "list[Kind]":
+        """What is known of a revision that is to be deployed, for each accelerator that it may use, cheapest first."""
+        from autoscaler.admission import Kind
+        from autoscaler.learnt import LearntFunction, floor_of, found, identity, rate_of
 
-        self._keep(function)
-        return found(self._kept.get(function, LearntFunction(function=function)), wanted, accelerator, share)[0]
+        name = revision.function.name
+        self._keep(name)
+        known = self._kept.get(name, LearntFunction(function=name))
+        devices = {each.name: each for each in self._backend.devices()}
+        kinds = []
+        for accelerator, room in self._backend.room(revision).items():
+            device = devices[accelerator]
+            told = identity(revision.function, device)
+            profile, is_own = found(known, told, accelerator, _share(revision))
+            kinds.append(
+                Kind(
+                    accelerator=device,
+                    room=room,
+                    mu_ips=None if profile is None else rate_of(profile),
+                    one_s=None if profile is None else floor_of(profile),
+                    is_own=is_own,
+                )
+            )
+        return kinds
 
     # --- the second
 
@@ -145,6 +164,7 @@ class Learning:
         for move in self._tuners.turn(now, waiting):
             told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
             self._autoscaler.add_reason(move.revision, told)
+            self._keep(self._revisions[move.revision].function.name, at_once=True)
         functions = {each.function.name for each in self._revisions.values()}
         await self._write(max(1, math.ceil(len(functions) / KEPT_EVERY_S)))
 
@@ -174,8 +194,8 @@ class Learning:
             self._keep(revision.function.name)
         await asyncio.shield(self._write(len(self._due) + len(self._revisions)))
 
-    def _keep(self, function: str) -> None:
-        """Takes what is known now into what is kept."""
+    def _keep(self, function: str, *, at_once: bool = False) -> None:
+        """Takes what is known now into what is kept; ``at_once``: it is the next to be written down."""
         from autoscaler.learnt import LearntFunction, merged
 
         known = self._kept.get(function, LearntFunction(function=function))
@@ -183,7 +203,7 @@ class Learning:
         if now is not known:
             self._kept[function] = now
             if function not in self._due:
-                self._due.insert(0, function)
+                self._due.insert(len(self._due) if at_once else 0, function)
 
     def _profiles(self, function: str) -> "list[LearntProfile]":
         from autoscaler.learnt import LearntProfile, identity

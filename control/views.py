@@ -425,12 +425,50 @@ class DeployRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityKindView:
+    """What one accelerator kind can do for a function."""
+
+    accelerator: str
+    emulated: bool
+    source: str
+    """``learnt``, ``earlier`` (of the revision before), ``profile`` or ``unknown``."""
+    one_s: float | None
+    """Time of one inference on an empty replica."""
+    meets_latency: bool | None
+    """None: there is no latency target, or the time is not known."""
+    mu_ips: float | None
+    """Inferences per second of one replica."""
+    places: int
+    """Replicas of the function that there can be, if nobody else were there."""
+    free: int
+    price_per_hour: float
+    """Of one replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityView:
+    """The SLA against what the accelerators can do, cheapest kind first."""
+
+    latency_s: float | None
+    target_ips: float | None
+    kinds: tuple[CapacityKindView, ...]
+    provided: dict[str, int]
+    """Replicas by accelerator that carry ``target_ips``; empty: none is asked for, or no rate is known."""
+    provided_ips: float | None
+    """What they carry at the target utilisation."""
+    price_per_hour: float | None
+    """Of those replicas; without ``target_ips`` of one replica on the cheapest kind that meets the latency."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedView:
     name: str
     revision: str
     filled_in: dict[str, str] = field(default_factory=dict)
     """What the manifest left open and what it was taken for."""
     warnings: tuple[str, ...] = ()
+    capacity: CapacityView | None = None
+    """None: the function states no SLA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from tidegate.annotations import ANNOTATIONS
 
 if TYPE_CHECKING:
     from control.sdk import Tidegate
-    from control.views import DeployView
+    from control.views import CapacityView, DeployView
 
 FLAGS = tuple(
     Flag(key=row.key, name=row.key, help=f"{row.sentence} [{row.kind.allowed}]", panel=row.topic) for row in ANNOTATIONS
@@ -147,11 +147,40 @@ def _tell(deployed: "DeployView", tidegate: "Tidegate") -> None:
         console().print(f"[bold]{each.name}[/bold] is revision {each.revision}")
         for key, value in each.filled_in.items():
             say(f"  {key}: {value}")
+        for line in _capacity(each.capacity):
+            say(f"  {line}")
         for warning in each.warnings:
             say(f"  warning: {warning}")
         view = tidegate.function(each.name)
         if view.path_url:
             print(view.path_url)
+
+
+def _capacity(view: "CapacityView | None") -> list[str]:
+    """The SLA against what the accelerators can do, in words."""
+    if view is None:
+        return []
+    lines = []
+    for each in view.kinds:
+        name = each.accelerator + (" (emulated)" if each.emulated else "")
+        known = "nothing is known of it yet"
+        if each.source != "unknown":
+            one = "?" if each.one_s is None else seconds(each.one_s)
+            target = {True: "meets the target", False: "misses the target", None: "no target"}[each.meets_latency]
+            rate = "?" if each.mu_ips is None else f"{each.mu_ips:.4g}"
+            known = f"one inference {one} ({target}), {rate} inferences/s a replica ({each.source})"
+        lines.append(f"{name}: {known}; {each.free} of {each.places} places free, {each.price_per_hour:g} an hour")
+    if view.provided:
+        counts = " + ".join(f"{count} {name}" for name, count in view.provided.items())
+        lines.append(
+            f"target-ips {view.target_ips:g}: {counts} carry {view.provided_ips or 0.0:.4g} inferences/s, "
+            f"for {view.price_per_hour or 0.0:g} an hour"
+        )
+    elif view.price_per_hour is not None and view.latency_s is not None:
+        lines.append(
+            f"from {view.price_per_hour:g} an hour: one replica on the cheapest that can meet {seconds(view.latency_s)}"
+        )
+    return lines
 
 
 def _wait(tidegate: "Tidegate", deployed: "DeployView", quiet: bool) -> None:

@@ -122,7 +122,10 @@ def reload(state: StateOption = None, json: JsonOption = False) -> None:
             say(f"not in force before `tidegate restart`: {', '.join(view.needs_restart)}")
         if view.needs_up:
             say(f"not in force before another `tidegate up`: {', '.join(view.needs_up)}")
-        say(f"certificate in use by: {', '.join(view.reloaded) or 'nobody'}")
+        if view.reloaded:
+            say(f"certificate in use by: {', '.join(view.reloaded)}")
+        if not (view.in_force or view.needs_restart or view.needs_up or view.reloaded or view.faults):
+            say("nothing has changed")
     if view.faults:
         fail("\n".join(f"{worker}: {why}" for worker, why in view.faults.items()))
 
