@@ -94,8 +94,9 @@ class Shares:
             ready[each.accelerator] = ready.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
         mu = {name: self.mu_ips(tracked.id, name) for name in sorted(ready)}
         function = tracked.record.function
-        weights = self._weights.update(tracked.id, _capacities(function.routing.group_weights, mu, ready))
-        sizes = {} if self._sizes is None else self._sizes.of(tracked.id, function, ready, mu, weights, now)
+        choice = None if self._sizes is None else self._sizes.of(tracked.id, function, ready, mu, now)
+        mixed = mu if choice is None else {**mu, **choice.mu_ips}
+        weights = self._weights.update(tracked.id, _capacities(function.routing.group_weights, mixed, ready))
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(
             revision=tracked.record.revision,
@@ -103,7 +104,7 @@ class Shares:
             tags=tracked.tags,
             shadow_percent=tracked.shadow_percent,
             weights=weights,
-            sizes=sizes,
+            sizes={} if choice is None else choice.sizes,
             mu_ips={name: rate for name, rate in mu.items() if rate is not None},
             failure=None if refusal is None else refusal.text,
             failure_kind=FailureKind.START_FAILED if refusal is None else refusal.kind,

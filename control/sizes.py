@@ -9,7 +9,7 @@ from tidegate.records import Reason
 
 if TYPE_CHECKING:
     from traffic.cuts import BatchClass, SizeClass
-    from traffic.sizing import SizedGroup
+    from traffic.sizing import Choice, SizedGroup
 
 WINDOW_S: Final = 30.0
 """Arrivals of so long are looked at."""
@@ -47,31 +47,29 @@ class SizeRoutes:
         function: Function,
         ready: Mapping[str, int],
         mu_ips: Mapping[str, float | None],
-        weights: Mapping[str, float],
         now: float,
-    ) -> "Mapping[str, SizeClass]":
-        """Sizes by accelerator; empty: every group serves all. ``ready``: replicas; ``mu_ips``: rate of one replica
-        where nothing is known by size."""
+    ) -> "Choice":
+        """The choice in force. ``ready``: replicas; ``mu_ips``: rate of one replica where nothing is known by size."""
+        from traffic.sizing import BY_WEIGHTS
+
         routing = function.routing
         if routing.size_routing is SizeRouting.OFF or routing.group_weights is not None:
-            return {}
+            return BY_WEIGHTS
         groups = frozenset(name for name, count in ready.items() if count > 0)
         if not self._sizing.is_due(revision, groups, now):
-            return self._sizing.in_force(revision).sizes
+            return self._sizing.in_force(revision)
         before = self._sizing.in_force(revision)
         counts = self._arrivals.sizes(revision, now - WINDOW_S) if len(groups) > 1 else {}
         classes = size_classes(counts)
         sized = [self._group(revision, name, ready[name], mu_ips.get(name), classes) for name in sorted(groups)]
         known = [group for group in sized if group is not None]
         requests = sum(counts.values()) if len(known) == len(sized) else 0
-        choice = self._sizing.look(
-            revision, known if requests else sized_anyhow(groups), classes, weights, requests, now
-        )
+        choice = self._sizing.look(revision, known if requests else sized_anyhow(groups), classes, requests, now)
         if choice.sizes != before.sizes:
             code = "sizes_cut" if choice.sizes else "sizes_by_weights"
             told = ", ".join(f"{name} {_words(size)}" for name, size in sorted(choice.sizes.items()))
             self._rates.add_reason(revision, Reason(code=code, detail=f"{told}: {choice.why}" if told else choice.why))
-        return choice.sizes
+        return choice
 
     def why(self, revision: str) -> str:
         """The choice in force in words."""

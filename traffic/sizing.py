@@ -14,7 +14,7 @@ the shorter mean time. The way in force is left only for one that is better by `
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from traffic.cuts import BatchClass, CutGroup, SizeClass, route_cuts
@@ -60,9 +60,20 @@ class Choice:
 
     sizes: Mapping[str, SizeClass]
     why: str
+    mu_ips: Mapping[str, float] = field(default_factory=dict)
+    """Rate of one replica of each group for the present mix of sizes, where there are several: what a group is given
+    now says nothing about it."""
 
 
 BY_WEIGHTS: Final = Choice({}, "by weights: nothing is known of the sizes yet")
+
+
+def mixed(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str, float]:
+    """Rate of one replica of each group for the present mix."""
+    items = math.fsum(each.work_ips for each in classes)
+    return {
+        group.id: items / math.fsum(each.rate_rps * group.seconds[each.batch] for each in classes) for group in groups
+    }
 
 
 def foreseen(
@@ -154,7 +165,6 @@ class Sizing:
         revision: str,
         groups: Sequence[SizedGroup],
         classes: Sequence[BatchClass],
-        weights: Mapping[str, float],
         requests: int,
         now: float,
     ) -> Choice:
@@ -162,7 +172,7 @@ class Sizing:
         ids = frozenset(group.id for group in groups)
         held = self._held.get(revision)
         before = held.choice if held is not None and held.groups == ids else BY_WEIGHTS
-        choice = _chosen(groups, classes, weights, requests, before)
+        choice = _chosen(groups, classes, requests, before)
         self._held[revision] = _Held(choice, ids, now)
         return choice
 
@@ -173,13 +183,7 @@ class Sizing:
         return f"<Sizing {sum(bool(held.choice.sizes) for held in self._held.values())} of {len(self._held)} cut>"
 
 
-def _chosen(
-    groups: Sequence[SizedGroup],
-    classes: Sequence[BatchClass],
-    weights: Mapping[str, float],
-    requests: int,
-    before: Choice,
-) -> Choice:
+def _chosen(groups: Sequence[SizedGroup], classes: Sequence[BatchClass], requests: int, before: Choice) -> Choice:
     if len(groups) < 2:
         return Choice({}, "by weights: one group serves")
     if requests < ENOUGH:
@@ -187,19 +191,18 @@ def _chosen(
     works = [math.fsum(each.rate_rps * group.seconds[each.batch] for group in groups) for each in classes]
     if max(works) >= DOMINANT * math.fsum(works):
         return Choice({}, f"by weights: nearly all work is of size {classes[works.index(max(works))].batch}")
+    mu_ips = mixed(groups, classes)
+    weights = {group.id: mu_ips[group.id] * group.replicas for group in groups}
     sizes = cut(groups, classes)
     by_cuts, by_weights = (foreseen(groups, classes, weights, each) for each in (sizes, {}))
-    if not before.sizes:
-        is_cut = by_cuts.is_better(by_weights, GAIN)
-        return (
-            Choice(sizes, _words("cut", by_cuts, by_weights)) if is_cut else Choice({}, _words("", by_weights, by_cuts))
-        )
-    present = foreseen(groups, classes, weights, before.sizes)
-    if by_weights.is_better(present, 0.0) and not by_cuts.is_better(by_weights, GAIN):
-        return Choice({}, _words("", by_weights, present))
+    present = foreseen(groups, classes, weights, before.sizes) if before.sizes else by_weights
+    if not before.sizes and not by_cuts.is_better(by_weights, GAIN):
+        return Choice({}, _words("", by_weights, by_cuts), mu_ips)
+    if before.sizes and by_weights.is_better(present, 0.0) and not by_cuts.is_better(by_weights, GAIN):
+        return Choice({}, _words("", by_weights, present), mu_ips)
     if by_cuts.is_better(present, GAIN):
-        return Choice(sizes, _words("cut", by_cuts, by_weights))
-    return Choice(before.sizes, _words("cut", present, by_weights))
+        return Choice(sizes, _words("cut", by_cuts, by_weights), mu_ips)
+    return Choice(before.sizes, _words("cut", present, by_weights), mu_ips)
 
 
 def _words(way: str, taken: Foreseen, other: Foreseen) -> str:
