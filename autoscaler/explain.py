@@ -51,7 +51,7 @@ def explain_now(decision: Decision, weights: Mapping[str, float], now: float) ->
     for reason in decision.reasons:
         lines.append(f"    {sentence(reason)}")
         if reason.code in CHANGES:
-            lines.append(f"        it changes when: {CHANGES[reason.code]}")
+            lines.append(f"        what would change it: {CHANGES[reason.code]}")
     return lines
 
 

@@ -70,6 +70,8 @@ def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
         if issubclass(kind, Enum):
             return kind(content)
         return _made(kind, {key: restored(value, function, keeps) for key, value in content.items()})
+    except StateError:
+        raise
     except (ValueError, TypeError, AttributeError, StopIteration) as error:
         raise StateError(f"not a state of this policy: {str(plain)[:80]} ({type(error).__name__})") from error
 
@@ -88,7 +90,8 @@ def _made(kind: type, values: dict[str, Any]) -> object:
     """An object without a call of its constructor: it has been constructed once, elsewhere."""
     names = _attributes(kind)
     if values.keys() != set(names):
-        raise StateError(f"{kind.__name__} has {', '.join(sorted(names))}")
+        other = ", ".join(sorted(values.keys() ^ set(names)))
+        raise StateError(f"{kind.__name__} was of another version of this program: {other}")
     made: object = object.__new__(kind)
     for name in names:
         object.__setattr__(made, name, values[name])

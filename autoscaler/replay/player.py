@@ -108,7 +108,12 @@ def _restore(decider: Decider, line: Header, number: int) -> None:
         decider.restore(line.deployed, line.state)
     except StateError as error:
         raise InvalidInputError(
-            "recording", [Fault("state", str(error), "what the policy remembered", number)]
+            "recording",
+            [
+                Fault(
+                    "state", str(error), "what the policy remembered, as this version of the program writes it", number
+                )
+            ],
         ) from error
 
 

@@ -1,6 +1,6 @@
 """The format of a recording: JSON lines, a header and then one line for each decision.
 
-A *header* says what decides (the function as deployed, without its environment and secrets; its revision) and what it
+A *header* says what decides (the function as deployed, without environment, secrets and arguments; its revision) and what it
 remembers at that moment, as plain data (``autoscaler.state``). Each *step* that follows has the observation, the
 activation where one was answered, and the decision. So a recording that has lost its beginning replays bit for bit from
 any header on: later headers are only needed where something between is missing, and do no harm elsewhere.
@@ -56,8 +56,9 @@ Line = Header | Step
 
 
 def header(revision: Revision, at: float, part: int, state: Plain) -> Header:
-    """Environment and secrets are left out: no policy reads them, and recordings are shown to others."""
-    function = replace(revision.function, env={}, secrets={})
+    """Environment, secrets and arguments are left out: no policy reads them, and recordings are shown to others."""
+    function = revision.function
+    function = replace(function, env={}, secrets={}, server=replace(function.server, argv=()))
     return Header(function=function, revision=revision.number, at=at, part=part, state=state)
 
 

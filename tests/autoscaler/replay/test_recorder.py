@@ -122,13 +122,16 @@ def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
     assert 25 <= len(kept) < 40
 
 
-def test_environment_and_secrets_are_not_recorded() -> None:
-    spec = replace(SPEC, function=replace(SPEC.function, env={"TOKEN": "x"}, secrets={"KEY": "/run/key"}))
+def test_environment_secrets_and_arguments_are_not_recorded() -> None:
+    server = replace(SPEC.function.server, argv=("serve", "--password=y"))
+    private = {"env": {"TOKEN": "x"}, "secrets": {"KEY": "/run/key"}, "server": server}
+    spec = replace(SPEC, function=replace(SPEC.function, **private))
     recorder = Recorder(None)
     run(recorder, range(1), spec)
     text = b"".join(asyncio.run(recorder.lines(spec.id)))
     assert b"TOKEN" not in text
     assert b"/run/key" not in text
+    assert b"password" not in text
 
 
 def test_activations_are_steps() -> None:
