@@ -20,10 +20,12 @@ from enum import StrEnum
 from autoscaler.concurrency import ROOM
 from autoscaler.reasons import figure
 from deploy.placement.ledger import Accelerator, Profile, Room
+from tidegate import scaling_parameters
 from tidegate.function import Function
+from tidegate.scaling_parameters import SMIF_PARAMETERS
 
 UTILIZATION = 0.8
-"""Part of its rate that a replica is planned with (``target-utilization`` of the SLA policy, by default)."""
+"""Part of its rate that a replica is planned with by policies that have no ``target-utilization``."""
 
 
 class Source(StrEnum):
@@ -84,9 +86,9 @@ class Assessment:
     """Why the latency can never be held: what would be allowed."""
 
 
-def assess(function: Function, kinds: Sequence[Kind], utilization: float = UTILIZATION) -> Assessment:
+def assess(function: Function, kinds: Sequence[Kind]) -> Assessment:
     """``kinds``: those that the function may use, cheapest first."""
-    latency_s = function.sla.latency_s
+    latency_s, utilization = function.sla.latency_s, _utilization(function)
     figures = tuple(_figures(kind, function, latency_s) for kind in kinds)
     usable = [each for each in figures if each.meets_latency is not False]
     warnings = _latency_warnings(figures, usable, latency_s)
@@ -107,6 +109,13 @@ def assess(function: Function, kinds: Sequence[Kind], utilization: float = UTILI
         warnings=tuple(warnings),
         refusal=refusal,
     )
+
+
+def _utilization(function: Function) -> float:
+    if function.scaling.policy != "smif":
+        return UTILIZATION
+    given = scaling_parameters.values(SMIF_PARAMETERS, function.scaling.parameters)
+    return float(given["target-utilization"]) / 100.0
 
 
 def _figures(kind: Kind, function: Function, latency_s: float | None) -> KindFigures:
