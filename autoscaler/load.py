@@ -5,8 +5,13 @@ estimate is a mean over a memory that grows from the rate window to ``MEMORY_S``
 and starts anew at the newest window when it does not. Between :attr:`Load.low` and :attr:`Load.high` any figure
 explains what was seen.
 
+A window of ten seconds is five seconds late on a ramp, and who is late waits. So the last ``BURST_S`` are looked at as
+well: where they are clearly *more* than the estimate, it starts anew with them, and the window grows from there. What
+it knows then is little, which its bounds say. A load that falls can wait for the whole window.
+
 Worked example: 28 requests/s over a window of 10 s are 280 +- 17, so 28 +- 1.7 a second. After 30 s without a change
-it is 28 +- 1.0; a window of 34 is more than 3 x 1.7 away and a change.
+it is 28 +- 1.0; a window of 34 is more than 3 x 1.7 away and a change, and so are three seconds of more than
+28 + 3 x 3.1 = 37. Three seconds of 45 make it 45 +- 3.9: at least 33 with certainty.
 """
 
 import math
@@ -14,6 +19,8 @@ from dataclasses import dataclass
 
 WINDOW_S = 10.0
 """Length of the window that the measured rate is a mean of (``autoscaler.collector.RATE_SLOTS``)."""
+BURST_S = 3
+"""So many seconds are enough to see a burst."""
 MEMORY_S = 30.0
 CHANGED = 3.0
 """A window so many standard deviations away from the estimate is a change."""
@@ -39,34 +46,57 @@ NO_LOAD = Load(0.0, 0.0, 0.0)
 
 
 class LoadEstimate:
-    """Fed once a second with the mean of the last window."""
+    """Fed once a second with the mean of the last window and the rate of the last second."""
 
-    __slots__ = ("_at", "_memory_s", "_mid")
+    __slots__ = ("_at", "_memory_s", "_mid", "_seconds", "_window_s")
 
     def __init__(self) -> None:
+        self._at: float | None = None
+        self._begin()
+
+    def _begin(self) -> None:
         self._mid = 0.0
         self._memory_s = WINDOW_S
-        self._at: float | None = None
+        self._window_s = WINDOW_S
+        """What the rate is a mean of: less than ``WINDOW_S`` after a burst."""
+        self._seconds: tuple[float, ...] = ()
+        """The newest ones, at most a window of them."""
 
-    def update(self, now: float, recent: float, mean_batch: float) -> Load:
-        """The estimate at ``now``. ``recent``: inferences per second over the window; ``mean_batch``: per request."""
+    def update(self, now: float, recent: float, newest: float, mean_batch: float) -> Load:
+        """The estimate at ``now``. ``recent``: inferences per second over the window, ``newest``: over the last second;
+        ``mean_batch``: per request."""
         elapsed_s = 1.0 if self._at is None else min(max(0.0, now - self._at), MEMORY_S)
         self._at = now
         if not (math.isfinite(recent) and recent > 0.0):
-            self._mid, self._memory_s = 0.0, WINDOW_S
+            self._begin()
             return NO_LOAD
+        self._seconds = (*self._seconds, newest if math.isfinite(newest) else recent)[-int(WINDOW_S) :]
         per_event = mean_batch * BATCH_SPREAD if mean_batch > 1.0 else 1.0
-        if abs(recent - self._mid) > CHANGED * math.sqrt(max(self._mid, 1.0 / WINDOW_S) * per_event / WINDOW_S):
-            self._mid, self._memory_s = recent, WINDOW_S
+        self._window_s = min(WINDOW_S, self._window_s + elapsed_s)
+        seen = recent if self._window_s >= WINDOW_S else self._mean(round(self._window_s))
+        burst = self._mean(BURST_S) if len(self._seconds) >= BURST_S else 0.0
+        if burst - self._mid > self._noise(per_event, BURST_S):
+            self._mid, self._memory_s, self._window_s = burst, float(BURST_S), float(BURST_S)
+        elif self._window_s < WINDOW_S or abs(seen - self._mid) > self._noise(per_event, self._window_s):
+            self._mid, self._memory_s = seen, self._window_s
         else:
             self._memory_s = min(self._memory_s + elapsed_s, MEMORY_S)
-            self._mid += (recent - self._mid) * min(1.0, elapsed_s / self._memory_s)
+            self._mid += (seen - self._mid) * min(1.0, elapsed_s / self._memory_s)
         error = math.hypot(math.sqrt(self._mid * per_event / self._memory_s), SERVICE_NOISE * self._mid)
         return Load(self._mid, max(0.0, self._mid - CERTAIN * error), self._mid + CERTAIN * error)
 
+    def _mean(self, seconds: int) -> float:
+        newest = self._seconds[-seconds:]
+        return sum(newest) / len(newest)
+
+    def _noise(self, per_event: float, window_s: float) -> float:
+        """By so much a mean of ``window_s`` differs from the estimate when nothing changed."""
+        return CHANGED * math.sqrt(max(self._mid, 1.0 / WINDOW_S) * per_event / window_s)
+
     def forget(self) -> None:
         """Begins anew."""
-        self._mid, self._memory_s, self._at = 0.0, WINDOW_S, None
+        self._at = None
+        self._begin()
 
     def __repr__(self) -> str:
         return f"<LoadEstimate {self._mid:.3g}/s over {self._memory_s:g} s>"

@@ -195,7 +195,7 @@ class SmifPolicy:
         """What arrives, what waits too long already, and the rate that is to be provided."""
         requests = sum(group.rps for group in observation.groups)
         batch = sum(group.ips for group in observation.groups) / requests if requests > 0.0 else 1.0
-        load = self._estimate.update(now, observation.lambda_ips, max(1.0, batch))
+        load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
         extra = 0.0
         if observation.waiting_inferences > 0:
             waiting = observation.waiting_inferences

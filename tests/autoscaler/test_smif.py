@@ -267,7 +267,7 @@ def test_two_kinds_the_cheap_one_first_and_the_expensive_one_goes_first() -> Non
 
 def test_a_minute_without_samples_changes_nothing() -> None:
     world = QueueWorld(served_by("smif"), {"cpu": Kind(fixed(0.1))}, rate=35.0)
-    world.run(250)
+    world.run(300)
     before = world.counts()
     world.are_samples_lost = True
     assert set(world.run(60)) == {before["cpu"]}
