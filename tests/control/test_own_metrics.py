@@ -5,8 +5,10 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from control.gpus import Gpus
 from control.own_metrics import ControlCollector
 from control.round import Round
+from tidegate.clock import ManualClock
 
 
 def test_learnt_service_rates_are_shown_by_group_and_unknown_ones_are_not() -> None:
@@ -18,6 +20,8 @@ def test_learnt_service_rates_are_shown_by_group_and_unknown_ones_are_not() -> N
         backend=SimpleNamespace(replicas=lambda: replicas),
         registry=SimpleNamespace(all=lambda: ()),
         autoscaler=SimpleNamespace(mu_ips=lambda revision, accelerator: {"t4": 65.25}.get(accelerator)),
+        clock=ManualClock(0.0),
+        gpus=Gpus(None),
     )
     registry = CollectorRegistry()
     registry.register(ControlCollector(cast("Round", world), epoch=1, gateways=lambda: (), faults=lambda: 0))
