@@ -4,6 +4,7 @@ Unlike the windows of ``autoscaler.windows`` these forget by themselves: silence
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import add, sub
 from typing import NamedTuple
@@ -88,6 +89,67 @@ class RecentSums:
 
     def __repr__(self) -> str:
         return f"<RecentSums {self._filled}/{self._slots} slots of {self._slot_s:g} s>"
+
+
+class Done(NamedTuple):
+    """What replicas did in a while."""
+
+    requests: float = 0
+    inferences: float = 0
+    execution_s: float = 0.0
+    """Sum over the requests."""
+    queue_s: float = 0.0
+
+
+class RecentWork:
+    """What was done in the last ``window_s`` seconds, from reading to reading: noting costs an addition per figure, and
+    a reading is of the time since the last one that is at least the window old."""
+
+    __slots__ = ("_execution_s", "_inferences", "_marks", "_queue_s", "_requests", "_window_s")
+
+    def __init__(self, window_s: float = 10.0) -> None:
+        self._window_s = window_s
+        self._marks: deque[tuple[float, Done]] = deque(((-math.inf, Done()),))
+        """(when, all that was done until then) of earlier readings."""
+        self._requests: float = 0
+        self._inferences: float = 0
+        self._execution_s = self._queue_s = 0.0
+
+    def note(self, requests: float, inferences: float, execution_s: float, queue_s: float) -> None:
+        self._requests += requests
+        self._inferences += inferences
+        self._execution_s += execution_s
+        self._queue_s += queue_s
+
+    def read(self, now: float) -> Done:
+        """What was done lately; nothing at all is exactly zero."""
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= now - self._window_s:
+            marks.popleft()
+        until, since = Done(self._requests, self._inferences, self._execution_s, self._queue_s), marks[0][1]
+        if until.requests <= since.requests:
+            # Small numbers again: sums that grow for ever would lose what is small.
+            self._requests = self._inferences = 0
+            self._execution_s = self._queue_s = 0.0
+            marks.clear()
+            marks.append((-math.inf, Done()))
+            return NOTHING_DONE
+        if not 0.0 <= now - marks[-1][0] < MARK_S:
+            marks.append((now, until))
+        return Done(
+            until.requests - since.requests,
+            until.inferences - since.inferences,
+            max(0.0, until.execution_s - since.execution_s),
+            max(0.0, until.queue_s - since.queue_s),
+        )
+
+    def __repr__(self) -> str:
+        return f"<RecentWork {self._requests:g} requests, {len(self._marks)} marks in {self._window_s:g} s>"
+
+
+NOTHING_DONE = Done()
+MARK_S = 0.9
+"""Readings nearer to each other leave one mark."""
 
 
 class Reading(NamedTuple):
