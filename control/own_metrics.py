@@ -47,6 +47,7 @@ class ControlCollector(Collector):
         yield GaugeMetricFamily("tidegate_control_faults", "Things that do not work just now.", value=self._faults())
         yield self._replicas()
         yield self._desired()
+        yield from self._traffic()
         yield self._dry_runs()
         yield self._rates()
         yield self._gpus()
@@ -121,6 +122,24 @@ class ControlCollector(Collector):
                             family.add_metric((deployed.name, tracked.id, group.accelerator), value)
         for family, _ in families:
             yield family
+
+    def _traffic(self) -> Iterator[Metric]:
+        labels = ("function", "revision")
+        percents = GaugeMetricFamily("tidegate_traffic_percent", "Share of a function's requests.", labels=labels)
+        seen = GaugeMetricFamily(
+            "tidegate_rollout_window_requests", "Requests that a canary's window has.", labels=labels
+        )
+        bad = GaugeMetricFamily("tidegate_rollout_window_bad_requests", "Those of them that went badly.", labels=labels)
+        for deployed in self._round.registry.all():
+            for tracked in self._round.tracked(deployed.name):
+                percents.add_metric((deployed.name, tracked.id), tracked.percent)
+            tallies = self._round.rollouts.tallies(deployed.name)
+            if deployed.rolling is None or deployed.candidate is None or tallies is None:
+                continue
+            for record, tally in zip((deployed.candidate, deployed.current), tallies, strict=True):
+                seen.add_metric((deployed.name, record.revision.id), tally.requests)
+                bad.add_metric((deployed.name, record.revision.id), tally.bad)
+        yield from (percents, seen, bad)
 
     def _dry_runs(self) -> Metric:
         family = GaugeMetricFamily(

@@ -50,11 +50,12 @@ class SizeRoutes:
         now: float,
     ) -> "Choice":
         """The choice in force. ``ready``: replicas; ``mu_ips``: rate of one replica where nothing is known by size."""
-        from traffic.sizing import BY_WEIGHTS
+        from traffic.sizing import BY_HAND
 
         routing = function.routing
         if routing.size_routing is SizeRouting.OFF or routing.group_weights is not None:
-            return BY_WEIGHTS
+            self._sizing.settle(revision, BY_HAND)
+            return BY_HAND
         groups = frozenset(name for name, count in ready.items() if count > 0)
         if not self._sizing.is_due(revision, groups, now):
             return self._sizing.in_force(revision)

@@ -68,6 +68,9 @@ class Choice:
 BY_WEIGHTS: Final = Choice({}, "by weights: nothing is known of the sizes yet")
 
 
+BY_HAND: Final = Choice({}, "by weights: that is what the function asks for")
+
+
 def mixed(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str, float]:
     """Rate of one replica of each group for the present mix."""
     items = math.fsum(each.work_ips for each in classes)
@@ -175,6 +178,10 @@ class Sizing:
         choice = _chosen(groups, classes, requests, before)
         self._held[revision] = _Held(choice, ids, now)
         return choice
+
+    def settle(self, revision: str, choice: Choice) -> None:
+        """It is so, whatever the figures say."""
+        self._held[revision] = _Held(choice, frozenset(), -math.inf)
 
     def forget(self, revision: str) -> None:
         self._held.pop(revision, None)

@@ -226,6 +226,12 @@ def function(view: "FunctionView") -> "Group":
         f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, "
         f"p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
     ]
+    if view.is_pinned:
+        lines.append("the traffic is split by hand: newer revisions get none")
+    if (rollout := view.rollout) is not None:
+        lines.append(
+            f"{rollout.strategy.value} rollout of {rollout.candidate}, {rollout.phase.value}: {rollout.verdict}"
+        )
     parts: list[RenderableType] = ["\n".join(lines)]
     if view.message:
         parts.append(Text(view.message, style="red"))
@@ -244,8 +250,13 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
     if view.is_dry_run:
         wanted += ", dry run: not carried out"
     reasons = ", ".join(each.code for each in view.reasons) or "no decision yet"
+    share = f"{view.percent:g}% of the traffic"
+    if view.shadow_percent:
+        share = f"copies of {view.shadow_percent:g}% of the traffic"
+    if view.tags:
+        share += f", tag {', '.join(view.tags)}"
     parts: list[RenderableType] = [
-        f"{view.id}  {view.role.value}, {view.percent:g}% of the traffic, {view.policy}: wanted {wanted} ({reasons}); "
+        f"{view.id}  {view.role.value}, {share}, {view.policy}: wanted {wanted} ({reasons}); "
         f"{view.ready} ready, {view.starting} starting, {view.leaving} leaving"
     ]
     parts += [Text(f"  not placed: {each}", style="yellow") for each in view.unplaced]
@@ -255,6 +266,8 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
         parts.append(Text(f"  failed {view.failure.failures} times{again}", style="red"))
     if view.groups:
         parts.append(_groups(view.groups))
+    if len(view.groups) > 1:
+        parts.append(Text(f"  {view.size_routing}", style="dim"))
     if not view.replicas:
         return parts
     table = Table(box=None, pad_edge=False)

@@ -253,7 +253,7 @@ def test_a_good_canary_goes_step_by_step_to_all_traffic(tmp_path: Path) -> None:
 def test_a_canary_goes_on_after_a_restart(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await two(world, rollout=CANARY)
-        await Load(world).run(14)
+        await Load(world).run(17)
         assert world.shares()["echo-00002"] == 50.0
 
     async def again(world: World) -> None:
