@@ -1,9 +1,9 @@
 """The format of a recording: JSON lines, a header and then one line for each decision.
 
-A *header* says what decides (the function as deployed, without environment, secrets and arguments; its revision) and what it
-remembers at that moment, as plain data (``autoscaler.state``). Each *step* that follows has the observation, the
-activation where one was answered, and the decision. So a recording that has lost its beginning replays bit for bit from
-any header on: later headers are only needed where something between is missing, and do no harm elsewhere.
+A *header* says what decides (the function as deployed, without environment, secrets and arguments; its revision) and
+what it remembers at that moment, as plain data (``autoscaler.state``). Each *step* that follows has the observation,
+the activation where one was answered, and the decision. So a recording that has lost its beginning replays bit for bit
+from any header on: later headers are only needed where something between is missing, and do no harm elsewhere.
 """
 
 import math
