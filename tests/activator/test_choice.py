@@ -126,7 +126,7 @@ def test_an_idle_quick_group_comes_first_and_a_long_line_is_left_to_others() -> 
     groups = [Share("slow", 1.0), Share("fast", 4.0)]
     assert soonest(groups, [0.0, 0.0], [1, 1], 5.0, 1) == 1
     assert soonest(groups, [0.0, 4.0], [1, 1], 5.0, 1) == 0, "one at a fifth of the rate, or five at four fifths"
-    assert soonest(groups, [0.0, 4.0], [1, 4], 5.0, 1) == 0, "four replicas share the rate: each has a quarter"
+    assert soonest(groups, [0.0, 1.0], [1, 4], 5.0, 1) == 0, "four replicas share the rate: each has a quarter"
     assert soonest(groups, [0.0, 2.0], [1, 1], 5.0, 1) == 1
     groups[0].owed = 5.0
     assert soonest(groups, [0.0, 0.0], [1, 1], 5.0, 1) == 0, "it has fallen behind"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from activator.choice import DEBT_LIMIT
 from activator.commands import Bind
 from tests.support.lobby import F, Lobby
 from tests.support.routes import function, table
@@ -217,6 +218,26 @@ def test_who_waited_before_a_slot_was_free_waits_no_moment_more() -> None:
 def test_a_worker_alone_knows_that_the_quicker_one_is_busy() -> None:
     one = with_slow_ahead(workers=1)
     assert one.arrive("x", 10.0) == "x -> r-slow on 1"
+
+
+def test_work_that_may_not_wait_takes_no_slot_that_somebody_has_left_alone() -> None:
+    one = with_slow_ahead()
+    assert one.arrive("x", 10.0) == "waits"
+    assert one.room.spare("copy", F, 1, 10.0) is None
+    one.wake(10.001)
+    one.answer("x", 10.1)
+    copy = one.room.spare("copy", F, 1, 10.2)
+    assert copy is not None
+    assert copy.replica.id == "r-slow", "it has no moment to wait"
+
+
+def test_a_small_request_leaves_the_debts_of_large_ones_alone() -> None:
+    lane = open_lobby(sized({"s": (1, None)})).room._fleet.revisions[F].main
+    assert lane.debt_limit(64) == 64 * DEBT_LIMIT
+    assert lane.debt_limit(1) == pytest.approx(64 * DEBT_LIMIT, rel=0.02)
+    for _ in range(1000):
+        limit = lane.debt_limit(1)
+    assert limit == DEBT_LIMIT, "what is long ago fades"
 
 
 # --- inferences as units ----------------------------------------------------------------------------------------------

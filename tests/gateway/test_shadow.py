@@ -241,6 +241,7 @@ def test_a_retried_request_is_copied_once() -> None:
     assert asked.log == ["to 10.0.0.1:1", "to 10.0.0.1:1", "taken back"]
     asked.shadow.answered(door.now, 200, body=b"{}")
     assert (seen(door).requests, seen(door).skipped) == (1, 1)
+    assert repr(door.chain.shadows).endswith("0 bytes>"), "its body counted once"
 
 
 def test_the_second_copy_of_a_late_request_is_the_one_to_compare_when_it_wins() -> None:
