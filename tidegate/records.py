@@ -71,12 +71,13 @@ class ShadowSeen:
     failed: int = 0
     """The shadow answered 5xx or broke where the other did not."""
     status_differs: int = 0
+    """Another status; those that failed are not among them."""
     output_differs: int = 0
     """Same status, other body."""
     latency: SparseHistogram = ()
-    """Of the shadow's answers."""
+    """Of the shadow's answers: from the slot to the end (event streams: first byte). Copies that broke are left out."""
     served_latency: SparseHistogram = ()
-    """Of the answers that the clients of the same requests got."""
+    """Of the answers that the clients of the same requests got, in the same way: without their waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
