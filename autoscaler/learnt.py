@@ -56,6 +56,7 @@ def identity(function: Function, accelerator: Accelerator) -> str:
         function.concurrency_unit,
         accelerator.kind,
         accelerator.cores,
+        accelerator.quota,
         accelerator.profile,
     )
     return hashlib.sha256(encode(parts)).hexdigest()[:16]

@@ -45,6 +45,13 @@ KEYS: Final[tuple[Row, ...]] = (
         sentence="Cores of one unit; cpu only.",
     ),
     Row(
+        key="quota",
+        kind=Percent(1, 100),
+        lands="quota",
+        default="100%",
+        sentence="Part of its cores' time that a replica gets; cpu only, where the system lets a quota be set.",
+    ),
+    Row(
         key="price-per-hour",
         kind=Number(0, 1_000_000, "USD"),
         lands="price_per_hour",
@@ -111,7 +118,12 @@ _NEEDED: Final[Mapping[AcceleratorKind, tuple[str, ...]]] = {
     _NVIDIA: (),
     _EMULATED: ("count", "memory", "profile"),
 }
-_ONLY_FOR: Final[Mapping[str, AcceleratorKind]] = {"cores": _CPU, "start-up": _EMULATED, "profile": _EMULATED}
+_ONLY_FOR: Final[Mapping[str, AcceleratorKind]] = {
+    "cores": _CPU,
+    "quota": _CPU,
+    "start-up": _EMULATED,
+    "profile": _EMULATED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +135,7 @@ class Declared:
     count: int | None = None
     memory_bytes: int | None = None
     cores: int = 1
+    quota: float = 100.0
     price_per_hour: float = 0.0
     start_up_s: float = 0.0
     profile: Profile | None = None

@@ -198,6 +198,7 @@ def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
         count=count,
         memory_bytes=memory,
         cores=cores,
+        quota=entry.quota,
         price_per_hour=entry.price_per_hour,
         start_up_s=entry.start_up_s,
         profile=entry.profile,

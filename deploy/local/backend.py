@@ -34,6 +34,7 @@ from deploy.local.logs import prune
 from deploy.local.ports import FixedPorts, is_replaceable
 from deploy.local.proc import listening_ports, members, set_affinity
 from deploy.local.processes import KILL_AFTER_S, Child, Complaint, Exit, ProcessTable, SpawnError, complain_to_stderr
+from deploy.local.quota import Quotas
 from deploy.local.records import ProcessRecord, ReplicaDetails
 from deploy.local.replica import LocalReplica, Places, addresses, metrics_port, spawn_pair, story
 from deploy.placement.ledger import (
@@ -83,6 +84,7 @@ class LocalBackend:
         self._clock = clock
         self._complain = complain
         self._ledger = Ledger.of(accelerators, host_cores)
+        self._quotas = Quotas(places.run, complain)
         self._back_off = BackOff(rng)
         self._replicas: dict[str, LocalReplica] = {}
         self._ending: set[LocalReplica] = set()
@@ -125,6 +127,7 @@ class LocalBackend:
             if replica.overdue is not None:
                 replica.overdue.cancel()
         await self._tasks.close()
+        self._quotas.sweep(each.id for each in self._all())
         for replica in self._replicas.values():
             await replica.link.close()
 
@@ -188,6 +191,8 @@ class LocalBackend:
             self._replicas[replica_id] = replica
             self._fail(replica, str(error))
             return replica.status
+        if replica.server is not None:
+            self._quotas.hold(replica.id, replica.server.pid, kind)
         self._enter(replica)
         self._set(replica, phases=so_far(), pids=tuple(child.pid for child in replica.children))
         return replica.status
@@ -597,6 +602,7 @@ class LocalBackend:
         while True:
             self._table.trim_logs()
             kept = {each.id for each in self._all()}
+            self._quotas.sweep(kept)
             for function in {each.status.function for each in self._all()}:
                 prune(self._places.logs_of(function), KEPT_LOGS, kept)
             await asyncio.sleep(HOUSEKEEPING_S)

@@ -48,6 +48,8 @@ class Accelerator:
     """Of one unit."""
     cores: int = 0
     """CPU cores of one unit; 0 for kinds that are not ``cpu``."""
+    quota: float = 100.0
+    """CPU only: percent of its cores' time that a replica gets."""
     price_per_hour: float = 0.0
     """Of one unit, in US dollars."""
     start_up_s: float = 0.0
