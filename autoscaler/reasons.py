@@ -68,6 +68,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "activating": "kept until the replica that an activation asked for is seen",
         # the control round
         "makes_room": "gives up a replica for a new revision",
+        "rollout_awake": "a revision that is being rolled out, or returns, is kept ready",
         "retired": "another revision serves, so this one ends",
         # dry run
         "dry_run_start": "dry run: only this much is carried out, the policy's wish is not",

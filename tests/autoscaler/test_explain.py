@@ -1,9 +1,15 @@
 """Decisions in words, and which ones a log keeps."""
 
+import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
-from autoscaler.explain import DecisionFilter, explain, explain_all, is_change
-from autoscaler.reasons import reason
+from autoscaler.explain import DecisionFilter, digest, explain, explain_all, explain_now, is_change, logged
+from autoscaler.reasons import CHANGES, LIMITS, SENTENCES, limits, reason
+from autoscaler.sla_rule import Flag
+from tests.support.autoscaling import T0, group, observation
+from tidegate.codec import decode, encode
 from tidegate.records import Decision, GroupDecision, Reason
 
 DECISION = Decision(
@@ -59,3 +65,61 @@ def test_the_log_keeps_changes_and_one_line_a_minute() -> None:
     log.forget("resnet-00001")
     assert log.keeps(replace(DECISION, at=DECISION.at + 182, desired=2))
     assert repr(log) == "<DecisionFilter 2 revisions, every 60 s>"
+
+
+def test_the_decision_in_force_with_age_weights_limits_and_what_would_change_it() -> None:
+    assert explain_now(DECISION, {"v100": 0.64, "t4": 0.36}, DECISION.at + 0.5) == [
+        "",
+        "now, resnet-00001: 3 replicas (t4 2, v100 1), 1 ready",
+        "    decided 0.5 s ago by policy kpa; 2.1 in flight and waiting, 12 inferences/s, latency 150 ms",
+        "    weights in force: t4 36 %, v100 64 %",
+        "    limits that bit: capped_by_max",
+        "    load: the load asks for this many replicas (concurrency 2.1)",
+        "    capped_by_max: capped by the maximum scale",
+        "        what would change it: a larger max-scale",
+    ]
+
+
+def test_a_dry_run_and_an_age_stand_in_the_headline() -> None:
+    (line, *_) = explain(replace(DECISION, is_dry_run=True, weights={"t4": 0.5, "v100": 0.5}), DECISION.at + 300.0)
+    assert line == (
+        "2023-11-14 22:13:20.250 (5 min ago) resnet-00001 kpa: 3 replicas (t4 2, v100 1), 1 ready, "
+        "dry run: not carried out; 2.1 in flight and waiting, 12 inferences/s, latency 150 ms; "
+        "weights t4 50 %, v100 50 %"
+    )
+    assert is_change(DECISION, replace(DECISION, is_dry_run=True))
+
+
+def test_a_line_of_the_log_has_digest_weights_and_limits() -> None:
+    seen = observation(group(ready=1), at=T0, concurrency=2.1)
+    line = logged(DECISION, seen, {"t4": 1.0})
+    assert (line.weights, line.limits, len(line.digest)) == ({"t4": 1.0}, ("capped_by_max",), 16)
+    assert decode(encode(line), Decision) == line
+    assert digest(seen) == digest(decode(encode(seen), type(seen))) == line.digest, "also of one that was written down"
+    assert digest(replace(seen, concurrency=math.nextafter(2.1, 3.0))) != line.digest
+
+
+def test_limits_come_once_each_and_in_order() -> None:
+    given = [reason("capped_by_max"), reason("load"), reason("panic"), reason("capped_by_max", "again")]
+    assert limits(given) == ("capped_by_max", "panic")
+
+
+def test_every_code_that_is_used_has_a_sentence_and_every_sentence_is_used() -> None:
+    """Codes are literals: ``reason("code"`` here, ``Reason(code="code"`` where the table cannot be imported."""
+    root = Path(__file__).resolve().parent.parent.parent
+    texts = [
+        path.read_text(encoding="utf-8")
+        for room in ("autoscaler", "control", "traffic", "deploy")
+        for path in (root / room).rglob("*.py")
+        if path.name != "reasons.py"
+    ]
+    literal = re.compile(r'[rR]eason\(\s*(?:code=)?"([a-z_0-9]+)"')
+    used = {code for text in texts for code in literal.findall(text)} | {flag.value for flag in Flag}
+    assert used <= SENTENCES.keys()
+    quoted = {code for text in texts for code in re.findall(r'"([a-z_0-9]+)"', text)}
+    assert SENTENCES.keys() <= used | quoted, "a sentence that nothing says"
+    assert SENTENCES.keys() >= LIMITS
+    assert CHANGES.keys() <= SENTENCES.keys()
+    for words in (*SENTENCES.values(), *CHANGES.values()):
+        assert words == words.strip()
+        assert not words.endswith(".")

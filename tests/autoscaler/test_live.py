@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from autoscaler.collector import Collector
+from autoscaler.explain import digest
 from autoscaler.live import Autoscaler, DecisionLog, Puller, fleet_groups
 from autoscaler.observation import AcceleratorRoom
+from autoscaler.replay.player import again
+from autoscaler.replay.recording import read
 from tests.support.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
 from tidegate.clock import ManualClock
 from tidegate.codec import decode, encode
+from tidegate.errors import Fault
 from tidegate.function import Scaling
 from tidegate.records import Decision, GatewaySample
 from tidegate.replica import ReplicaState
@@ -189,6 +193,31 @@ def test_the_log_holds_json_lines_and_is_read_back_by_the_next_process(tmp_path:
         log.write(b'{"cut off')
     later = autoscaler(tmp_path / "decisions")
     assert [codes(decision)[-1] for decision in later.decisions("resnet", 9)] == ["initial_scale", "already_starting"]
+
+
+def test_a_line_of_the_log_has_the_weights_in_force_and_the_digest_of_what_was_decided_upon(tmp_path: Path) -> None:
+    at = autoscaler(tmp_path)
+    at.weights = {"resnet-00001": {"cpu": 1.0}}.__getitem__
+    at.decide(T0)
+    line = decode((tmp_path / "resnet.jsonl").read_bytes(), Decision)
+    seen = at.observation("resnet-00001")
+    assert seen is not None
+    assert (line.weights, line.digest) == ({"cpu": 1.0}, digest(seen))
+    assert line.limits == ("initial_scale",)
+    assert "    weights in force: cpu 100 %" in at.explain("resnet")
+
+
+def test_every_decision_is_recorded_and_the_recording_replays() -> None:
+    at = autoscaler()
+    for second in range(5):
+        at.decide(T0 + second)
+    at.activated(activation(), T0 + 5)
+    faults: list[Fault] = []
+    text = b"".join(asyncio.run(at.recorder.lines("resnet-00001"))).decode()
+    played = again(list(read(text.splitlines(), faults)))
+    assert (faults, played.compared, played.difference) == ([], 6, None)
+    at.forget("resnet-00001")
+    assert at.recorder.recorded("resnet") == ["resnet-00001"], "to be written by the next flush"
 
 
 def test_a_full_disk_stops_the_log_and_not_the_decisions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +130,13 @@ def test_holding_changes_nothing_but_mends_what_broke() -> None:
     made = make(None, [replica("a", READY), replica("b", FAILED)])
     assert len(made.create) == 1
     assert names(made.remove) == ["b"]
+
+
+def test_a_dry_run_is_as_a_hold() -> None:
+    decision = replace(decide({"t4": 3}), is_dry_run=True)
+    here = [replica("a", READY), replica("b", FAILED)]
+    made = plan(decision, here, {"t4": Room(free=5, total=8)}, now=100.0, rng=random.Random(1))
+    assert (len(made.create), names(made.remove)) == (1, ["b"]), "only what broke is replaced"
 
 
 def test_a_broken_one_is_wanted_but_not_before_its_time() -> None:

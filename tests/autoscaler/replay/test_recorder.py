@@ -124,8 +124,8 @@ def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
 
 def test_environment_secrets_and_arguments_are_not_recorded() -> None:
     server = replace(SPEC.function.server, argv=("serve", "--password=y"))
-    private = {"env": {"TOKEN": "x"}, "secrets": {"KEY": "/run/key"}, "server": server}
-    spec = replace(SPEC, function=replace(SPEC.function, **private))
+    function = replace(SPEC.function, env={"TOKEN": "x"}, secrets={"KEY": "/run/key"}, server=server)
+    spec = replace(SPEC, function=function)
     recorder = Recorder(None)
     run(recorder, range(1), spec)
     text = b"".join(asyncio.run(recorder.lines(spec.id)))
