@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from deploy.local.ports import FixedPorts, is_replaceable
+from deploy.local.replica import metrics_port
 from tests.support.backends import revision
-from tidegate.function import Function, Server, ServerKind
+from tidegate.function import Function, MetricsEndpoint, Server, ServerKind
 
 WORDS = ["OSError: [Errno 98] Address already in use"]
 
@@ -42,3 +43,20 @@ def test_other_failures_teach_nothing() -> None:
     assert not ports.insists(fixed())
     assert is_replaceable(fixed("{port}"))
     assert not is_replaceable(fixed())
+
+
+def test_a_placeholder_gives_each_replica_a_metrics_port_of_its_own() -> None:
+    function = replace(fixed("--metrics={metrics_port}"), metrics=MetricsEndpoint())
+    one = metrics_port(function, False, set())
+    assert one is not None
+    assert metrics_port(function, False, {one}) not in (None, one)
+    wanted = replace(function, metrics=MetricsEndpoint(port=one))
+    assert metrics_port(wanted, False, set()) == one
+    assert metrics_port(wanted, False, {one}) != one
+
+
+def test_without_it_the_metrics_are_where_the_manifest_says() -> None:
+    assert metrics_port(fixed(), False, set()) is None
+    assert metrics_port(replace(fixed(), metrics=MetricsEndpoint()), False, set()) is None
+    assert metrics_port(replace(fixed(), metrics=MetricsEndpoint(port=9002)), False, {9002}) == 9002
+    assert metrics_port(replace(fixed("{metrics_port}"), metrics=MetricsEndpoint(port=9002)), True, set()) is None
