@@ -241,6 +241,7 @@ class ControlProcess:
             clock=self._clock,
             rng=rng,
             took=own_metrics.round_histogram(own).observe,
+            aged=own_metrics.age_histogram(own).observe,
         )
         own_metrics.register(own, world, epoch=self._epoch, gateways=gateways.views, faults=lambda: len(faults.texts()))
         version = version_of("tidegate")

@@ -14,6 +14,7 @@ from control.round import Round
 from control.views import GatewayView, GroupView, RateSource
 
 ROUND_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+AGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 
 
 def round_histogram(registry: CollectorRegistry) -> Histogram:
@@ -22,6 +23,16 @@ def round_histogram(registry: CollectorRegistry) -> Histogram:
         "tidegate_control_round_seconds",
         "One round of the control process: pull, decide, plan, act, publish.",
         buckets=ROUND_BUCKETS_S,
+        registry=registry,
+    )
+
+
+def age_histogram(registry: CollectorRegistry) -> Histogram:
+    """Ages of the samples that decisions went by; the round observes them."""
+    return Histogram(
+        "tidegate_decision_age_seconds",
+        "From the oldest sample that a decision went by to the decision.",
+        buckets=AGE_BUCKETS_S,
         registry=registry,
     )
 

@@ -111,6 +111,7 @@ class Round:
         rng: random.Random,
         reach: Reach = Link,
         took: Callable[[float], object] = lambda _: None,
+        aged: Callable[[float], object] = lambda _: None,
         learning: Learning | None = None,
         gpus: Gpus | None = None,
     ) -> None:
@@ -133,7 +134,7 @@ class Round:
         self._tables = tables
         self._rng = rng
         self._reach = reach
-        self._took = took
+        self._took, self._aged = took, aged
         self.learning = learning or Learning(autoscaler=autoscaler, backend=backend, clock=clock)
         self.sizes = SizeRoutes(meter, autoscaler)
         self._shares = Shares(self.learning.mu_ips, self.sizes)
@@ -218,6 +219,9 @@ class Round:
         self.rollouts.review(now)
         decisions = [(self._tracked.get(each.revision), each) for each in await self.autoscaler.decided(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
+        for _, decision in known:
+            if (age_s := decision.observed.get("age_s")) is not None:
+                self._aged(age_s)
         for turn in _TURNS:
             acts = []
             for tracked, decision in known:

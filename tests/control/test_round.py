@@ -432,3 +432,14 @@ def test_one_record_per_cold_start(tmp_path: Path) -> None:
         assert record["phases"]["decide_s"] is not None
 
     in_world(tmp_path, tell)
+
+
+def test_the_age_of_samples_is_told_of_every_decision_that_has_some(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        world.ages.clear()
+        await world.advance(5.0)
+        assert len(world.ages) >= 4, "one a second"
+        assert all(0.0 <= age_s <= 1.0 for age_s in world.ages)
+
+    in_world(tmp_path, tell)

@@ -122,6 +122,8 @@ class World:
         self.folder = folder
         self.registry = registry
         self.metrics = CollectorRegistry()
+        self.ages: list[float] = []
+        """Of the samples that decisions went by."""
         self.round = Round(
             registry=registry,
             backend=backend,
@@ -140,6 +142,7 @@ class World:
             clock=clock,
             rng=random.Random(7),
             reach=lambda name, _: FakeReplica(self, name),
+            aged=self.ages.append,
         )
 
     async def deploy(self, wanted: Function) -> None:
