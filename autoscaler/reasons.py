@@ -72,6 +72,9 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "retired": "another revision serves, so this one ends",
         # dry run
         "dry_run_start": "dry run: only this much is carried out, the policy's wish is not",
+        # traffic
+        "sizes_cut": "requests go to groups by their size",
+        "sizes_by_weights": "every group serves all sizes, by weights",
         # our bug
         "policy_failed": "the policy failed on this observation: hold",
     }

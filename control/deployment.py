@@ -195,6 +195,9 @@ class Deployment:
     def explain(self, name: str, last: int) -> ExplainView:
         self._deployed(name)
         words = self._round.autoscaler.explain(name, last)
+        emulated = sorted(each.name for each in self._round.backend.devices() if each.is_emulated)
+        if words and emulated:
+            words.append(f"emulated, their service times come from a profile: {', '.join(emulated)}")
         text = "\n".join(words) if words else f"nothing was decided about {name} yet"
         return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
 

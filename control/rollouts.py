@@ -180,6 +180,6 @@ def kept_awake(decision: Decision, accelerators: Iterable[str], *, existing: int
     first = next(iter(accelerators), None)
     if wanted >= 1 or first is None:
         return decision
-    reason = Reason(code="rollout_awake", detail="it is being rolled out: one replica stays ready")
+    reason = Reason(code="rollout_awake")
     groups = (GroupDecision(accelerator=first, replicas=1),)
     return replace(decision, desired=1, groups=groups, reasons=(*decision.reasons, reason), is_dry_run=False)

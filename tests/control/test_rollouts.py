@@ -313,6 +313,39 @@ def test_a_gradual_rollout_needs_no_figures(tmp_path: Path) -> None:
     in_world(tmp_path, tell)
 
 
+def test_a_third_revision_joins_a_gradual_rollout_and_takes_it_over(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await two(world, rollout=RolloutPlan(duration_s=20.0))
+        await world.advance(8.0)
+        assert 1.0 < world.shares()["echo-00002"] < 100.0
+        await world.deploy(version(3, rollout=RolloutPlan(duration_s=20.0)))
+        seen = set()
+        for _ in range(40):
+            await world.advance(1.0)
+            assert sum(world.shares().values()) == 100.0
+            seen.add(tuple(sorted(id_ for id_, percent in world.shares().items() if percent > 0)))
+        assert ("echo-00001", "echo-00002", "echo-00003") in seen
+        assert world.shares() == {"echo-00003": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_a_deleted_function_takes_its_rollout_along(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        await Load(world).run(3)
+        await world.delete("echo")
+        await world.advance(8.0)
+        assert world.replicas() == []
+        await world.deploy(version(3, rollout=CANARY))
+        await world.advance(3.0)
+        assert world.shares() == {"echo-00003": 100.0}, "the first of its life has nobody to be compared with"
+        with pytest.raises(RefusedError, match="has been rolled out"):
+            steering.rollout("echo")
+
+    in_world(tmp_path, tell)
+
+
 def test_a_shadow_serves_nobody_and_is_promoted_by_hand(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         steering = await two(world, rollout=RolloutPlan(shadow_percent=10.0))
