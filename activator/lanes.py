@@ -7,6 +7,7 @@ replica serves.
 """
 
 import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from activator.choice import DEBT_LIMIT, Pick, most_owed, preferred, soonest
@@ -176,3 +177,28 @@ def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list
     finish = [group.expected_s(inferences) for group in groups]
     able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
     return able or [groups[finish.index(min(finish))]]
+
+
+def first_served(
+    lanes: "Iterable[Lane]", now: float, pick: "Pick[Replica]", rng: random.Random
+) -> "tuple[Bind, Replica] | None":
+    """The first head of several lanes of a revision, in the order of their heads, that a slot is free for.
+
+    In inferences a head that does not fit holds the replicas of its lane back from those behind it.
+    """
+    heads = [(head.key, head) for lane in lanes if (head := lane.queue.head()) is not None]
+    heads.sort()
+    held: dict[Replica, int] = {}
+    found: tuple[Bind, Replica] | None = None
+    for _, head in heads:
+        chosen = head.lane.choose(head, now, pick, rng)
+        if chosen is not None:
+            found = (head, chosen)
+            break
+        if head.revision.counts_inferences:
+            for replica in head.lane.candidates():
+                held.setdefault(replica, replica.free)
+                replica.free = 0
+    for replica, free in held.items():
+        replica.free = free
+    return found

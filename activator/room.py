@@ -21,7 +21,7 @@ from typing import Final
 from activator.choice import settle_debts
 from activator.commands import Activate, Bind, Command, Refuse, Send
 from activator.fleet import Fleet
-from activator.lanes import Lane
+from activator.lanes import Lane, first_served
 from activator.refusals import failed, full, too_late, unserved
 from activator.replicas import Replica
 from activator.revisions import SHORT_S, RevisionRoom
@@ -540,8 +540,8 @@ class WaitingRoom:
                 continue
             self._bind_waiting(bind, replica, now)
         if len(room.lanes) > 1:
-            while self._serve_best(room, now):
-                pass
+            while (bound := first_served(room.lanes.values(), now, room.function.pick, self._rng)) is not None:
+                self._bind_waiting(*bound, now)
         else:
             lane, pick = room.main, room.function.pick
             while (head := lane.queue.head()) is not None:
@@ -557,30 +557,6 @@ class WaitingRoom:
         self._timers.at(room.patient_until, room)
         room.patient_until = 0.0
         self._touch(room)
-
-    def _serve_best(self, room: RevisionRoom, now: float) -> bool:
-        """Binds the first head, over all lanes in the order of their heads, that a slot is free for.
-
-        In inferences a head that does not fit holds the replicas of its lane back from those behind it.
-        """
-        heads = [(head.key, head) for lane in room.lanes.values() if (head := lane.queue.head()) is not None]
-        heads.sort()
-        held: dict[Replica, int] = {}
-        bound: tuple[Bind, Replica] | None = None
-        for _, head in heads:
-            chosen = head.lane.choose(head, now, room.function.pick, self._rng)
-            if chosen is not None:
-                bound = (head, chosen)
-                break
-            if room.counts_inferences:
-                for replica in head.lane.candidates():
-                    held.setdefault(replica, replica.free)
-                    replica.free = 0
-        for replica, free in held.items():
-            replica.free = free
-        if bound is not None:
-            self._bind_waiting(*bound, now)
-        return bound is not None
 
     def _bind_waiting(self, bind: Bind, replica: Replica, now: float) -> None:
         if bind.deadline <= now:

@@ -13,20 +13,20 @@ What most requests are (no field of ours, a whole body, a slot at once, a 200) t
 
 import random
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from activator.commands import Activate, Bind, Command, Refuse
+from activator.commands import Activate, Bind, Refuse
 from activator.room import WaitingRoom
 from gateway.access_log import AccessLog
 from gateway.cold import ColdStarts
 from gateway.failures import failure_body, no_such_function, no_such_tag
 from gateway.front import Front, Memory
 from gateway.health import Desk
+from gateway.host import Host
 from gateway.match import Matcher, Target, stripped
 from gateway.report import Ending, Report, RevisionCounters
-from gateway.resilience import Probe, Resilience
-from gateway.shadow import Ear, Shadows
+from gateway.resilience import Resilience
+from gateway.shadow import Shadows
 from gateway.ticket import Ticket
 from tidegate import headers
 from tidegate.errors import (
@@ -48,7 +48,6 @@ from tidegate.wire.head import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
-    from tidegate.aio.upstream import UpstreamPool
 
 CLIENT_GONE: Final = 499
 KEPT_BYTES: Final = 256 * 1024
@@ -68,47 +67,33 @@ class Chain:
         report: Report,
         token: str,
         rng: random.Random,
-        clock: Callable[[], float],
-        pool_of: Callable[[str], "UpstreamPool"],
-        shell: Callable[[Command], None],
-        after: Callable[[], None],
-        learn: Callable[[str, str, str], None],
-        copy: "Callable[[Exchange], Exchange | None]",
-        hand_over: "Callable[[Exchange, Exchange], None]",
-        shadow_copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]",
-        overhear: "Callable[[Exchange, Ear], None]",
-        alarm: Callable[[float], None],
-        probe: Probe,
+        host: Host,
         access: AccessLog | None = None,
     ) -> None:
-        """``shell`` carries out commands about channels and activation; ``after`` is called when the room may want
-        to be settled or woken; ``learn(revision, address, path)`` fetches a copy of model metadata.
-
-        ``copy`` and ``hand_over`` are those of ``tidegate.aio.hedge``, ``shadow_copy`` and ``overhear`` those of
-        ``tidegate.aio.shadow``; ``alarm(when)``: call ``late`` then;
-        ``probe(replica, address, path)`` asks an ejected replica, ``probed`` follows. ``access``: None: not written.
-        """
+        """``access``: None: not written."""
         self.room = room
         self.report = report
         self.access = access
         self._token_line = b"tidegate-token: %b\r\n" % token.encode()
         self._rng = rng
-        self._clock = clock
-        self._pool_of = pool_of
-        self._shell = shell
-        self._after = after
-        self._hand_over = hand_over
+        self._clock = host.clock
+        self._pool_of = host.pool_of
+        self._shell = host.shell
+        self._after = host.after
+        self._hand_over = host.hand_over
         self._memories: dict[str, Memory] = {}
         self._table = RouteTable(epoch=0, number=0, workers=1)
         self._matcher = Matcher(self._table, {})
         self._cold = ColdStarts(report)
         self._unanswered = self._cold.unanswered
-        self.resilience = Resilience(room, run=self._run, copy=copy, alarm=alarm, probe=probe)
-        self.shadows = Shadows(room, report, pool_of=pool_of, copy=shadow_copy, overhear=overhear, flush=self.flush)
+        self.resilience = Resilience(room, run=self._run, copy=host.copy, alarm=host.alarm, probe=host.probe)
+        self.shadows = Shadows(
+            room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
+        )
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
-        self.desk = Desk(self._cold, learn)
+        self.desk = Desk(self._cold, host.learn)
         self.is_draining = False
 
     # --- route table ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from activator.room import RoomCounts, WaitingRoom
 from gateway.access_log import AccessLog
 from gateway.chain import Chain
 from gateway.config import WorkerConfig
+from gateway.host import Host
 from gateway.report import Report
 from gateway.resilience import PROBE_TIMEOUT_S
 from tidegate import metrics
@@ -140,17 +141,19 @@ class GatewayWorker:
             report=Report(config.worker, incarnation, self._started),
             token=config.token,
             rng=rng,
-            clock=monotonic,
-            pool_of=self._pool,
-            shell=self._carry_out,
-            after=self._after,
-            learn=self._learn,
-            copy=second_copy,
-            hand_over=hand_over,
-            shadow_copy=shadow_copy,
-            overhear=overhear,
-            alarm=self._hedge_alarm.at,
-            probe=self._probe,
+            host=Host(
+                clock=monotonic,
+                pool_of=self._pool,
+                shell=self._carry_out,
+                after=self._after,
+                learn=self._learn,
+                copy=second_copy,
+                hand_over=hand_over,
+                shadow_copy=shadow_copy,
+                overhear=overhear,
+                alarm=self._hedge_alarm.at,
+                probe=self._probe,
+            ),
             access=self._access_log(),
         )
         self._sweeper.add(self._sweep)

@@ -22,6 +22,7 @@ from activator.room import WaitingRoom
 from benchmarks.macro.relay import Relay
 from benchmarks.micro.engine_bench import CONNECTIONS, LOADS, VARIANTS, FakeTransport, request
 from gateway.chain import Chain
+from gateway.host import Host
 from gateway.report import Report
 from tests.support.routes import function
 from tidegate.aio.connection import ServerConn
@@ -52,17 +53,19 @@ def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
         report=Report("bench", "bench", time.monotonic()),
         token="0123456789abcdef0123456789abcdef",
         rng=random.Random(2),
-        clock=time.monotonic,
-        pool_of={f"unix:/r{index}": pool for index in range(replicas)}.__getitem__,
-        shell=lambda command: None,
-        after=lambda: None,
-        learn=lambda revision, address, path: None,
-        copy=second_copy,
-        hand_over=hand_over,
-        shadow_copy=shadow_copy,
-        overhear=overhear,
-        alarm=lambda when: None,
-        probe=lambda replica, address, path: None,
+        host=Host(
+            clock=time.monotonic,
+            pool_of={f"unix:/r{index}": pool for index in range(replicas)}.__getitem__,
+            shell=lambda command: None,
+            after=lambda: None,
+            learn=lambda revision, address, path: None,
+            copy=second_copy,
+            hand_over=hand_over,
+            shadow_copy=shadow_copy,
+            overhear=overhear,
+            alarm=lambda when: None,
+            probe=lambda replica, address, path: None,
+        ),
     )
     route = function([(f"r{index}", "cpu") for index in range(replicas)], name="resnet")
     chain.apply(RouteTable(epoch=1, number=1, workers=1, default="resnet", functions=(route,)))

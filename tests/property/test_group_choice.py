@@ -35,13 +35,14 @@ def test_equal_utilisation_and_shorter_tails(limit: int, workers: int, service: 
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("service", BOTH)
-@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("workers", [1, 4, 8])
 @pytest.mark.parametrize("limit", [1, 0])
-@pytest.mark.parametrize("utilisation", [0.5, 0.6, 0.7, 0.8, 0.9])
+@pytest.mark.parametrize("utilisation", [0.5, 0.7, 0.9])
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_the_same_for_every_load(replicas: int, utilisation: float, limit: int, workers: int, service: Service) -> None:
-    check(Load(utilisation, service, workers, requests=10_000, limit=limit, replicas=replicas))
+    check(Load(utilisation, service, workers, requests=8000, limit=limit, replicas=replicas))
 
 
 APART: dict[str, tuple[int, int | None]] = {"l4": (1, 8), "a10": (9, None), "h100": (9, None)}

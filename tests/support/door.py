@@ -7,6 +7,7 @@ from activator.commands import Activate, Command
 from activator.room import WaitingRoom
 from gateway.access_log import AccessLog
 from gateway.chain import Chain
+from gateway.host import Host
 from gateway.report import Report
 from tests.support.edge_exchange import FakeExchange, Pool, request
 from tidegate.flow.messages import Grant, State, Welcome
@@ -63,17 +64,19 @@ class Door:
             report=self.report,
             token="secret",
             rng=random.Random(2),
-            clock=lambda: self.now,
-            pool_of=lambda address: Pool(address),  # type: ignore[arg-type,return-value]  # a stand-in
-            shell=self.shell.append,
-            after=lambda: None,
-            learn=lambda *known: self.learnt.append(known),
-            copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
-            hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
-            shadow_copy=lambda first, app, now, ear: first.shadow_copy(app, now, ear),  # type: ignore[attr-defined]  # as above
-            overhear=lambda first, ear: first.overhear(ear),  # type: ignore[attr-defined]  # as above
-            alarm=self.alarms.append,
-            probe=lambda replica, address, path: self.probes.append((replica, path)),
+            host=Host(
+                clock=lambda: self.now,
+                pool_of=lambda address: Pool(address),  # type: ignore[arg-type,return-value]  # a stand-in
+                shell=self.shell.append,
+                after=lambda: None,
+                learn=lambda *known: self.learnt.append(known),
+                copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
+                hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
+                shadow_copy=lambda first, app, now, ear: first.shadow_copy(app, now, ear),  # type: ignore[attr-defined]  # as above
+                overhear=lambda first, ear: first.overhear(ear),  # type: ignore[attr-defined]  # as above
+                alarm=self.alarms.append,
+                probe=lambda replica, address, path: self.probes.append((replica, path)),
+            ),
             access=access,
         )
         assert self.chain.apply(first)

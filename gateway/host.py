@@ -1,0 +1,38 @@
+"""What the request path needs of the process that it runs in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from activator.commands import Command
+from gateway.resilience import Probe
+from gateway.shadow import Ear, Shadows
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.upstream import UpstreamPool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Sockets, time and tasks, as the chain uses them."""
+
+    clock: Callable[[], float]
+    pool_of: "Callable[[str], UpstreamPool]"
+    """The connections to an address."""
+    shell: Callable[[Command], None]
+    """Carries out commands about channels and activation."""
+    after: Callable[[], None]
+    """The room may want to be settled or woken."""
+    learn: Callable[[str, str, str], None]
+    """(revision, address, path): fetches a copy of model metadata."""
+    copy: "Callable[[Exchange], Exchange | None]"
+    hand_over: "Callable[[Exchange, Exchange], None]"
+    """Those of ``tidegate.aio.hedge``."""
+    shadow_copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]"
+    overhear: "Callable[[Exchange, Ear], None]"
+    """Those of ``tidegate.aio.shadow``."""
+    alarm: Callable[[float], None]
+    """Call ``Chain.late`` at this time."""
+    probe: Probe
+    """Asks an ejected replica; ``Chain.probed`` follows."""
