@@ -9,6 +9,12 @@ A window of ten seconds is five seconds late on a ramp, and who is late waits. S
 well: where they are clearly *more* than the estimate, it starts anew with them, and the window grows from there. What
 it knows then is little, which its bounds say. A load that falls can wait for the whole window.
 
+Whoever looks every second for days sees everything that chance can do: three standard deviations come every few
+minutes, and the tail of a Poisson count is longer than that of a normal one. A replica is therefore started for a load
+that is :attr:`Load.sure`: by ``SURE`` standard deviations of the square root of a count (whose spread is 1/2 whatever
+the rate), in any of the last ``SPANS_S`` or over the memory. A constant load is expected to be more than that by a
+seventh less than once in some weeks.
+
 Worked example: 28 requests/s over a window of 10 s are 280 +- 17, so 28 +- 1.7 a second. After 30 s without a change
 it is 28 +- 1.0; a window of 34 is more than 3 x 1.7 away and a change, and so are three seconds of more than
 28 + 3 x 3.1 = 37. Three seconds of 45 make it 45 +- 3.9: at least 33 with certainty.
@@ -29,6 +35,10 @@ CERTAIN = 3.0
 BATCH_SPREAD = 1.5
 """Mean square of a batch over the square of its mean, assumed for batches above one: between equal ones (1) and
 exponential ones (2)."""
+SURE = 4.5
+"""So many standard deviations of the root of a count lie below what a replica is started for."""
+SPANS_S = (3, 5, 10)
+"""Newest seconds that are looked at for it: few for a jump, more for a small rise."""
 SERVICE_NOISE = 0.03
 """Relative error that is allowed for in the service rates."""
 
@@ -40,6 +50,8 @@ class Load:
     mid: float
     low: float
     high: float
+    sure: float = 0.0
+    """The load is at least this, so surely that a replica may be started for it; 0 while little is known."""
 
 
 NO_LOAD = Load(0.0, 0.0, 0.0)
@@ -83,7 +95,16 @@ class LoadEstimate:
             self._memory_s = min(self._memory_s + elapsed_s, MEMORY_S)
             self._mid += (seen - self._mid) * min(1.0, elapsed_s / self._memory_s)
         error = math.hypot(math.sqrt(self._mid * per_event / self._memory_s), SERVICE_NOISE * self._mid)
-        return Load(self._mid, max(0.0, self._mid - CERTAIN * error), self._mid + CERTAIN * error)
+        low, high = max(0.0, self._mid - CERTAIN * error), self._mid + CERTAIN * error
+        return Load(self._mid, low, high, self._sure(per_event))
+
+    def _sure(self, per_event: float) -> float:
+        seen = [(float(span_s), self._mean(span_s)) for span_s in SPANS_S if len(self._seconds) >= span_s]
+        seen.append((self._memory_s, self._mid))
+        return max(
+            max(0.0, math.sqrt(rate * span_s / per_event) - SURE / 2.0) ** 2 * per_event / span_s
+            for span_s, rate in seen
+        )
 
     def _mean(self, seconds: int) -> float:
         newest = self._seconds[-seconds:]

@@ -212,7 +212,7 @@ class SmifPolicy:
         floor = self._function.sla.target_ips or 0.0
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
-        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high)))
+        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, load.sure)))
 
     # --- what the rule is told
 
@@ -227,11 +227,11 @@ class SmifPolicy:
         carried = sum(self._usable(kind) * kind.existing for kind in feasible)
         if carried <= 0.0:
             return load.mid
-        if load.low > carried:
+        if load.sure > carried:
             is_guess = all(kind.how == "best seen" for kind in feasible if kind.existing)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
                 return carried  # The best yield seen so far is no limit, and nobody is late.
-            return load.mid
+            return max(load.mid, load.sure)
         return min(carried, load.high)
 
     def _usable(self, kind: _Kind) -> float:

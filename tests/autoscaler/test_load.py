@@ -86,3 +86,17 @@ def test_three_noisy_seconds_are_never_certainly_a_seventh_more(rate: float) -> 
     """70 % of what the replicas can do is aimed to be 80 %: a constant load must not look like more for sure."""
     loads = follow(windows(random.Random(5), [rate] * 3000))[20:]
     assert all(load.low <= rate * 8 / 7 for load in loads)
+
+
+@pytest.mark.parametrize("rate", [3.0, 14.0, 45.0])
+def test_hours_of_chance_never_start_a_replica(rate: float) -> None:
+    """70 % of what the replicas can do is aimed to be 80 %: a seventh more is needed before another one starts."""
+    loads = follow(windows(random.Random(11), [rate] * 7200))
+    assert max(load.sure for load in loads) < rate * 8 / 7
+    assert loads[-1].sure > 0.5 * rate
+
+
+@pytest.mark.parametrize(("rate", "within"), [(14.0, 8), (45.0, 5), (450.0, 3)])
+def test_a_doubled_load_is_sure_to_be_more_within_seconds(rate: float, within: int) -> None:
+    loads = follow(windows(random.Random(7), [rate] * 60 + [2.0 * rate] * 20))[60:]
+    assert next(second for second, load in enumerate(loads, 1) if load.sure > rate * 8 / 7) <= within
