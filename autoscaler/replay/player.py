@@ -55,15 +55,26 @@ class Played:
 
 
 def again(lines: Sequence[tuple[int, Line]]) -> Played:
-    """The recorded policy decides again, from what it remembered at each header; every decision is compared."""
+    """The recorded policy decides again, from what it remembered at the headers that say so; every decision is
+    compared. Where a part is missing its steps, and those up to the next such header, are left out."""
     decider, revision, moments = Decider(), None, list[Moment]()
     compared, difference = 0, None
+    before: Header | None = None
+    is_known = False
+    if all(line.state is None for _, line in lines if isinstance(line, Header)):
+        fault = Fault("state", "none", "a header that says what the policy remembered")
+        raise InvalidInputError("recording", [fault])
     for number, line in lines:
         if isinstance(line, Header):
             revision = line.deployed
-            _restore(decider, line, number)
+            is_known = line.state is not None or (is_known and before is not None and line.part == before.part + 1)
+            before = line
+            if line.state is not None:
+                _restore(decider, line, number)
             continue
         assert revision is not None
+        if not is_known:
+            continue
         replayed = _decide(decider, line, number)
         moments.append(Moment(line, replayed, is_missed(line, revision.function)))
         if line.decision is not None:

@@ -4,20 +4,22 @@ The last steps of a revision are its *part*, in memory, as the very objects that
 tick an append. A part that is full is encoded and compressed in a thread, off the loop, and appended to the revision's
 file. Every part begins with a header of its own, so that any of them can be the first one left.
 
-Bounds: ``PART_FIGURES`` observations of groups per revision in memory (some 50 KB), two files of ``FILE_BYTES`` per
-revision and ``TOTAL_BYTES`` in all on disk; of the files those that were written longest ago go first.
+Bounds: ``PART_FIGURES`` observations of groups per revision in memory (some 60 KB), two files of ``FILE_BYTES`` per
+revision and ``TOTAL_BYTES`` in all on disk, of which those that were written longest ago go first. What is more than
+``FLUSH_FIGURES`` at a time (once a second) is dropped: a deployment of thousands of busy groups records a part of what
+they do, and neither a core nor a disk is busy with it.
 """
 
 import asyncio
 import gzip
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autoscaler.decider import Decider
 from autoscaler.observation import Observation
-from autoscaler.replay.recording import Header, Step, header, to_line
+from autoscaler.replay.recording import Header, Line, Step, header, to_line
 from autoscaler.state import StateError
 from tidegate.function import Revision
 from tidegate.records import Activation, Decision
@@ -26,6 +28,10 @@ PART_FIGURES = 100
 FILE_BYTES = 512 * 1024
 """A file that has grown to this size becomes ``.1`` and a new one begins."""
 TOTAL_BYTES = 256 * 1024 * 1024
+FLUSH_FIGURES = 2000
+"""About 15 ms of processor time and 200 KB."""
+STATE_EVERY = 60
+"""Steps after which the next part says what is remembered: that takes longer than a decision."""
 COUNT_EVERY = 60
 """The folder is measured at every so many writes."""
 LEVEL = 1
@@ -35,19 +41,26 @@ SUFFIX = ".ndjson.gz"
 
 @dataclass(slots=True)
 class Part:
-    """Steps of one revision, with what was remembered before the first of them."""
+    """Steps of one revision, one after the other."""
 
     header: Header
     room: int
     """Observations of groups that it still takes."""
-    steps: list[Step] = field(default_factory=list)
+    since_state: int = 0
+    """Steps before it since the last header that says what is remembered."""
+    figures: int = 0
+    steps: list[tuple[Observation, Activation | None, Decision]] = field(default_factory=list)
 
     def add(self, observation: Observation, decision: Decision, activation: Activation | None = None) -> None:
-        self.steps.append(Step(observation=observation, activation=activation, decision=decision))
-        self.room -= max(1, len(observation.groups))
+        self.steps.append((observation, activation, decision))
+        figures = len(observation.groups) or 1
+        self.figures += figures
+        self.room -= figures
 
     def encoded(self) -> bytes:
-        return to_line(self.header) + b"".join(to_line(step) for step in self.steps)
+        lines: list[Line] = [self.header]
+        lines += [Step(observation=seen, activation=pushed, decision=decision) for seen, pushed, decision in self.steps]
+        return b"".join(map(to_line, lines))
 
 
 class Recorder:
@@ -60,11 +73,13 @@ class Recorder:
         part_figures: int = PART_FIGURES,
         file_bytes: int = FILE_BYTES,
         total_bytes: int = TOTAL_BYTES,
+        flush_figures: int = FLUSH_FIGURES,
     ) -> None:
         self._directory = directory
         self._part_figures = part_figures
         self._file_bytes = file_bytes
         self._total_bytes = total_bytes
+        self._flush_figures = flush_figures
         self._parts: dict[str, Part] = {}
         self._full: list[Part] = []
         """Waiting for the disk."""
@@ -87,14 +102,20 @@ class Recorder:
             room = 1 + zlib.crc32(revision.id.encode()) % room
         else:
             self._full.append(before)
-        try:
-            state = decider.snapshot(revision.id)
-        except StateError as error:
-            self.fault = f"{revision.id}: {error}"
-            self._parts.pop(revision.id, None)
-            return None
-        number = 0 if before is None else before.header.part + 1
-        part = self._parts[revision.id] = Part(header(revision, now, number, state), room)
+        since, state = 0 if before is None else before.since_state + len(before.steps), None
+        if before is None or since >= STATE_EVERY:
+            since = 0
+            try:
+                state = decider.snapshot(revision.id)
+            except StateError as error:
+                self.fault = f"{revision.id}: {error}"
+                self._parts.pop(revision.id, None)
+                return None
+        if before is None:
+            begins = header(revision, now, state)
+        else:
+            begins = replace(before.header, at=now, part=before.header.part + 1, state=state)
+        part = self._parts[revision.id] = Part(begins, room, since)
         return part
 
     def forget(self, revision_id: str) -> None:
@@ -108,9 +129,22 @@ class Recorder:
         if not self._full:
             return
         async with self._writing:
-            full = tuple(self._full)
-            await asyncio.to_thread(self._write, full)
+            full, figures = tuple(self._full), 0
+            kept = []
+            for part in full:
+                figures += part.figures
+                if figures <= self._flush_figures:
+                    kept.append(part)
+                else:
+                    self._dropped(part)
+            await asyncio.to_thread(self._write, kept)
             del self._full[: len(full)]
+
+    def _dropped(self, part: Part) -> None:
+        """What follows cannot be replayed until a header says again what is remembered."""
+        present = self._parts.get(part.header.deployed.id)
+        if present is not None:
+            present.since_state += STATE_EVERY
 
     def close(self) -> None:
         """Brings everything to disk, present parts too."""
@@ -127,7 +161,7 @@ class Recorder:
             kept = [part for part in self._full if part.header.deployed.id == revision_id]
         present = self._parts.get(revision_id)
         if present is not None:
-            kept.append(Part(present.header, 0, list(present.steps)))
+            kept.append(Part(present.header, 0, steps=list(present.steps)))
         return _pieces(files, kept)
 
     def recorded(self, function: str) -> list[str]:
@@ -146,7 +180,7 @@ class Recorder:
 
     # --- writing, in a thread
 
-    def _write(self, parts: "tuple[Part, ...] | list[Part]") -> None:
+    def _write(self, parts: list[Part]) -> None:
         if self._directory is None or not parts:
             return
         try:

@@ -2,8 +2,9 @@
 
 A *header* says what decides (the function as deployed, without environment, secrets and arguments; its revision) and
 what it remembers at that moment, as plain data (``autoscaler.state``). Each *step* that follows has the observation,
-the activation where one was answered, and the decision. So a recording that has lost its beginning replays bit for bit
-from any header on: later headers are only needed where something between is missing, and do no harm elsewhere.
+the activation where one was answered, and the decision. Headers follow each other in numbered parts, and every few of
+them say what is remembered, so that a recording that has lost its beginning, or a part in the middle, replays bit for
+bit from the next such header on.
 """
 
 import math
@@ -33,10 +34,10 @@ class Header:
     function: Function
     revision: int
     part: int = 0
-    """0: control of the revision began here, new or after a restart of the control process."""
+    """Counts up from 0, where control of the revision began, new or after a restart of the control process."""
     at: float
     state: Plain = None
-    """What decider and policy remember before the next step."""
+    """What decider and policy remember before the next step; None: what the part before has left."""
 
     @property
     def deployed(self) -> Revision:
@@ -55,11 +56,12 @@ class Step:
 Line = Header | Step
 
 
-def header(revision: Revision, at: float, part: int, state: Plain) -> Header:
-    """Environment, secrets and arguments are left out: no policy reads them, and recordings are shown to others."""
+def header(revision: Revision, at: float, state: Plain) -> Header:
+    """The first one of a recording. Environment, secrets and arguments are left out: no policy reads them, and recordings
+    are shown to others."""
     function = revision.function
     function = replace(function, env={}, secrets={}, server=replace(function.server, argv=()))
-    return Header(function=function, revision=revision.number, at=at, part=part, state=state)
+    return Header(function=function, revision=revision.number, at=at, state=state)
 
 
 def to_line(line: Line) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.decider import Decider
+from autoscaler.replay.player import again
 from autoscaler.replay.recorder import Recorder
 from autoscaler.replay.recording import Header, Step, read
 from tests.support.autoscaling import T0, activation, group, observation, revision
@@ -99,6 +100,32 @@ def test_files_stay_within_their_bounds(tmp_path: Path) -> None:
     assert specs[-1].id + ".ndjson.gz" in sizes, "the newest is kept"
     assert specs[0].id + ".ndjson.gz" not in sizes, "the oldest gave way"
     assert seconds(lines(recorder, specs[-1].id))[-1] == 119
+
+
+def test_what_is_too_much_at_a_time_is_dropped_and_the_rest_still_replays(tmp_path: Path) -> None:
+    """Two revisions whose parts of four steps are often full together; five steps are written at a time."""
+    recorder = Recorder(tmp_path, part_figures=4, flush_figures=5)
+    deciders = {}
+    for spec in (revision(1), revision(2)):
+        deciders[spec.id] = (spec, Decider())
+        deciders[spec.id][1].apply(spec, T0)
+    for second in range(300):
+        for spec, decider in deciders.values():
+            seen = observation(
+                group(ready=1, sampled=1), at=T0 + second, revision=spec.id, concurrency=second % 9 / 2.0
+            )
+            part = recorder.part(spec, decider, seen.at)
+            assert part is not None
+            part.add(seen, decider.tick(seen.at, seen))
+        if second % 4 == 0:
+            asyncio.run(recorder.flush())
+    counts = []
+    for spec, _ in deciders.values():
+        text = b"".join(asyncio.run(recorder.lines(spec.id))).decode().splitlines()
+        played = again(list(read(text, [])))
+        assert played.difference is None
+        counts.append(played.compared)
+    assert 0 < sum(counts) < 600
 
 
 def test_a_full_disk_stops_the_recording_and_nothing_else(tmp_path: Path) -> None:
