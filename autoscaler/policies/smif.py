@@ -212,7 +212,9 @@ class SmifPolicy:
         floor = self._function.sla.target_ips or 0.0
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
-        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, load.sure)))
+        # What waits too long bears witness too: then ordinary certainty is enough.
+        sure = max(load.low, load.sure) if extra > 0.0 else load.sure
+        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure)))
 
     # --- what the rule is told
 

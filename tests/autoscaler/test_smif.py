@@ -231,6 +231,38 @@ def test_ten_minutes_at_seventy_percent_without_one_flip_flop(replicas: int, ser
     assert flips["kpa"] > 0, "what it is compared with does"
 
 
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("replicas", "service", "slo_s", "hours"),
+    [(5, exponential(0.25), 1.25, 10), (2, exponential(0.25), 1.25, 10), (3, fixed(0.25), 0.5, 24)],
+    ids=["five, exponential", "two, exponential", "three, fixed"],
+)
+def test_hours_at_seventy_percent_without_one_flip_flop(replicas: int, service: Any, slo_s: float, hours: int) -> None:
+    world = QueueWorld(served_by("smif", slo_s), {"cpu": Kind(service)}, rate=2.8 * replicas, seed=replicas)
+    world.run(600)
+    counts = []
+    for _ in range(hours):
+        counts += world.run(3600)
+        world.decisions.clear()
+        world.latencies.clear()
+    assert flip_flops(counts) == 0
+    assert max(counts) <= replicas + 2
+
+
+@pytest.mark.parametrize("service", [fixed(0.25), exponential(0.25)], ids=["fixed", "exponential"])
+def test_a_doubled_load_is_followed_within_seconds_and_half_of_it_gives_replicas_back(service: Any) -> None:
+    world = QueueWorld(served_by("smif", 1.25), {"cpu": Kind(service)}, rate=14.0, seed=4)
+    world.run(400)
+    before = len(world.alive())
+    world.rate = 28.0
+    more = world.run(60)
+    assert next(second for second, count in enumerate(more, 1) if count > before) <= 10
+    assert max(more[:20]) >= 8, "seven can just carry 28 a second"
+    world.rate = 14.0
+    assert min(world.run(400)) <= 7
+
+
 def test_twelve_times_the_batch_brings_more_replicas_at_the_same_request_rate() -> None:
     """Request counting sees ten requests a second before and after."""
     kinds = {"cpu": Kind(batched(0.009, 0.0055), room=12)}
