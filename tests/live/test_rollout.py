@@ -94,7 +94,9 @@ def test_a_shadow_tells_how_it_differs_and_a_split_by_hand_holds(tmp_path: Path)
         deploy(world)
         with users(world, 0.02) as hammer:
             deploy(world, "--shadow-percent", "50", factor=2, work_s=0.02)
-            world.until(lambda: world.ask("rollout", "echo")["shadow"]["output_differs"] >= 20, 20.0, "compared answers")
+            world.until(
+                lambda: world.ask("rollout", "echo")["shadow"]["output_differs"] >= 20, 20.0, "compared answers"
+            )
             shadow = world.ask("rollout", "echo")["shadow"]
             assert shadow["p50_s"] > shadow["served_p50_s"]
             assert shadow["status_differs"] == shadow["failed"] == 0
@@ -106,3 +108,53 @@ def test_a_shadow_tells_how_it_differs_and_a_split_by_hand_holds(tmp_path: Path)
         world.kill()
         world.up()
         assert [part["percent"] for part in world.ask("traffic", "echo")["parts"]] == [80.0, 20.0]
+
+
+ACCELERATORS = """
+accelerators:
+  - {name: t4, kind: emulated, count: 1, memory: 16Gi, profile: {base: 9ms, per-item: 4ms}}
+  - {name: v100, kind: emulated, count: 1, memory: 16Gi, profile: {base: 9ms, per-item: 1.2ms}}
+"""
+
+
+def test_large_requests_go_to_the_stronger_group_and_nothing_is_lost_when_it_dies(tmp_path: Path) -> None:
+    (tmp_path / "accelerators.yaml").write_text(ACCELERATORS)
+    large = {"inputs": [{"name": "x", "shape": [64, 1], "datatype": "FP32", "data": [0.0] * 64}]}
+    flags = ("--min-scale", "2", "--latency", "5s", "--concurrency", "1", "--idempotent", "true", "--wait")
+    with deployment(tmp_path, "--accelerators-file", str(tmp_path / "accelerators.yaml")) as world:
+        world.up()
+        world.deploy(world.handler(), *flags)
+        world.until(lambda: groups(world) == {"t4", "v100"}, 20.0, "a replica of each kind")
+        path = "/v2/models/echo/infer"
+        with (
+            Hammer(world.gateway, json.dumps(large).encode(), path=path, fresh=0, kept=1, pause_s=0.2) as big,
+            Hammer(world.gateway, json.dumps(REQUEST).encode(), path=path, fresh=0, kept=1, pause_s=0.03) as small,
+        ):
+            world.until(lambda: "sizes_cut" in said(world), 40.0, "a cut")
+            assert routing(world).startswith("cut by size")
+            stronger = next(key for key in world.living() if key.endswith(".server") and on(world, key) == "v100")
+            world.end(stronger)
+            world.until(lambda: "sizes_by_weights" in said(world), 15.0, "its sizes to be free")
+            before = big.answered
+            world.until(lambda: big.answered > before + 5, 20.0, "large requests to be served by the other")
+            lost = [*big.failures.items(), *small.failures.items()]
+            assert sum(count for _, count in lost) <= 1, f"but for what it was running: {lost}"
+
+
+def said(world: Deployment) -> str:
+    return world.cli("explain", "echo", "--last", "50").stdout
+
+
+def groups(world: Deployment) -> set[str]:
+    replicas = world.ask("status", "echo")["revisions"][0]["replicas"]
+    return {each["accelerator"] for each in replicas if each["state"] == "ready"}
+
+
+def routing(world: Deployment) -> str:
+    return str(world.ask("status", "echo")["revisions"][0]["size_routing"])
+
+
+def on(world: Deployment, server: str) -> str | None:
+    """The accelerator of the replica whose model server this record is."""
+    replicas = world.ask("status", "echo")["revisions"][0]["replicas"]
+    return next((each["accelerator"] for each in replicas if server.startswith(each["id"])), None)
