@@ -57,8 +57,8 @@ Line = Header | Step
 
 
 def header(revision: Revision, at: float, state: Plain) -> Header:
-    """The first one of a recording. Environment, secrets and arguments are left out: no policy reads them, and recordings
-    are shown to others."""
+    """The first one of a recording. Environment, secrets and arguments are left out: no policy reads them, and others
+    are shown recordings."""
     function = revision.function
     function = replace(function, env={}, secrets={}, server=replace(function.server, argv=()))
     return Header(function=function, revision=revision.number, at=at, state=state)
