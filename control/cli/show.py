@@ -198,7 +198,7 @@ def function_table(functions: "Iterable[FunctionView]") -> "Table":
             each.name,
             _coloured(each.state.value),
             each.revision,
-            str(each.ready),
+            _ready(each),
             "-" if each.desired is None else str(each.desired),
             str(traffic.waiting),
             f"{traffic.requests_per_s:.1f}",
@@ -209,6 +209,13 @@ def function_table(functions: "Iterable[FunctionView]") -> "Table":
             f"{each.price_per_hour:g}",
         )
     return table
+
+
+def _ready(view: "FunctionView") -> str:
+    """``3``, or ``3 (2 emulated)`` where service times are a profile's."""
+    groups = [group for revision in view.revisions for group in revision.groups]
+    emulated = sum(group.ready for group in groups if group.emulated)
+    return f"{view.ready} ({emulated} emulated)" if emulated else str(view.ready)
 
 
 def function(view: "FunctionView") -> "Group":
