@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from control.round import Round
     from traffic.canary import Tally
 
+MISSED_S: Final = 3.0
+"""A window that has lasted for longer when it is first looked at is begun anew."""
 BROKEN_WINDOW_S: Final = 10.0
 BROKEN_REQUESTS: Final = 5
 BROKEN_PART: Final = 0.5
@@ -120,6 +122,8 @@ class Rollouts:
         """The rollout after a look at it."""
         from traffic.stages import Seen, advanced
 
+        if deployed.name not in self._windows and now - rolling.since > MISSED_S:
+            rolling = replace(rolling, since=now)  # what happened before was counted by an earlier control process
         sla = candidate.function.sla
         window = self._window(deployed, rolling, candidate)
         limit_s = sla.latency_s or rolling.plan.canary_window_s

@@ -262,6 +262,9 @@ def test_a_canary_goes_on_after_a_restart(tmp_path: Path) -> None:
         load = Load(world, bad={"echo-00002": 0.5})
         await load.run(3)
         assert world.shares()["echo-00002"] == 50.0
+        left_s = Steering(world.round).rollout("echo").window_left_s
+        assert left_s is not None
+        assert left_s > 5.0, "the window begins anew"
         await load.run(10)
         assert Steering(world.round).rollout("echo").phase is Phase.TAKEN_BACK
 

@@ -1,5 +1,6 @@
 """What the traffic manager is told of each revision."""
 
+import random
 from dataclasses import replace
 
 from control.registry import Deployed, RevisionRecord
@@ -108,3 +109,21 @@ def test_weights_by_hand_hold_whatever_the_groups_can_do() -> None:
     assert weights_of({"v100": 1.0}, t4, v100) == {"t4": 0.0, "v100": 1.0}, "those that are not named get nothing"
     starting = replica("echo-00001", "b", "v100", ReplicaState.STARTING)
     assert weights_of({"v100": 1.0}, t4, starting) == {"t4": 1.0, "v100": 0.0}, "unless none that was named is ready"
+
+
+def test_weights_come_from_uniform_to_the_equilibrium_within_seconds_and_then_stay() -> None:
+    """SMIF's pair of GPUs: 65.25 and 117 inferences per second, measured with 10 % of noise each second."""
+    rng, shares = random.Random(11), Shares()
+    tracked = [Tracked(record=OLD, role=Role.SERVING, percent=100.0)]
+    here = [replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")]
+    seen = []
+    for _ in range(60):
+        (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
+        seen.append(dict(served.revisions[0].weights)["v100"])
+        sample = replica_sample("a", revision="echo-00001")
+        for accelerator, mu in (("t4", 65.25), ("v100", 117.0)):
+            done = round(1000 * mu * rng.uniform(0.9, 1.1))
+            shares.measured(sample, replace(sample, inferences=done, busy_s=1000.0), accelerator)
+    assert seen[0] == 0.5
+    assert all(abs(weight - 117.0 / 182.25) < 0.03 for weight in seen[5:])
+    assert len(set(seen[30:])) <= 3, "a table for every flicker helps nobody"
