@@ -1,0 +1,115 @@
+"""Starts that come to nothing: taken back after a time, and another accelerator kind is tried.
+
+A kind *fails* a revision while starts on it are refused or break before they are ready, and none of its replicas there
+is ready; and at once when a start stays pending for longer than the function allows a start to last (on a cluster a
+Pod that no node takes never fails). After ``PATIENCE_S`` of it the kind is *barred* for the revision: it has no room,
+and what still starts there is taken back. The bar lasts ``BAR_S``, doubled with each further one.
+
+Nothing locks up: a kind is barred only while another one that the function may use is open, so one is always tried, and
+with a single kind its back-off alone decides. A replica that becomes ready proves its kind.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deploy.backend import ReplicaStatus
+from deploy.placement.ledger import Room
+from tidegate.replica import ReplicaState
+
+PATIENCE_S: Final = 60.0
+PENDING_SLACK_S: Final = 10.0
+"""A backend that watches its starts itself has this much longer than the function's start timeout to say so."""
+BAR_S: Final = 60.0
+LONGEST_BAR_S: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """A kind that was barred now."""
+
+    accelerator: str
+    replicas: tuple[str, ...]
+    """Starts there that are taken back."""
+    why: str
+
+
+@dataclass(slots=True)
+class _Kind:
+    failing_since: float | None = None
+    why: str = ""
+    bars: int = 0
+    """In a row."""
+    until: float = 0.0
+
+
+class Revocations:
+    """The bars of all revisions. Times are of one clock, in seconds."""
+
+    __slots__ = ("_kinds", "counts")
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[str, _Kind]] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Kinds barred so far, by (revision, accelerator)."""
+
+    def failed(self, revision: str, accelerator: str, now: float, why: str) -> None:
+        """A start was refused, or broke before it was ready."""
+        kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _Kind())
+        kind.why = why
+        if kind.failing_since is None:
+            kind.failing_since = now
+
+    def review(
+        self,
+        revision: str,
+        replicas: Sequence[ReplicaStatus],
+        usable: Collection[str],
+        start_timeout_s: float,
+        now: float,
+    ) -> list[Revoked]:
+        """Bars what has failed for long. ``replicas``: those of the revision; ``usable``: kinds that it may use."""
+        found: list[Revoked] = []
+        for accelerator in usable:
+            here = [each for each in replicas if each.accelerator == accelerator]
+            if any(each.state is ReplicaState.READY for each in here):
+                self._kinds.get(revision, {}).pop(accelerator, None)
+                continue
+            starting = [each for each in here if each.state is ReplicaState.STARTING]
+            longest_s = max((now - each.created_at for each in starting), default=0.0)
+            if longest_s > start_timeout_s + PENDING_SLACK_S:
+                self.failed(revision, accelerator, now - PATIENCE_S, f"a start is pending for {longest_s:.0f} s")
+            kind = self._kinds.get(revision, {}).get(accelerator)
+            if kind is None or kind.failing_since is None or now - kind.failing_since < PATIENCE_S:
+                continue
+            if now < kind.until or not self._has_other(revision, accelerator, usable, now):
+                continue
+            lasts_s = min(BAR_S * 2.0**kind.bars, LONGEST_BAR_S)
+            kind.failing_since, kind.bars, kind.until = None, kind.bars + 1, now + lasts_s
+            self.counts[revision, accelerator] += 1
+            words = f"{accelerator} for {lasts_s:.0f} s: {kind.why}"
+            found.append(Revoked(accelerator=accelerator, replicas=tuple(each.id for each in starting), why=words))
+        return found
+
+    def open_room(self, revision: str, room: Mapping[str, Room], now: float) -> dict[str, Room]:
+        """``room`` without the free places of barred kinds."""
+        kinds = self._kinds.get(revision, {})
+        found = dict(room)
+        for name, free in room.items():
+            kind = kinds.get(name)
+            if kind is not None and now < kind.until and free.free > 0:
+                found[name] = replace(free, free=0, why=f"no start there for {kind.until - now:.0f} s: {kind.why}")
+        return found
+
+    def forget(self, revision: str) -> None:
+        self._kinds.pop(revision, None)
+        for key in [key for key in self.counts if key[0] == revision]:
+            del self.counts[key]
+
+    def _has_other(self, revision: str, accelerator: str, usable: Collection[str], now: float) -> bool:
+        kinds = self._kinds.get(revision, {})
+        return any(name != accelerator and (name not in kinds or kinds[name].until <= now) for name in usable)
+
+    def __repr__(self) -> str:
+        return f"<Revocations {sum(self.counts.values())} in {len(self._kinds)} revisions>"
