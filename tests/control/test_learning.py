@@ -118,12 +118,23 @@ def test_a_limit_that_brings_nothing_goes_and_replicas_are_told(tmp_path: Path) 
         assert (told.id, desk.sent) == (status.id, [("/limit", {"limit": 1, "epoch": 7})])
         assert desk.learning.orders([replace(status, limit=1)], {}) == []
 
+    at_desk(tmp_path, tell)
+
+
+def test_a_move_is_written_down_at_once(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, wanted = await begin(), revision(sla=Sla(latency_s=1.0))
+        desk.track(wanted)
+        desk.learning.measured(None, desk.sample(wanted, 4), "t4")
+        for _ in range(20):
+            await desk.full_second(wanted, 4, per_second=50)
         later = await begin()
         later.track(wanted)
         later.learning.measured(None, later.sample(wanted, 4), "t4")
-        again = later.learning.limit(wanted.id, "t4")
+        now, again = (each.learning.limit(wanted.id, "t4") for each in (desk, later))
+        assert now is not None
         assert again is not None
-        assert (again.limit, again.most) == (1, 4), "moves are written down at once"
+        assert (again.limit, again.most) == (now.limit, now.most) == (3, 4)
 
     at_desk(tmp_path, tell)
 
