@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import uvloop
 
 from benchmarks.autoscaling.timeline import Look, Run
@@ -29,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 LOOK_S = 0.5
 READY_S = 60.0
 TIMEOUT_S = 60.0
+BUSY = "tidegate_queue_proxy_busy_seconds_total"
 _SERIES = re.compile(r"^([a-z_]+)\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
@@ -146,6 +148,15 @@ class Lab:
             price_per_hour=view.price_per_hour,
             waiting=view.traffic.waiting,
         )
+
+    def busy_s(self, name: str) -> dict[str, float]:
+        """Seconds with work so far, by accelerator over its replicas, as their queue_proxies count them."""
+        found: Counter[str] = Counter()
+        for replica in _serving(self.client.function(name)):
+            socket = self.deployment.state / "run" / f"{replica.id}.a"
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as client:
+                found.update(series(client.get("http://replica/metrics").text, BUSY, "group"))
+        return dict(found)
 
     # --- loads
 

@@ -1,7 +1,8 @@
 """Requests of two sizes over two groups: what is lost against a split by somebody who knows all the figures?
 
 The weak group is quick with single inferences and slow with batches, the strong one the other way round. Callers in a
-closed loop keep both busy; the oracle is the best split of both sizes that a search over all of them finds.
+closed loop keep both busy; the oracle is the best split of both sizes that a search over all of them finds. A limit of
+two: the next request is at the device when it is free.
 """
 
 import random
@@ -45,7 +46,7 @@ def run(setup: Setup, judge: Judge) -> Iterator[Row]:
     yield judge.row("oracle", "throughput_rps", best, note=note)
     with lab(KINDS) as world:
         for case, routing in (("cuts", "auto"), ("without cuts", "off")):
-            annotations: dict[str, object] = {"min-scale": 2, "max-scale": 2, "concurrency": 1, "size-routing": routing}
+            annotations: dict[str, object] = {"min-scale": 2, "max-scale": 2, "concurrency": 2, "size-routing": routing}
             world.deploy("sizes", replicas=2, annotations=annotations)
             found = world.run(seconds, {"sizes": lambda load: _drive(load, seconds, setup.seed)})["sizes"]
             told = world.route("sizes")

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from benchmarks.autoscaling import haproxy
-from benchmarks.autoscaling.lab import Kind, Lab, lab, series
+from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, latency_s
@@ -37,7 +37,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 PEERS = {"haproxy leastconn": "leastconn", "haproxy random(2)": "random(2)"}
 MUST_NOT_WIN = tuple(PEERS)
-_BUSY = "tidegate_queue_proxy_busy_seconds_total"
 
 
 def run(setup: Setup, judge: Judge) -> Iterator[Row]:
@@ -79,9 +78,9 @@ class _Figures:
         rate = USE * sum(kind.count * kind.mu_ips() for kind in KINDS)
         times = poisson(lambda at_s: rate, self.seconds, rate, random.Random(self.setup.seed))
         body = v2_body(1)
-        before = series(world.client.metrics(), _BUSY, "group")
+        before = world.busy_s("three")
         found = world.open("three", [Shot(at_s, body) for at_s in times], self.seconds, address=address)
-        after = series(world.client.metrics(), _BUSY, "group")
+        after = world.busy_s("three")
         self._note(name, found, before, after)
         yield from client_rows(self.judge, name, found)
         if name == OURS:
