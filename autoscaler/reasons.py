@@ -54,6 +54,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "capped_by_capacity": "capped by the accelerators that are left",
         "accelerator_shrunk": "an accelerator has become smaller: replicas leave it as others become ready",
         "no_accelerator": "no accelerator can take a replica of this function",
+        "start_revoked": "starts on a kind stayed pending or failed for long: taken back, another kind is tried",
         # zero
         "idle": "no arrivals, nothing waiting, nothing running for the scale-to-zero time",
         "not_idle_yet": "kept at one replica: not idle for long enough",
@@ -100,6 +101,7 @@ LIMITS: frozenset[str] = frozenset(
         "not_idle_yet",
         "one_before_zero",
         "starting",
+        "start_revoked",
         "makes_room",
         "dry_run_start",
     }
@@ -126,6 +128,7 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "capped_by_capacity": "more places on an accelerator it may use: see `tidegate status`",
         "accelerator_shrunk": "replicas elsewhere become ready, or the accelerators file gives the places back",
         "no_accelerator": "an accelerator that fits it: compare its annotations with `tidegate status`",
+        "start_revoked": "a replica there becomes ready: the kind is tried again after the time that is told",
         "not_idle_yet": "no request until scale-to-zero-after has passed, or a shorter one",
         "park_on_cheapest": "no request until scale-to-zero-after has passed: then zero",
         "one_before_zero": "it stays idle: then zero",

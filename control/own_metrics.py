@@ -58,6 +58,7 @@ class ControlCollector(Collector):
         yield GaugeMetricFamily("tidegate_control_faults", "Things that do not work just now.", value=self._faults())
         yield self._replicas()
         yield self._desired()
+        yield self._revoked()
         yield from self._traffic()
         yield self._dry_runs()
         yield self._rates()
@@ -79,6 +80,16 @@ class ControlCollector(Collector):
             for each in self._round.backend.replicas()
         )
         for labels, count in sorted(counts.items()):
+            family.add_metric(labels, count)
+        return family
+
+    def _revoked(self) -> Metric:
+        family = CounterMetricFamily(
+            "tidegate_revoked_starts",
+            "Times that an accelerator kind was given up for a while because starts there came to nothing.",
+            labels=("revision", "accelerator"),
+        )
+        for labels, count in sorted(self._round.revocations.counts.items()):
             family.add_metric(labels, count)
         return family
 

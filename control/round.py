@@ -14,6 +14,7 @@ A candidate that finds no room gets it from the serving revision (``control.succ
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -118,8 +119,10 @@ class Round:
         # Imported here and not at the first activation, which would wait for it.
         from autoscaler.history import History
         from deploy.plan import plan
+        from deploy.revocation import Revocations
 
         self._make_plan = plan
+        self.revocations = Revocations()
         self.registry = registry
         self.backend = backend
         self.autoscaler = autoscaler
@@ -209,6 +212,7 @@ class Round:
         """Pull, decide, plan, act, publish."""
         began = self.clock.now()
         self.succession.review(began)
+        await self._revoke(began)
         self._tell_fleet()
         await self._tell_sources()
         reading = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
@@ -318,6 +322,7 @@ class Round:
         except TidegateError as error:
             self.cold_starts.gone(step.replica)
             self.faults.set(f"start of {tracked.id}", str(error))
+            self.revocations.failed(tracked.id, step.accelerator, now, str(error))
             return
         self.faults.clear(f"start of {tracked.id}")
         self.cold_starts.progressed(status.id, status.phases)
@@ -331,6 +336,9 @@ class Round:
         if deployed is not None and deployed.rolling is not None:
             self.sync()  # a candidate has traffic only while it is ready
         if status.state is ReplicaState.FAILED:
+            if status.ready_at is None and status.revision in self._tracked:
+                why = status.reason or "it broke before it was ready"
+                self.revocations.failed(status.revision, status.accelerator, self.clock.now(), why.splitlines()[0])
             self.succession.fall_back(status)
             self._wake.set()
         self.publish_soon()
@@ -454,6 +462,7 @@ class Round:
                 del self._tracked[tracked.id]
                 self.succession.forget(tracked.id)
                 self.learning.forget(tracked.id)
+                self.revocations.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._shares.forget(tracked.id)
         for name in self.registry.deleted():
@@ -465,7 +474,25 @@ class Round:
 
     def room(self, tracked: Tracked) -> "dict[str, Room]":
         """Free places for a revision, less those that are held for other functions."""
-        return self.succession.room(tracked)
+        return self.revocations.open_room(tracked.id, self.succession.room(tracked), self.clock.now())
+
+    async def _revoke(self, now: float) -> None:
+        """Takes starts back that come to nothing; the decisions of this second find another kind."""
+        from autoscaler.reasons import reason
+
+        replicas: dict[str, list[ReplicaStatus]] = {}
+        for each in self.backend.replicas():
+            replicas.setdefault(each.revision, []).append(each)
+        for tracked in tuple(self._tracked.values()):
+            usable = self.backend.room(tracked.record.revision)
+            if len(usable) < 2:
+                continue
+            timeout_s = tracked.record.revision.function.readiness.start_timeout_s
+            for found in self.revocations.review(tracked.id, replicas.get(tracked.id, ()), usable, timeout_s, now):
+                self.autoscaler.add_reason(tracked.id, reason("start_revoked", found.why))
+                for replica in found.replicas:
+                    with contextlib.suppress(TidegateError):  # it has gone by itself
+                        await self.backend.remove(replica)
 
     def rooms(self, tracked: Tracked) -> "list[AcceleratorRoom]":
         """Accelerators that the revision may use, cheapest first."""

@@ -70,6 +70,8 @@ class FakeBackend:
         self._listeners: list[Listener] = []
         self._broken: dict[str, tuple[str, int]] = {}
         self._closing = False
+        self.stalled: set[str] = set()
+        """Accelerators on which nothing that is started ever becomes ready."""
         self.batching: dict[tuple[str, str], tuple[int, float]] = {}
         """(largest batch, delay in seconds) by (revision, accelerator), as configured."""
 
@@ -146,7 +148,8 @@ class FakeBackend:
             threads=threads_of(function, kind),
             emulated=kind.is_emulated,
         )
-        fake = _Fake(status, function, ready_due=now + self.start_up_s + kind.start_up_s)
+        due = None if accelerator in self.stalled else now + self.start_up_s + kind.start_up_s
+        fake = _Fake(status, function, ready_due=due)
         self._replicas[replica_id] = fake
         self._tell(status)
         return status

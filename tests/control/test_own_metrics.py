@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from control.gpus import Gpus
 from control.own_metrics import ControlCollector
 from control.round import Round
+from deploy.revocation import Revocations
 from tidegate.clock import ManualClock
 
 
@@ -22,6 +23,7 @@ def test_learnt_service_rates_are_shown_by_group_and_unknown_ones_are_not() -> N
         autoscaler=SimpleNamespace(mu_ips=lambda revision, accelerator: {"t4": 65.25}.get(accelerator)),
         clock=ManualClock(0.0),
         gpus=Gpus(None),
+        revocations=Revocations(),
     )
     registry = CollectorRegistry()
     registry.register(ControlCollector(cast("Round", world), epoch=1, gateways=lambda: (), faults=lambda: 0))

@@ -233,6 +233,7 @@ def in_world(
     tell: Callable[[World], Coroutine[Any, Any, None]],
     backend: FakeBackend | None = None,
     accelerator: Accelerator = CPU,
+    others: tuple[Accelerator, ...] = (),
 ) -> None:
     """Runs a story in a world whose store is in ``folder``; a second call with the same folder is a restart."""
 
@@ -241,7 +242,9 @@ def in_world(
         store = await EmbeddedStore.open(folder / "state.db")
         try:
             registry = await Registry.load(store)
-            world = World(registry, folder, backend or FakeBackend([accelerator], clock, random.Random(1)), clock)
+            world = World(
+                registry, folder, backend or FakeBackend([accelerator, *others], clock, random.Random(1)), clock
+            )
             world.gateways.tables.append(world.round.begin())
             world.gateways.applied = world.gateways.tables[-1].version
             await tell(world)
