@@ -56,7 +56,7 @@ def run(setup: Setup, judge: Judge) -> Iterator[Row]:
 class _Figures:
     def __init__(self, setup: Setup, judge: Judge) -> None:
         self.setup, self.judge = setup, judge
-        self.seconds = setup.long(45, 8)
+        self.seconds = setup.long(35, 8)
         self.haproxy = haproxy.program()
         self.p99_ms: dict[str, list[float]] = defaultdict(list)
         self.ratio: dict[str, list[float]] = defaultdict(list)
