@@ -169,10 +169,12 @@ class Registry:
         return dict(self._revisions.get(name, {}))
 
     def earlier(self, name: str) -> int | None:
-        """The newest kept revision older than the current one that has served; None: there is none."""
+        """The kept revision older than the current one that served last, or, where none is known to have served, the
+        newest one; None: there is none."""
         function = self._functions[name]
         older = [number for number in self._revisions[name] if number < _current(function)]
-        return max((number for number in older if number in function.served), default=max(older, default=None))
+        served = [number for number in function.served if number in older]
+        return served[-1] if served else max(older, default=None)
 
     def revision(self, revision_id: str) -> RevisionRecord | None:
         """The revision of this id (``resnet-00001``) if it is kept, deployed or not."""

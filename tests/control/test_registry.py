@@ -165,3 +165,41 @@ def test_a_record_from_elsewhere_is_said_aloud(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def test_the_way_back_leads_past_what_was_left_before(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        for number in (1, 2, 3):
+            await deploy(registry, function(timeout_s=float(number)))
+            registry.promote("echo", number)
+        assert registry.earlier("echo") == 2
+        await registry.give_back("echo", 2, 1.0)
+        registry.promote("echo", 2)
+        assert registry.earlier("echo") == 1
+        await registry.give_back("echo", 1, 1.0)
+        registry.promote("echo", 1)
+        assert registry.earlier("echo") is None
+        await deploy(registry, function(timeout_s=4.0))
+        registry.promote("echo", 4)
+        assert registry.earlier("echo") == 1, "not to those that were rolled back from"
+
+    story(tmp_path, tell)
+
+
+def test_what_is_in_use_is_kept_however_old(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        for number in (1, 2):
+            await deploy(registry, function(timeout_s=float(number)))
+            registry.promote("echo", number)
+        await registry.split("echo", {2: 100.0}, {"stable": 1}, 1.0)
+        for number in range(3, KEPT_REVISIONS + 6):
+            await deploy(registry, function(timeout_s=float(number)))
+        kept = registry.numbers("echo")
+        assert {1, 2} <= kept.keys()
+        assert 3 not in kept
+        deployed = registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, [each.number for each in deployed.others]) == (2, [1])
+        assert not deployed.is_direct
+
+    story(tmp_path, tell)
