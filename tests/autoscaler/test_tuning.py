@@ -88,7 +88,7 @@ def test_full_seconds_move_the_limit_step_by_step_with_reasons() -> None:
     [
         {"done": 50, "used": 3.0},
         {"done": 50, "used": 1.9, "waiting": 9},
-        {"done": 50, "used": 4.0, "limit": 8},
+        {"done": 50, "used": 8.0, "limit": 8},
     ],
     ids=["a slot is free", "half of them are, though requests wait", "under another limit"],
 )
@@ -141,8 +141,8 @@ def test_a_group_goes_on_where_it_was() -> None:
 
 
 def test_a_given_limit_and_none_at_all_are_left_alone() -> None:
-    for values in ({"concurrency": 4}, {"concurrency": 0}):
-        fleet = Fleet(4, **values)
+    for given in (4, 0):
+        fleet = Fleet(4, concurrency=given)
         assert fleet.tuners.limit(NAME, "cpu") is None
     assert Fleet(0).tuners.limit(NAME, "cpu") is None
     fleet = Fleet()
