@@ -95,3 +95,22 @@ def test_who_waits_for_a_tag_is_served_by_its_revision_or_told_never_by_another(
     assert door.chain.apply(table(3, ONE, queue_requests=10))
     assert asked.log == ["answer 503"]
     assert (asked.error["code"], asked.error["executed"]) == ("not_servable", "false")
+
+
+def test_a_candidate_without_replicas_has_its_part_wait_and_is_woken_whatever_is_free_elsewhere() -> None:
+    routes = table(1, ONE, queue_requests=100)
+    first = replace(routes.functions[0].revisions[0], percent=90.0)
+    door = Door(_with(routes, (first, RevisionRoute(id="f-00002", percent=10.0))))
+    door.ready(ONE, 1)
+    waiting = 0
+    for _ in range(100):
+        asked = door.arrive()
+        if asked.log:
+            asked.answered(door.now, 200, "tidegate-credit: keep")
+        else:
+            waiting += 1
+    assert waiting == pytest.approx(10, abs=1), "never bent by what is free"
+    counts = door.chain.room.counts("f-00002", door.now)
+    assert counts is not None
+    assert counts.waiting == waiting
+    assert door.activations() == [1]
