@@ -91,7 +91,7 @@ def instead(lines: Sequence[tuple[int, Line]], function: Function) -> Played:
     begins: Header | None = None
     for number, line in lines:
         if isinstance(line, Header):
-            if revision is None or line.part == 0:
+            if revision is None or line.part <= 1:
                 begins, revision = line, Revision(function, line.revision)
             continue
         assert revision is not None

@@ -12,6 +12,7 @@ they do, and neither a core nor a disk is busy with it.
 
 import asyncio
 import gzip
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,10 @@ class Part:
     figures: int = 0
     steps: list[tuple[Observation, Activation | None, Decision]] = field(default_factory=list)
 
+    @property
+    def revision(self) -> str:
+        return self.header.deployed.id
+
     def add(self, observation: Observation, decision: Decision, activation: Activation | None = None) -> None:
         self.steps.append((observation, activation, decision))
         figures = len(observation.groups) or 1
@@ -83,44 +88,60 @@ class Recorder:
         self._parts: dict[str, Part] = {}
         self._full: list[Part] = []
         """Waiting for the disk."""
+        self._resting: dict[str, tuple[Header, int]] = {}
+        """Revisions that lost a part when there was too much to write: where they stopped, and for how many steps more
+        they are not recorded."""
+        self._losers: dict[str, int] = {}
+        """Those that have not written one since, with the write at which they lost: the first of them come first."""
         self._writing = asyncio.Lock()
         self._writes = 0
         self.fault: str | None = None
         """Why something could not be recorded lately; None: everything was."""
 
     def part(self, revision: Revision, decider: Decider, now: float) -> Part | None:
-        """Where the step that is decided next belongs; None: its policy cannot be recorded."""
-        part = self._parts.get(revision.id)
-        if part is not None and part.room > 0:
-            return part
-        return self._begun(revision, decider, now, part)
-
-    def _begun(self, revision: Revision, decider: Decider, now: float, before: Part | None) -> Part | None:
-        room = self._part_figures
-        if before is None:
+        """Where the step that is decided next belongs; None: it is not recorded."""
+        name = revision.id
+        part = self._parts.get(name)
+        if part is not None:
+            if part.room > 0:
+                return part
+            self._full.append(part)
+            return self._begun(name, decider, part.header, now, part.since_state + len(part.steps))
+        if name not in self._resting:
+            begins = header(revision, now, None)
             # Of a thousand revisions that begin together the parts end one by one.
-            room = 1 + zlib.crc32(revision.id.encode()) % room
-        else:
-            self._full.append(before)
-        since, state = 0 if before is None else before.since_state + len(before.steps), None
-        if before is None or since >= STATE_EVERY:
-            since = 0
+            return self._begun(
+                name, decider, begins, now, STATE_EVERY, room=1 + zlib.crc32(name.encode()) % self._part_figures
+            )
+        before, steps = self._resting[name]
+        if steps > 0:
+            self._resting[name] = (before, steps - 1)
+            return None
+        del self._resting[name]
+        return self._begun(name, decider, before, now, STATE_EVERY)
+
+    def _begun(
+        self, name: str, decider: Decider, before: Header, now: float, since_state: int, room: int | None = None
+    ) -> Part | None:
+        """A new part behind ``before``."""
+        state = None
+        if since_state >= STATE_EVERY:
+            since_state = 0
             try:
-                state = decider.snapshot(revision.id)
+                state = decider.snapshot(name)
             except StateError as error:
-                self.fault = f"{revision.id}: {error}"
-                self._parts.pop(revision.id, None)
+                self.fault = f"{name}: {error}"
+                self._parts.pop(name, None)
                 return None
-        if before is None:
-            begins = header(revision, now, state)
-        else:
-            begins = replace(before.header, at=now, part=before.header.part + 1, state=state)
-        part = self._parts[revision.id] = Part(begins, room, since)
+        begins = replace(before, at=now, part=before.part + 1, state=state)
+        part = self._parts[name] = Part(begins, room or self._part_figures, since_state)
         return part
 
     def forget(self, revision_id: str) -> None:
         """The revision is gone; what was recorded of it stays until the disk's bound needs its place."""
         part = self._parts.pop(revision_id, None)
+        self._resting.pop(revision_id, None)
+        self._losers.pop(revision_id, None)
         if part is not None:
             self._full.append(part)
 
@@ -129,22 +150,25 @@ class Recorder:
         if not self._full:
             return
         async with self._writing:
-            full, figures = tuple(self._full), 0
-            kept = []
-            for part in full:
-                figures += part.figures
-                if figures <= self._flush_figures:
-                    kept.append(part)
-                else:
-                    self._dropped(part)
-            await asyncio.to_thread(self._write, kept)
-            del self._full[: len(full)]
+            count = len(self._full)
+            await asyncio.to_thread(self._write, self._chosen())
+            del self._full[:count]
 
-    def _dropped(self, part: Part) -> None:
-        """What follows cannot be replayed until a header says again what is remembered."""
-        present = self._parts.get(part.header.deployed.id)
-        if present is not None:
-            present.since_state += STATE_EVERY
+    def _chosen(self) -> list[Part]:
+        """The full parts that are written. A revision that loses one rests for a while, so that all have their turn,
+        and begins again with what it then remembers."""
+        kept, left = [], self._flush_figures
+        for part in sorted(self._full, key=lambda part: self._losers.get(part.revision, math.inf)):
+            left -= part.figures
+            name = part.revision
+            if left >= 0:
+                kept.append(part)
+                self._losers.pop(name, None)
+                continue
+            self._losers.setdefault(name, self._writes)
+            present = self._parts.pop(name, part)
+            self._resting[name] = (present.header, STATE_EVERY)
+        return kept
 
     def close(self) -> None:
         """Brings everything to disk, present parts too."""
@@ -158,7 +182,7 @@ class Recorder:
         """The recording of a revision, oldest first, in pieces of whole lines; nothing where nothing was recorded."""
         async with self._writing:
             files = [] if self._directory is None else await asyncio.to_thread(self._read, revision_id)
-            kept = [part for part in self._full if part.header.deployed.id == revision_id]
+            kept = [part for part in self._full if part.revision == revision_id]
         present = self._parts.get(revision_id)
         if present is not None:
             kept.append(Part(present.header, 0, steps=list(present.steps)))
@@ -167,7 +191,7 @@ class Recorder:
     def recorded(self, function: str) -> list[str]:
         """Revisions of a function of which there is a recording, oldest first."""
         names = {name for name, part in self._parts.items() if part.header.function.name == function}
-        names |= {part.header.deployed.id for part in self._full if part.header.function.name == function}
+        names |= {part.revision for part in self._full if part.header.function.name == function}
         if self._directory is not None and self._directory.exists():
             files = self._directory.glob(f"{function}-?????{SUFFIX}*")
             names |= {path.name[: path.name.index(SUFFIX)] for path in files}
@@ -187,7 +211,7 @@ class Recorder:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for part in parts:
                 if part.steps:
-                    self._append(self._directory / f"{part.header.deployed.id}{SUFFIX}", part)
+                    self._append(self._directory / f"{part.revision}{SUFFIX}", part)
             self._writes += 1
             if self._writes % COUNT_EVERY == 1:
                 self._make_room(self._directory)

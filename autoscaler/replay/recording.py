@@ -34,7 +34,7 @@ class Header:
     function: Function
     revision: int
     part: int = 0
-    """Counts up from 0, where control of the revision began, new or after a restart of the control process."""
+    """Counts up from 1, where control of the revision began, new or after a restart of the control process."""
     at: float
     state: Plain = None
     """What decider and policy remember before the next step; None: what the part before has left."""
