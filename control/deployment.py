@@ -193,11 +193,14 @@ class Deployment:
             await asyncio.sleep(WATCH_EVERY_S)
 
     def explain(self, name: str, last: int) -> ExplainView:
-        self._deployed(name)
+        deployed = self._deployed(name)
         words = self._round.autoscaler.explain(name, last)
         emulated = sorted(each.name for each in self._round.backend.devices() if each.is_emulated)
         if words and emulated:
             words.append(f"emulated, their service times come from a profile: {', '.join(emulated)}")
+        if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
+            who = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
+            words.append(f"{who}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
         text = "\n".join(words) if words else f"nothing was decided about {name} yet"
         return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
 

@@ -122,6 +122,8 @@ class Registry:
         self._store = store
         self._functions: dict[str, FunctionRecord] = {}
         self._revisions: dict[str, dict[int, RevisionRecord]] = {}
+        self._seen: dict[str, tuple[FunctionRecord, Deployed]] = {}
+        """What :meth:`get` made of a function, for as long as its record is the same."""
 
     @classmethod
     async def load(cls, store: Store) -> "Registry":
@@ -148,12 +150,18 @@ class Registry:
         function = self._functions.get(name)
         if function is None or function.deleted:
             return None
-        revisions = self._revisions[name]
+        known = self._seen.get(name)
+        if known is None or known[0] is not function:
+            known = self._seen[name] = (function, self._deployed(function))
+        return known[1]
+
+    def _deployed(self, function: FunctionRecord) -> Deployed:
+        revisions = self._revisions[function.name]
         current = revisions[_current(function)]
         number = _candidate(function, current.number)
         others = function.holders - {current.number, number}
         return Deployed(
-            name=name,
+            name=function.name,
             current=current,
             candidate=None if number is None else revisions[number],
             proven=function.serving is not None,
@@ -269,6 +277,7 @@ class Registry:
         changed = FunctionRecord(name=name, latest=function.latest, deleted=True)
         await self._store.put(_function_key(name), encode(changed))
         self._functions[name] = changed
+        self._seen.pop(name, None)
         return True
 
     def deleted(self) -> tuple[str, ...]:

@@ -59,7 +59,10 @@ class Rollouts:
         table = self._world.table
         published = (0, 0) if table is None else table.version
         is_in_force = all(version >= published for version in self._world.gateways.versions())
-        for deployed in self._world.registry.all():
+        functions = self._world.registry.all()
+        for name in self._seen.keys() - {deployed.name for deployed in functions}:
+            del self._seen[name]
+        for deployed in functions:
             if deployed.rolling is None or deployed.candidate is None:
                 self._windows.pop(deployed.name, None)
                 continue
