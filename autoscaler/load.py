@@ -28,6 +28,9 @@ WINDOW_S = 10.0
 BURST_S = 3
 """So many seconds are enough to see a burst."""
 MEMORY_S = 30.0
+STEADY_S = 300.0
+"""Memory of the mean that a replica is taken away by. Whether one may go is asked every few seconds for hours: of a
+figure that jitters the one lucky moment would be found."""
 CHANGED = 3.0
 """A window so many standard deviations away from the estimate is a change."""
 CERTAIN = 3.0
@@ -52,6 +55,8 @@ class Load:
     high: float
     sure: float = 0.0
     """The load is at least this, so surely that a replica may be started for it; 0 while little is known."""
+    steady: float = 0.0
+    """Mean over the long memory, which begins anew only when the load has surely changed."""
 
 
 NO_LOAD = Load(0.0, 0.0, 0.0)
@@ -60,7 +65,7 @@ NO_LOAD = Load(0.0, 0.0, 0.0)
 class LoadEstimate:
     """Fed once a second with the mean of the last window and the rate of the last second."""
 
-    __slots__ = ("_at", "_memory_s", "_mid", "_seconds", "_window_s")
+    __slots__ = ("_at", "_memory_s", "_mid", "_seconds", "_steady", "_steady_s", "_window_s")
 
     def __init__(self) -> None:
         self._at: float | None = None
@@ -69,6 +74,7 @@ class LoadEstimate:
     def _begin(self) -> None:
         self._mid = 0.0
         self._memory_s = WINDOW_S
+        self._steady, self._steady_s = 0.0, WINDOW_S
         self._window_s = WINDOW_S
         """What the rate is a mean of: less than ``WINDOW_S`` after a burst."""
         self._seconds: tuple[float, ...] = ()
@@ -96,7 +102,16 @@ class LoadEstimate:
             self._mid += (seen - self._mid) * min(1.0, elapsed_s / self._memory_s)
         error = math.hypot(math.sqrt(self._mid * per_event / self._memory_s), SERVICE_NOISE * self._mid)
         low, high = max(0.0, self._mid - CERTAIN * error), self._mid + CERTAIN * error
-        return Load(self._mid, low, high, self._sure(per_event))
+        self._follow(recent, per_event, elapsed_s)
+        return Load(self._mid, low, high, self._sure(per_event), self._steady)
+
+    def _follow(self, recent: float, per_event: float, elapsed_s: float) -> None:
+        spread = math.sqrt(max(self._steady, 1.0 / WINDOW_S) * per_event / WINDOW_S)
+        if abs(recent - self._steady) > SURE * spread:
+            self._steady, self._steady_s = recent, WINDOW_S
+        else:
+            self._steady_s = min(self._steady_s + elapsed_s, STEADY_S)
+            self._steady += (recent - self._steady) * min(1.0, elapsed_s / self._steady_s)
 
     def _sure(self, per_event: float) -> float:
         seen = [(float(span_s), self._mean(span_s)) for span_s in SPANS_S if len(self._seconds) >= span_s]

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autoscaler.groups import row
-from autoscaler.load import NO_LOAD, Load, LoadEstimate
+from autoscaler.load import NO_LOAD, STEADY_S, Load, LoadEstimate
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
@@ -74,6 +74,8 @@ class _Kind:
     how: str
     """Where the rate comes from."""
     existing: int
+    steady_mu: float = 0.0
+    """The lower of the rate now and its mean over minutes: what a replica is taken away by."""
     load: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
@@ -96,6 +98,7 @@ class SmifPolicy:
         "_late",
         "_parameters",
         "_q",
+        "_rates",
         "_ready",
         "_scars",
         "_settled_at",
@@ -122,6 +125,8 @@ class SmifPolicy:
         self._estimate = LoadEstimate()
         self._scars = Scars()
         self._calm: dict[str, Calm] = {}
+        self._rates: dict[str, tuple[str, float]] = {}
+        """By group: where its service rate comes from, and its mean over ``STEADY_S`` decisions."""
         self._late: dict[str, LateShare] = {}
         self._held: dict[str, tuple[float, str | None]] = {}
         """By group: why it must not shrink, and until when that is not asked again."""
@@ -172,10 +177,20 @@ class SmifPolicy:
         if len(known) < len(found):
             names = ", ".join(group.accelerator for group, mu, _ in found if mu <= 0.0)
             reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
-        return [
+        kinds = [
             _Kind(group, mu if mu > 0.0 else mean, how if mu > 0.0 else "as others", group.ready + group.starting)
             for group, mu, how in found
         ]
+        for kind in kinds:
+            kind.steady_mu = self._steady_mu(kind)
+        return kinds
+
+    def _steady_mu(self, kind: _Kind) -> float:
+        name = kind.group.accelerator
+        how, mean = self._rates.get(name, (kind.how, kind.mu))
+        mean = mean + (kind.mu - mean) / STEADY_S if how == kind.how else kind.mu
+        self._rates[name] = (kind.how, mean)
+        return min(kind.mu, mean)
 
     def _mu(self, group: GroupObservation) -> tuple[float, str]:
         """(service rate of one replica, where it comes from); 0: not known."""
@@ -214,7 +229,7 @@ class SmifPolicy:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
         # What waits too long bears witness too: then ordinary certainty is enough.
         sure = max(load.low, load.sure) if extra > 0.0 else load.sure
-        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure)))
+        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
 
     # --- what the rule is told
 
@@ -307,7 +322,7 @@ class SmifPolicy:
             reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
             return None
         reasons.append(reason("sla_missed", missed))
-        self._scars.missed(now, _utilization(load.mid, kinds))
+        self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
         return group.latency_s
 
     def _is_hopeless(self, group: GroupObservation) -> bool:
@@ -363,9 +378,10 @@ class SmifPolicy:
     def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
         """Why the fleet must not become so small; None: it may. Only replicas that are ready now count."""
         staying = [min(kind.group.ready, count) for kind, count in zip(kinds, counts, strict=True)]
-        capacity = sum(kind.mu * count for kind, count in zip(kinds, staying, strict=True))
-        before, after = _utilization(load.mid, kinds), load.mid / capacity if capacity > 0.0 else 1.0
-        if capacity <= 0.0 or load.mid > self._parameters.rho * capacity * (1.0 + 1e-9):
+        capacity = sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
+        rate = max(load.mid, load.steady)
+        before, after = _utilization(load.mid, kinds), rate / capacity if capacity > 0.0 else 1.0
+        if capacity <= 0.0 or rate > self._parameters.rho * capacity * (1.0 + 1e-9):
             return f"the ready ones that stay would be used at {figure(100 * after)} %"
         if self._scars.forbid(now, load.high / capacity):
             return f"the target was missed at {figure(100 * self._scars.utilization)} % before"
