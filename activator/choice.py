@@ -60,9 +60,24 @@ class Shares(Protocol):
     """Inferences it is behind (above 0) or ahead of its share."""
 
 
+class InLine(Protocol):
+    """A replica without a limit."""
+
+    in_flight: int
+    """Requests of this worker that it has."""
+
+
+class Lined(Shares, Protocol):
+    """A group whose replicas have no limit."""
+
+    ready: int
+    """Replicas that serve."""
+
+
 R = TypeVar("R", bound=Takes)
 H = TypeVar("H", bound=Preferable)
 G = TypeVar("G", bound=Shares)
+L = TypeVar("L", bound=Lined)
 
 
 def most_owed(groups: Sequence[G], total: float, inferences: int) -> G:
@@ -76,19 +91,20 @@ def most_owed(groups: Sequence[G], total: float, inferences: int) -> G:
     return best
 
 
-def soonest(groups: Sequence[G], ahead: Sequence[float], replicas: Sequence[int], total: float, inferences: int) -> int:
+def soonest(groups: Sequence[L], replicas: "Sequence[InLine]", each: float, inferences: int) -> int:
     """The group, as its place in ``groups``, that would end the request first, for what it is owed.
 
-    Where requests stand in line at the replicas. ``ahead``: inferences in line at the replica that a group would use;
-    ``replicas``: how many it has. Of the expected finish is taken what the group is owed in time (``DRIFT`` of it): a
-    group that fell behind is chosen although it ends a little later, so the shares hold in the long run and the order
-    within them follows the lines. (Drift plus penalty: Neely, Stochastic Network Optimization, 2010, chapter 4, with
-    debts for virtual queues.) Times in units of one inference at the rate of all groups together.
+    Where requests stand in line at the replicas: ``replicas`` has the one of each group that it would use, and each
+    request of this worker there stands for ``each`` inferences in line. Of the expected finish is taken what the group
+    is owed in time (``DRIFT`` of it): a group that fell behind is chosen although it ends a little later, so the shares
+    hold in the long run and the order within them follows the lines. (Drift plus penalty: Neely, Stochastic Network
+    Optimization, 2010, chapter 4, with debts for virtual queues.) Shares stand for rates; a group's replicas have equal
+    parts of it.
     """
     best, best_score = 0, float("inf")
     for index, group in enumerate(groups):
-        part = group.share / total
-        score = ((ahead[index] + inferences) * replicas[index] - DRIFT * group.owed) / part
+        in_line = replicas[index].in_flight * each + inferences
+        score = (in_line * group.ready - DRIFT * group.owed) / group.share
         if score < best_score:
             best, best_score = index, score
     return best

@@ -153,8 +153,7 @@ class Lane:
         """Which of these groups, by the lines at the replicas: those of other workers are taken to be like ours."""
         room = bind.revision
         each = room.function.workers * room.arrivals_inferences / max(1, room.arrivals)
-        ahead = [replica.in_flight * each for replica in picked]
-        return soonest(groups, ahead, [group.ready for group in groups], self.total_share, bind.inferences)
+        return soonest(groups, picked, each, bind.inferences)
 
     def _choose_without(
         self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random

@@ -59,6 +59,18 @@ class Share:
     name: str
     share: float
     owed: float = 0.0
+    ready: int = 1
+
+
+@dataclass(eq=False)
+class Line:
+    """A replica without a limit."""
+
+    in_flight: int = 0
+
+
+def lines(*in_flight: int) -> list[Line]:
+    return [Line(count) for count in in_flight]
 
 
 def taken(groups: list[Share], sizes: list[int], free: list[list[Share]] | None = None) -> Counter[str]:
@@ -95,16 +107,16 @@ def in_line(groups: list[Share], mu: list[float], requests: int, utilisation: fl
     """Requests per group where each stands in line at its group, one replica each."""
     rng = random.Random(seed)
     total = sum(group.share for group in groups)
-    lines: list[list[float]] = [[] for _ in groups]
+    ends: list[list[float]] = [[] for _ in groups]
     counts: Counter[str] = Counter()
     now = 0.0
     for _ in range(requests):
         now += rng.expovariate(utilisation * sum(mu))
-        for line in lines:
+        for line in ends:
             line[:] = [end for end in line if end > now]
-        index = soonest(groups, [len(line) for line in lines], [1] * len(groups), total, 1)
+        index = soonest(groups, lines(*(len(line) for line in ends)), 1.0, 1)
         settle_debts(groups, groups[index], total, 1, DEBT_LIMIT)
-        lines[index].append((lines[index][-1] if lines[index] else now) + 1.0 / mu[index])
+        ends[index].append((ends[index][-1] if ends[index] else now) + 1.0 / mu[index])
         counts[groups[index].name] += 1
     return counts
 
@@ -123,13 +135,16 @@ def test_shares_that_are_no_rates_hold_as_well() -> None:
 
 
 def test_an_idle_quick_group_comes_first_and_a_long_line_is_left_to_others() -> None:
-    groups = [Share("slow", 1.0), Share("fast", 4.0)]
-    assert soonest(groups, [0.0, 0.0], [1, 1], 5.0, 1) == 1
-    assert soonest(groups, [0.0, 4.0], [1, 1], 5.0, 1) == 0, "one at a fifth of the rate, or five at four fifths"
-    assert soonest(groups, [0.0, 1.0], [1, 4], 5.0, 1) == 0, "four replicas share the rate: each has a quarter"
-    assert soonest(groups, [0.0, 2.0], [1, 1], 5.0, 1) == 1
-    groups[0].owed = 5.0
-    assert soonest(groups, [0.0, 0.0], [1, 1], 5.0, 1) == 0, "it has fallen behind"
+    slow, fast = groups = [Share("slow", 1.0), Share("fast", 4.0)]
+    assert soonest(groups, lines(0, 0), 1.0, 1) == 1
+    assert soonest(groups, lines(0, 2), 1.0, 1) == 1
+    assert soonest(groups, lines(0, 4), 1.0, 1) == 0, "one at a fifth of the rate, or five at four fifths"
+    assert soonest(groups, lines(0, 1), 4.0, 1) == 0, "three other workers have as many in line"
+    assert soonest(groups, lines(0, 1), 4.0, 64) == 1, "next to so much of its own that line is nothing"
+    fast.ready = 4
+    assert soonest(groups, lines(0, 1), 1.0, 1) == 0, "four replicas share the rate: each has a quarter"
+    slow.owed = 5.0
+    assert soonest(groups, lines(0, 0), 1.0, 1) == 0, "it has fallen behind"
 
 
 def test_an_old_debt_never_becomes_a_burst() -> None:
