@@ -63,7 +63,7 @@ class LearntCell:
     size: int
     occupancy: int
     batch: float
-    seconds_per_inference: float
+    seconds_per_request: float
     execution_s: float
     requests: float
 
@@ -88,7 +88,8 @@ class _Cell:
     """One batch size at one occupancy."""
 
     batch: float = 0.0
-    seconds_per_inference: float = 0.0
+    seconds_per_request: float = 0.0
+    """Of work. Both are means over requests, so that a mixture of sizes lies on the line between them."""
     execution_s: float = 0.0
     """Of one request."""
     requests: float = 0.0
@@ -121,10 +122,9 @@ class _Cell:
         if self.pending_inferences <= 0.0 or self.pending_busy_s <= 0.0:
             return
         share = fresh / (self.requests + fresh)
-        per_inference = self.pending_busy_s / self.pending_inferences
-        self._compare(now, per_inference)
+        self._compare(now, self.pending_busy_s / self.pending_inferences)
         self.batch += share * (self.pending_inferences / fresh - self.batch)
-        self.seconds_per_inference += share * (per_inference - self.seconds_per_inference)
+        self.seconds_per_request += share * (self.pending_busy_s / fresh - self.seconds_per_request)
         self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
         memory = max(MEMORY_REQUESTS, fresh * (1.0 / ALPHA - 1.0))
         self.requests = min(self.requests + fresh, memory)
@@ -134,7 +134,7 @@ class _Cell:
         """Whether the work of the last seconds is another model's than the one that the mean is of."""
         if self.last > 0.0:
             # Of neighbours: a change is one large difference among many small ones.
-            off = (per_inference - self.last) / self.seconds_per_inference
+            off = (per_inference - self.last) * self.mu_ips
             self.folds += 1
             scatter = 0.5 * off * off * self.pending_requests
             if self.folds > OUTLIER_FOLDS:
@@ -148,13 +148,13 @@ class _Cell:
         self.recent_busy_s += self.pending_busy_s
         if now - self.recent_since < RECENT_S or self.recent_requests < RECENT_REQUESTS:
             return
-        recent, count = self.recent_busy_s / self.recent_inferences, self.recent_requests
+        count, inferences, busy_s = self.recent_requests, self.recent_inferences, self.recent_busy_s
         self.recent_requests = self.recent_inferences = self.recent_busy_s = 0.0
         if self.requests <= 0.0:
             return
-        off = abs(recent / self.seconds_per_inference - 1.0)
+        off = abs(busy_s / inferences * self.mu_ips - 1.0)
         if off > CHANGED and off > SURE * math.sqrt(self.noise / count):
-            self.seconds_per_inference, self.requests = recent, count
+            self.batch, self.seconds_per_request, self.requests = inferences / count, busy_s / count, count
 
     @property
     def is_known(self) -> bool:
@@ -162,7 +162,7 @@ class _Cell:
 
     @property
     def mu_ips(self) -> float:
-        return 1.0 / self.seconds_per_inference
+        return self.batch / self.seconds_per_request
 
 
 class Rate(NamedTuple):
@@ -261,7 +261,7 @@ class GroupRates:
                 size=size,
                 occupancy=occupancy,
                 batch=cell.batch,
-                seconds_per_inference=cell.seconds_per_inference,
+                seconds_per_request=cell.seconds_per_request,
                 execution_s=cell.execution_s,
                 requests=min(cell.requests, TOLD_REQUESTS),
             )
@@ -272,14 +272,14 @@ class GroupRates:
     def restore(self, cells: Iterable[LearntCell]) -> None:
         """Takes up what an earlier process has learnt; what was learnt here counts more."""
         for told in cells:
-            numbers = (told.batch, told.seconds_per_inference, told.execution_s, told.requests)
+            numbers = (told.batch, told.seconds_per_request, told.execution_s, told.requests)
             if not all(math.isfinite(number) and number > 0.0 for number in numbers) or len(self._cells) >= MAX_CELLS:
                 continue
             self._cells.setdefault(
                 (told.size, told.occupancy),
                 _Cell(
                     batch=told.batch,
-                    seconds_per_inference=told.seconds_per_inference,
+                    seconds_per_request=told.seconds_per_request,
                     execution_s=told.execution_s,
                     requests=min(told.requests, TOLD_REQUESTS),
                 ),
@@ -343,5 +343,5 @@ def _between(cells: list[_Cell], batch: float) -> float:
     low, high = cells[above - 1], cells[above]
     if high.batch - low.batch <= 1e-9:
         return high.mu_ips
-    low_s, high_s = low.batch * low.seconds_per_inference, high.batch * high.seconds_per_inference
+    low_s, high_s = low.seconds_per_request, high.seconds_per_request
     return batch / (low_s + (high_s - low_s) * (batch - low.batch) / (high.batch - low.batch))

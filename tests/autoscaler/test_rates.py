@@ -200,9 +200,39 @@ def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() ->
 
 
 def test_garbage_is_not_restored() -> None:
-    cell = LearntCell(size=0, occupancy=-1, batch=1.0, seconds_per_inference=0.1, execution_s=0.1, requests=9.0)
+    cell = LearntCell(size=0, occupancy=-1, batch=1.0, seconds_per_request=0.1, execution_s=0.1, requests=9.0)
     rates = GroupRates()
-    for name in ("batch", "seconds_per_inference", "execution_s", "requests"):
+    for name in ("batch", "seconds_per_request", "execution_s", "requests"):
         for value in (0.0, -1.0, float("nan"), float("inf")):
             rates.restore([replace(cell, **{name: value})])  # type: ignore[arg-type]  # names of float fields
     assert rates.rate(1.0) is None
+
+
+def test_a_mixture_of_sizes_lies_on_the_line_between_them() -> None:
+    """One second of seven requests of 16 (and five of 1) is filed with those of 16, which hold it most of the time. Its
+    many small ones must not count as if they were large: 9 + 6 b ms, 152 inferences/s at 16, 67 at 1."""
+    rates = GroupRates()
+    large_s, small_s = 0.105, 0.015
+
+    def second(at: int, large: int, small: int) -> None:
+        request_s = large * large_s + small * small_s
+        inference_s = large * large_s * 16 + small * small_s
+        each = Work(large + small, 16 * large + small, request_s, request_s, inference_s, request_s)
+        rates.served(T0 + at, each, limit=1, is_crowded=True)
+
+    for at in range(60):
+        second(at, *((8, 2), (7, 5))[at % 2])
+    for at in range(60, 75):
+        second(at, 0, 60)
+    at_16, at_1 = rates.rate(16.0), rates.rate(1.0)
+    assert at_16 is not None
+    assert at_1 is not None
+    assert at_1.mu_ips == pytest.approx(1 / 0.015, rel=0.01)
+    (cell,) = (each for each in rates.learnt() if each.batch > 2.0)
+    assert cell.seconds_per_request == pytest.approx(0.009 + 0.006 * cell.batch, rel=0.01)
+    assert at_16.mu_ips == pytest.approx(cell.batch / cell.seconds_per_request, rel=0.01)
+    for at in range(75, 90):
+        second(at, 9, 0)
+    exact = rates.rate(16.0)
+    assert exact is not None
+    assert exact.mu_ips == pytest.approx(16 / 0.105, rel=0.05)

@@ -26,7 +26,7 @@ T4 = Accelerator(
     memory_bytes=1,
     profile=Profile(base_s=0.01, per_item_s=0.0),
 )
-CELL = LearntCell(size=0, occupancy=-1, batch=1.0, seconds_per_inference=0.02, execution_s=0.02, requests=50.0)
+CELL = LearntCell(size=0, occupancy=-1, batch=1.0, seconds_per_request=0.02, execution_s=0.02, requests=50.0)
 
 
 def revision(number: int = 1, **values: Any) -> Revision:
