@@ -185,13 +185,17 @@ def _place(row: Row, moments: list[list[Row]], faults: list[Fault]) -> None:
 
 def needed(function: Function) -> tuple[str, ...]:
     """The columns that a policy goes by: it holds while one of them is unknown."""
-    scaling = function.scaling
-    if scaling.policy == "smif":
-        return ("lambda_ips",)
-    metric = scaling.parameters.get("metric", "concurrency" if scaling.policy == "kpa" else "busy")
-    if scaling.policy == "kpa":
-        return (metric,)
-    return {"busy": ("busy",), "slots": ("group_concurrency", "limit")}.get(metric, (METRIC + metric,))
+    parameters = function.scaling.parameters
+    match function.scaling.policy:
+        case "smif":
+            return ("lambda_ips",)
+        case "kpa":
+            return (parameters.get("metric", "concurrency"),)
+        case "hpa":
+            metric = parameters.get("metric", "busy")
+            return {"busy": ("busy",), "slots": ("group_concurrency", "limit")}.get(metric, (METRIC + metric,))
+        case _:
+            return ()
 
 
 def play(trace: Trace, function: Function) -> Played:
