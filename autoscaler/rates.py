@@ -49,7 +49,7 @@ SURE = 4.0
 OUTLIER, OUTLIER_FOLDS = 9.0, 5
 """No second scatters more than three times as much as the others; once there are so many."""
 GAIN = 0.05
-"""More company that brings less than this more yield brings none."""
+"""Twice the company that brings less than this more yield brings none."""
 TOLD_REQUESTS = 50
 """Requests behind a cell from which on it may tell of a plateau; and what a cell of an earlier process weighs."""
 _APART = 2
@@ -329,7 +329,10 @@ def _plateau(cells: Mapping[_Key, _Cell]) -> float | None:
         return None
     top = max(known)
     least = [occupancy for occupancy in known if 0 <= occupancy <= top - _APART]
-    if not least or known[top].mu_ips > (1.0 + GAIN) * known[max(least)].mu_ips:
+    if not least:
+        return None
+    low = max(least)
+    if known[top].mu_ips > (1.0 + GAIN * (top - low) / _APART) * known[low].mu_ips:
         return None
     return known[top].mu_ips
 

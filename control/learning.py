@@ -56,8 +56,11 @@ class Learning:
         self._kept: dict[str, LearntFunction] = {}
         self._revisions: dict[str, Revision] = {}
         self._priors: dict[tuple[str, str], float] = {}
+        self._of_function: dict[str, dict[str, Revision]] = {}
         self._due: list[str] = []
-        """Functions to be written down, the next one last."""
+        """Functions to be looked at, the next one last."""
+        self._unsaved: set[str] = set()
+        """Functions of which more is known than is written down."""
         self._again_at = clock.now() + KEPT_EVERY_S
 
     async def load(self) -> None:
@@ -79,6 +82,7 @@ class Learning:
 
         name = revision.function.name
         self._revisions[revision.id] = revision
+        self._of_function.setdefault(name, {})[revision.id] = revision
         self._keep(name)
         known = self._kept.get(name, LearntFunction(function=name))
         for accelerator in self._backend.devices():
@@ -97,8 +101,11 @@ class Learning:
         """Nothing of it is left; what was learnt of it stays for the next one."""
         gone = self._revisions.get(revision)
         if gone is not None:
-            self._keep(gone.function.name)
-            del self._revisions[revision]
+            name = gone.function.name
+            self._keep(name)
+            del self._revisions[revision], self._of_function[name][revision]
+            if not self._of_function[name]:
+                del self._of_function[name]
         self._tuners.forget(revision)
         self._priors = {key: rate for key, rate in self._priors.items() if key[0] != revision}
 
@@ -164,9 +171,8 @@ class Learning:
         for move in self._tuners.turn(now, waiting):
             told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
             self._autoscaler.add_reason(move.revision, told)
-            self._keep(self._revisions[move.revision].function.name, at_once=True)
-        functions = {each.function.name for each in self._revisions.values()}
-        await self._write(max(1, math.ceil(len(functions) / KEPT_EVERY_S)))
+            self._due.append(self._revisions[move.revision].function.name)
+        await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
 
     def orders(
         self, replicas: "Iterable[ReplicaStatus]", samples: Mapping[str, ReplicaSample]
@@ -190,29 +196,25 @@ class Learning:
 
     async def close(self) -> None:
         """Writes down everything."""
-        for revision in self._revisions.values():
-            self._keep(revision.function.name)
-        await asyncio.shield(self._write(len(self._due) + len(self._revisions)))
+        self._due = [*self._unsaved, *self._of_function]
+        await asyncio.shield(self._write(len(self._due)))
 
-    def _keep(self, function: str, *, at_once: bool = False) -> None:
-        """Takes what is known now into what is kept; ``at_once``: it is the next to be written down."""
+    def _keep(self, function: str) -> None:
+        """Takes what is known now into what is kept."""
         from autoscaler.learnt import LearntFunction, merged
 
         known = self._kept.get(function, LearntFunction(function=function))
         now = merged(known, self._profiles(function))
         if now is not known:
             self._kept[function] = now
-            if function not in self._due:
-                self._due.insert(len(self._due) if at_once else 0, function)
+            self._unsaved.add(function)
 
     def _profiles(self, function: str) -> "list[LearntProfile]":
         from autoscaler.learnt import LearntProfile, identity
 
         kinds = {each.name: each for each in self._backend.devices()}
         found = []
-        for revision in self._revisions.values():
-            if revision.function.name != function:
-                continue
+        for revision in self._of_function.get(function, {}).values():
             limits = dict(self._tuners.learnt(revision.id))
             groups = self._autoscaler.collector.learnt(revision.id)
             for name in (groups.keys() | limits.keys()) & kinds.keys():
@@ -231,27 +233,32 @@ class Learning:
         return found
 
     async def _write(self, most: int) -> None:
-        """Writes down up to ``most`` functions; when all are, begins again."""
+        """Looks at up to ``most`` functions and writes down what is new of them; when all were, begins again."""
         if self._store is None:
             return
         now = self._clock.now()
         if not self._due and now >= self._again_at:
-            self._again_at = now + KEPT_EVERY_S
-            for name in {each.function.name for each in self._revisions.values()}:
-                self._keep(name)
+            self._again_at, self._due = now + KEPT_EVERY_S, list(self._of_function)
         for _ in range(min(most, len(self._due))):
             name = self._due.pop()
+            self._keep(name)
+            if name not in self._unsaved:
+                continue
             known = self._kept.get(name)
-            with suppress(StoreError):  # it says so itself; the next turn writes again
+            self._unsaved.discard(name)
+            try:
                 if known is None:
                     await self._store.delete(f"learnt/{name}")
                 else:
                     await self._store.put(f"learnt/{name}", encode(known))
+            except StoreError:
+                self._unsaved.add(name)  # it says so itself; the next turn writes again
 
     def drop(self, function: str) -> None:
         """The function was deleted, and nothing of it is left."""
-        if self._kept.pop(function, None) is not None and function not in self._due:
-            self._due.insert(0, function)
+        if self._kept.pop(function, None) is not None:
+            self._unsaved.add(function)
+            self._due.append(function)
 
     def __repr__(self) -> str:
         return f"<Learning {len(self._revisions)} revisions, {len(self._kept)} functions kept>"

@@ -580,7 +580,7 @@ _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
 
 
 def _words(room: "Room") -> str:
-    free = f"{room.free} of {room.total} places free"
+    free = f"{max(0, room.free)} of {room.total} places free"
     return free if room.why is None else f"{free} ({room.why})"
 
 
