@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, guarded, print_json, say
+from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
 from tidegate.errors import Fault, InvalidInputError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def record(
             raise InvalidInputError(
                 "record", [Fault("--output", str(output), f"a file that can be written ({error.strerror})")]
             ) from error
+    if count == 0:
+        fail(f"nothing was recorded of {name} yet")
     say(f"{count} lines in {output}; `tidegate replay {output}` decides once more")
 
 
