@@ -66,6 +66,15 @@ def rate_rps(found: Run) -> float:
 
 
 async def _drive(load: HttpLoad, seconds: float, seed: int) -> None:
-    rng = random.Random(seed)
-    shots = [Shot(0.0, v2_body(size), size) for size in (SMALL, LARGE)]
-    await load.run_callers(CALLERS, lambda: shots[rng.random() < SHARE_LARGE], seconds)
+    small, large = (Shot(0.0, v2_body(size), size) for size in (SMALL, LARGE))
+    mix = mixed(small, large, random.Random(seed))
+    await load.run_callers(CALLERS, lambda: next(mix), seconds)
+
+
+def mixed(small: Shot, large: Shot, rng: random.Random) -> Iterator[Shot]:
+    """Without end, in an order that is shuffled and with a share that is exact in every twenty."""
+    count = round(20 * SHARE_LARGE)
+    while True:
+        block = [large] * count + [small] * (20 - count)
+        rng.shuffle(block)
+        yield from block

@@ -1,13 +1,16 @@
 """What experiments compare with: best splits, quantiles of an exposition, the configuration of a peer."""
 
+import itertools
 import math
+import random
 
 import pytest
 
 from benchmarks.autoscaling.age import buckets, difference, quantile_bound
 from benchmarks.autoscaling.haproxy import config
 from benchmarks.autoscaling.lab import Kind, series
-from benchmarks.autoscaling.sizes import KINDS, LARGE, SHARE_LARGE, SMALL, oracle_rps
+from benchmarks.autoscaling.sizes import KINDS, LARGE, SHARE_LARGE, SMALL, mixed, oracle_rps
+from loadgen.clients.http_load import Shot
 from traffic.cuts import BatchClass, CutGroup, route_cuts
 
 AGES = """
@@ -42,6 +45,12 @@ def test_cuts_of_those_sizes_are_the_oracles() -> None:
     cuts = route_cuts(groups, classes)
     assert cuts is not None
     assert dict(cuts.assignment) == {SMALL: "weak", LARGE: "strong"}
+
+
+def test_the_mix_of_sizes_is_exact_and_not_in_order() -> None:
+    shots = list(itertools.islice(mixed(Shot(0, b"", SMALL), Shot(0, b"", LARGE), random.Random(1)), 200))
+    assert sum(shot.inferences == LARGE for shot in shots) == 200 * SHARE_LARGE
+    assert [shot.inferences for shot in shots[:20]] != [shot.inferences for shot in shots[20:40]]
 
 
 def test_quantiles_of_all_series_together_less_what_was_there_before() -> None:
