@@ -141,3 +141,16 @@ def test_a_function_that_finds_no_room_says_so_after_two_seconds(tmp_path: Path)
         assert of(world, "echo") == ["echo-00001"]
 
     in_world(tmp_path, tell)
+
+
+def test_a_dry_run_gives_up_a_place_of_those_that_it_really_has(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        dry = Scaling(min_scale=1, initial_scale=3, dry_run=True)
+        await world.deploy(function(scaling=dry))
+        await world.advance(3.0)
+        assert len(world.replicas(ReplicaState.READY)) == 3
+        await world.deploy(function(scaling=Scaling(min_scale=1, dry_run=True)))
+        await world.advance(8.0)
+        assert world.shares()["echo-00002"] == 100.0
+
+    in_world(tmp_path, tell)
