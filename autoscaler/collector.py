@@ -357,8 +357,11 @@ class Collector:
 
     # --- observations out
 
-    def observe(self, revision: Revision, fleet: Sequence[FleetGroup], now: float) -> Observation:
-        """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on."""
+    def observe(
+        self, revision: Revision, fleet: Sequence[FleetGroup], now: float, *, least: int = 0, most: int | None = None
+    ) -> Observation:
+        """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on.
+        ``least`` and ``most``: bounds of the moment, as in the observation."""
         name, function = revision.id, revision.function
         meter = self._meters.get(name)
         if meter is None:
@@ -409,6 +412,8 @@ class Collector:
             latency_s=meter.latency.reading(now, q, slo_s).quantile_s,
             within_sla=within / answered if answered > 0 else None,
             idle_s=max(0.0, now - meter.active_at),
+            least=least,
+            most=most,
         )
 
     def _heard(self, group: FleetGroup, now: float) -> "_Heard":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from autoscaler import policies
 from autoscaler.groups import fitted, leaving, spread
-from autoscaler.limits import Standing, bounded, capped, kept_in_dry_run
+from autoscaler.limits import Standing, bounded, capped, kept_in_dry_run, within_total
 from autoscaler.observation import Observation
 from autoscaler.policy import Policy, Wish
 from autoscaler.reasons import figure, reason
@@ -42,6 +42,8 @@ class _State:
     """When it was last seen to get a ready replica; None: it has none."""
     activating_until: float | None = None
     """While a start from zero was decided and no replica has been seen yet; then another push may ask again."""
+    wanted: int = 0
+    """Replicas that it would have without the limit over all functions."""
     kept: int = 0
     """Replicas that a dry run keeps: the most that there were."""
     last: Decision | None = field(default=None, repr=False)
@@ -115,6 +117,9 @@ class Decider:
             if started is not None:
                 placed = spread(started, observation.groups)
                 return self._decide(state, now, observation, started, placed, why, wish.observed)
+        state.wanted = observation.existing if desired is None else desired
+        desired, shared = within_total(desired, observation)
+        limits += shared
         groups = None if desired is None else self._groups(desired, wish, usable)
         if groups is not None and usable is not observation:
             groups, shrunk = leaving(groups, observation)
@@ -139,10 +144,17 @@ class Decider:
         wanted = max(1, scaling.min_scale, 1 if scaling.dry_run else state.policy.activation_scale)
         if scaling.dry_run:
             reasons.append(reason("dry_run_start", "a request waits"))
-        desired = capped(wanted, observation, scaling, reasons)
+        state.wanted = capped(wanted, observation, scaling, reasons)
+        desired, shared = within_total(state.wanted, observation)
+        reasons += shared
         observed = {"waiting": float(activation.waiting)}
-        groups = spread(desired, observation.groups)
+        groups = None if desired is None else spread(desired, observation.groups)
         return self._decide(state, now, observation, desired, groups, tuple(reasons), observed)
+
+    def wanted(self, revision_id: str) -> int:
+        """Replicas that it would have had at its last decision without the limit over all functions."""
+        state = self._states.get(revision_id)
+        return 0 if state is None else state.wanted
 
     def last(self, revision_id: str) -> Decision | None:
         """The last decision of a revision, holds included."""

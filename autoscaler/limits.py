@@ -41,9 +41,11 @@ def bounded(
     """The number of replicas to have, or None to hold, with the reasons of every limit that bit. ``is_zero_settled``:
     the policy went through a protocol of its own before it wished zero."""
     reasons: list[Reason] = []
-    floor = scaling.min_scale
-    if standing.is_initial:
-        floor = max(floor, scaling.initial_scale)
+    floor, code = scaling.min_scale, "raised_to_min"
+    if observation.least > floor:
+        floor, code = observation.least, "window_minimum"
+    if standing.is_initial and scaling.initial_scale > floor:
+        floor, code = scaling.initial_scale, "initial_scale"
     desired = _never_shrink_blindly(wish, observation, reasons)
     if floor == 0 and not (is_zero_settled and observation.existing > 0):
         desired = _zero_protocol(desired, observation, scaling, standing, reasons)
@@ -51,7 +53,6 @@ def bounded(
         return None, tuple(reasons)
     raised = max(desired or 0, floor)
     if desired is None or raised > desired:
-        code = "initial_scale" if floor > scaling.min_scale else "raised_to_min"
         reasons.append(reason(code, f"{'nothing' if desired is None else desired} raised to {raised}"))
     return capped(raised, observation, scaling, reasons), tuple(reasons)
 
@@ -75,6 +76,14 @@ def kept_in_dry_run(
     reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {said}")]
     desired = capped(floor, observation, scaling, reasons)
     return (desired, tuple(reasons)) if desired > existing else (None, ())
+
+
+def within_total(desired: int | None, observation: Observation) -> tuple[int | None, tuple[Reason, ...]]:
+    """``desired`` (None: to hold) under what the limit over all functions leaves to this one."""
+    wanted, most = observation.existing if desired is None else desired, observation.most
+    if most is None or wanted <= most:
+        return desired, ()
+    return most, (reason("capped_by_total", f"wanted {wanted}, its share is {most}"),)
 
 
 def capped(desired: int, observation: Observation, scaling: Scaling, reasons: list[Reason]) -> int:

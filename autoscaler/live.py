@@ -19,11 +19,13 @@ from autoscaler.decider import Decider
 from autoscaler.explain import DecisionFilter, explain_all, explain_now, logged
 from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
 from autoscaler.replay.recorder import Recorder
+from autoscaler.totals import Totals, Want
 from tidegate.clock import Clock
 from tidegate.codec import CodecError, decode, encode
 from tidegate.function import Revision
 from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, Reason, ReplicaSample, RevisionDemand
 from tidegate.replica import ReplicaState
+from tidegate.schedule import least_scale, scale_windows
 
 PULL_TIMEOUT_S = 0.5
 SLICE_S = 0.003
@@ -235,8 +237,14 @@ class Autoscaler:
         *,
         gateway_seen: Callable[[GatewaySample], None] | None = None,
         replica_seen: Callable[[ReplicaSample], None] | None = None,
+        wall: Callable[[], float] | None = None,
+        max_replicas: int = 0,
     ) -> None:
+        """``wall``: Unix seconds of the wall clock, for windows of time only; None: as ``clock``. ``max_replicas``: of
+        all functions together, 0: no limit."""
         self._clock = clock
+        self._wall = wall or clock.now
+        self._totals = Totals(max_replicas)
         self.collector = Collector()
         self.decider = Decider()
         self.log = DecisionLog(log_directory)
@@ -326,6 +334,11 @@ class Autoscaler:
         return decisions
 
     def _decisions(self, now: float) -> Iterator[Decision]:
+        if self._totals.total:
+            self._totals.begin(
+                (revision, sum(len(group.ready) + group.starting + group.draining for group in fleet))
+                for revision, fleet in self._fleet.items()
+            )
         for revision in self.decider.revisions:
             # Between two decisions a revision may have been forgotten.
             if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
@@ -347,6 +360,11 @@ class Autoscaler:
             decision = self.decider.tick(now, observation)
         else:
             decision = self.decider.activate(activation, now, observation)
+        if self._totals.total:
+            least = max(revision.function.scaling.min_scale, observation.least)
+            want = Want(self.decider.wanted(revision.id), least if observation.complete else observation.existing)
+            got = observation.existing if decision.desired is None else decision.desired
+            self._totals.wanted(revision.id, want, observation.existing, got)
         if part is not None:
             part.add(observation, decision, activation)
         notes = self._notes.pop(revision.id, None)
@@ -365,7 +383,12 @@ class Autoscaler:
             self._notes.setdefault(revision_id, []).append(reason)
 
     def _observe(self, revision: Revision, now: float) -> Observation:
-        observation = self.collector.observe(revision, self._fleet.get(revision.id, ()), now)
+        fleet = self._fleet.get(revision.id, ())
+        windows, most = revision.function.scaling.min_scale_windows, None
+        least = least_scale(scale_windows(windows), self._wall()) if windows else 0
+        if self._totals.total:
+            most = self._totals.most(revision.id, sum(len(group.ready) + group.starting for group in fleet))
+        observation = self.collector.observe(revision, fleet, now, least=least, most=most)
         self._observations[revision.id] = observation
         return observation
 

@@ -152,6 +152,10 @@ class Observation(_Counted):
     """Fraction of the answers of the latency window inside the SLA."""
     idle_s: float = 0.0
     """Time since the last sign of work: an arrival, something waiting or in flight, or the revision's start."""
+    least: int = 0
+    """Replicas that a window of time asks for now."""
+    most: int | None = None
+    """Replicas that the limit over all functions leaves to this revision; None: there is none."""
 
     # Read several times in every decision, so summed up once.
 

@@ -26,7 +26,7 @@ from control.state import DirectoryLock, Holder, StateDirectory
 from tidegate.aio.loop import loop_factory
 from tidegate.aio.sockets import address_of, listen
 from tidegate.aio.tasks import TaskOwner
-from tidegate.clock import LiveClock
+from tidegate.clock import LiveClock, wall
 from tidegate.errors import TidegateError
 from tidegate.records import GatewaySample
 from tidegate.settings import LogFormat, Settings
@@ -223,6 +223,8 @@ class ControlProcess:
             self._state.recordings,
             gateway_seen=gateway_seen,
             replica_seen=lambda sample: world.replica_seen(sample),
+            wall=wall,
+            max_replicas=self._settings.scaling.max_replicas,
         )
         learning = Learning(autoscaler=autoscaler, backend=backend, clock=self._clock, store=store, epoch=self._epoch)
         await learning.load()

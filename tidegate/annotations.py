@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tidegate import units
+from tidegate import schedule, units
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
 from tidegate.rollout import ROLLOUT
 from tidegate.routing import ROUTING
@@ -89,6 +89,14 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         default="0",
         lands="scaling.min_scale",
         sentence="Fewest replicas; 0 lets the function sleep.",
+    ),
+    Row(
+        key="min-scale-windows",
+        topic=_SCALING,
+        kind=Checked(lambda text: bool(schedule.scale_windows(text)), schedule.ALLOWED),
+        default_words="none",
+        lands="scaling.min_scale_windows",
+        sentence="Windows of time with a minimum scale of their own: cron expressions in the time of a zone.",
     ),
     Row(
         key="max-scale",

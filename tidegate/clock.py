@@ -26,6 +26,11 @@ class LiveClock:
         return time.monotonic() + self._offset
 
 
+def wall() -> float:
+    """Unix seconds of the wall clock, which may jump: for windows of time that people state, and nothing else."""
+    return time.time()
+
+
 class ManualClock:
     """A clock that a test or the simulator moves."""
 

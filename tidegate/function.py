@@ -97,6 +97,8 @@ class Scaling:
     """0: no limit but the accelerators'."""
     initial_scale: int = 1
     scale_to_zero_after_s: float = 60.0
+    min_scale_windows: str = ""
+    """Windows of time with a minimum scale of their own (``tidegate.schedule``)."""
     dry_run: bool = False
     """The policy decides, logs and exports; nothing of it is carried out."""
 

@@ -75,6 +75,12 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSettings:
+    max_replicas: int = 0
+    """Over all functions together; 0: no limit but the accelerators'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     url: str = "embedded"
 
@@ -93,6 +99,7 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     accelerators: AcceleratorSettings = field(default_factory=AcceleratorSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
@@ -222,6 +229,13 @@ SETTINGS: Final[tuple[Row, ...]] = (
         lands="limits.stream_idle_timeout_s",
         default="5m",
         sentence="Time without a byte of an answer under way, after which it is cut.",
+    ),
+    Row(
+        key="scaling.max-replicas",
+        kind=Whole(0, 1_000_000, "replicas"),
+        lands="scaling.max_replicas",
+        default="0",
+        sentence="Most replicas of all functions together, shared evenly where it binds; 0: no limit.",
     ),
     Row(
         key="store.url",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoscaler.groups import spread
-from autoscaler.limits import Standing, bounded
+from autoscaler.limits import Standing, bounded, within_total
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.reasons import SENTENCES, figure, reason
 from tests.support.autoscaling import group, observation
@@ -128,3 +128,19 @@ def test_every_reason_has_a_sentence_and_other_words_are_refused() -> None:
     with pytest.raises(KeyError):
         reason("because")
     assert [figure(value) for value in (0.12345, 12.0, 1234.5)] == ["0.123", "12", "1234"]
+
+
+def test_a_window_of_time_has_a_minimum_of_its_own() -> None:
+    seen = observation(group(ready=1), least=3)
+    desired, reasons = bounded(1, seen, Scaling(), Standing(idle_s=1000.0))
+    assert (desired, [each.code for each in reasons]) == (3, ["window_minimum"])
+    larger, reasons = bounded(1, seen, Scaling(min_scale=4), Standing(idle_s=0.0))
+    assert (larger, [each.code for each in reasons]) == (4, ["raised_to_min"])
+
+
+def test_the_limit_over_all_functions_is_the_last_word() -> None:
+    assert within_total(5, observation(group(ready=2))) == (5, ())
+    desired, (why,) = within_total(5, observation(group(ready=2), most=3))
+    assert (desired, why.code) == (3, "capped_by_total")
+    held, (why,) = within_total(None, observation(group(ready=4), most=3))
+    assert (held, why.detail) == (3, "wanted 4, its share is 3")

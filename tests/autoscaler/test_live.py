@@ -1,8 +1,9 @@
 """The shell: pulls with a limit, survives everything a source or a disk can do, keeps its log bounded."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -281,3 +282,49 @@ def test_a_demand_that_cannot_be_read_costs_the_others_nothing() -> None:
     assert at.faults()["unreadable"] == 1
     assert [each.waiting for each in seen[0].demands] == [4]
     assert at.decide(T0)[0].observed["waiting"] == 4.0
+
+
+def tell(at: Autoscaler, replicas: Sequence[Status]) -> None:
+    """One round of samples of an idle world."""
+    at.sources(
+        {"g0": gives(gateway_sample(demand()))},
+        {each.id: gives(replica_sample(each.id, revision=each.revision)) for each in replicas},
+    )
+    asyncio.run(at.sample())
+
+
+def test_one_limit_over_all_functions_is_shared_and_place_is_waited_for() -> None:
+    at = Autoscaler(ManualClock(T0), max_replicas=3)
+    names = ("resnet-00001", "bert-00001")
+    for name in ("resnet", "bert"):
+        at.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
+    rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in names}
+    there = [Status(f"resnet-00001-{index}", ReplicaState.READY) for index in range(3)]
+    at.fleet(there, rooms)
+    at.decide(T0)
+    blind = {each.revision: each for each in at.decide(T0)}
+    assert (blind["resnet-00001"].desired, blind["bert-00001"].desired) == (None, 0), "nothing is taken away blindly"
+    tell(at, there)
+    at.decide(T0)
+    first = {each.revision: each for each in at.decide(T0 + 1)}
+    assert (first["resnet-00001"].desired, codes(first["resnet-00001"])[-1]) == (1, "capped_by_total"), (
+        "the odd one goes by name"
+    )
+    assert first["bert-00001"].desired == 0, "its place is not free yet"
+    at.fleet(there[:1], rooms)
+    tell(at, there[:1])
+    second = {each.revision: each for each in at.decide(T0 + 2)}
+    assert [second[name].desired for name in names] == [1, 2]
+
+
+def test_the_wall_clock_counts_for_windows_of_time_only() -> None:
+    wall = [datetime(2026, 11, 20, 7, 59, tzinfo=UTC).timestamp()]
+    at = Autoscaler(ManualClock(T0), wall=lambda: wall[0])
+    at.apply(revision(scaling=Scaling(min_scale_windows="0 8 * * * | 1h | UTC | 2")), fresh=False)
+    at.fleet([], ROOMS)
+    assert at.decide(T0)[0].desired == 0
+    wall[0] += 60.0
+    (decision,) = at.decide(T0 + 1)
+    assert (decision.desired, codes(decision)[-1]) == (2, "window_minimum")
+    wall[0] -= 86_400.0 * 365
+    assert at.decide(T0 + 2)[0].at == T0 + 2, "a wall clock that jumps moves no other time"

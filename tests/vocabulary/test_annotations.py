@@ -36,6 +36,7 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "policy": ("smif", "smif", {"latency": "1s"}),
     "min-scale": ("2", 2, {}),
     "max-scale": ("9", 9, {}),
+    "min-scale-windows": ("0 8 * * 1-5 | 10h | Europe/Berlin | 3", "0 8 * * 1-5 | 10h | Europe/Berlin | 3", {}),
     "initial-scale": ("0", 0, {}),
     "scale-to-zero-after": ("0s", 0.0, {}),
     "dry-run": ("true", True, {}),

@@ -1,0 +1,77 @@
+"""Windows of time: cron expressions in the time of a zone, an end or a duration, every fault at once."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tidegate.schedule import cron, least_scale, scale_windows
+from tidegate.units import UnreadableError
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def at(text: str, zone: ZoneInfo = BERLIN) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "when", "expect"),
+    [
+        ("0 8 * * mon-fri | 0 18 * * mon-fri | Europe/Berlin | 3", "2026-11-20 08:00", 3),
+        ("0 8 * * mon-fri | 0 18 * * mon-fri | Europe/Berlin | 3", "2026-11-20 07:59", 0),
+        ("0 8 * * mon-fri | 0 18 * * mon-fri | Europe/Berlin | 3", "2026-11-20 18:00", 0),
+        ("0 8 * * mon-fri | 0 18 * * mon-fri | Europe/Berlin | 3", "2026-11-21 12:00", 0),
+        ("0 22 * * fri | 36h | Europe/Berlin | 2", "2026-11-21 23:00", 2),
+        ("0 22 * * fri | 36h | Europe/Berlin | 2", "2026-11-22 10:00", 0),
+        ("0 0 1 */3 * | 1h | UTC | 4", "2026-10-01 02:30", 4),
+        ("*/30 9-10 * * * | 10m | Europe/Berlin | 5", "2026-11-21 10:35", 5),
+        ("*/30 9-10 * * * | 10m | Europe/Berlin | 5", "2026-11-21 10:45", 0),
+        ("0 8 * * 0,7 | 1h | Europe/Berlin | 1", "2026-11-22 08:30", 1),
+        ("0 8 13 * fri | 1h | Europe/Berlin | 1", "2026-11-20 08:30", 1),
+        ("0 8 * * * | 2h | Europe/Berlin | 1; 0 9 * * * | 2h | Europe/Berlin | 6", "2026-11-20 09:30", 6),
+        ("0 20 * * * | 0 6 * * * | Europe/Berlin | 7", "2026-11-21 02:00", 7),
+    ],
+)
+def test_what_is_open(text: str, when: str, expect: int) -> None:
+    assert least_scale(scale_windows(text), at(when)) == expect
+
+
+def test_the_hour_that_the_clock_skips_and_the_one_that_comes_twice() -> None:
+    (window,) = scale_windows("30 2 * * * | 30m | Europe/Berlin | 1")
+    assert window.is_open(at("2026-03-29 03:45")), "02:30 does not exist: it counts as the moment after the gap"
+    (twice,) = scale_windows("30 2 * * * | 30m | Europe/Berlin | 1")
+    first = datetime(2026, 10, 25, 2, 45, tzinfo=BERLIN, fold=0).timestamp()
+    assert (twice.is_open(first), twice.is_open(first + 3600.0)) == (True, False)
+
+
+def test_nothing_states_nothing() -> None:
+    assert least_scale((), 0.0) == 0
+    assert scale_windows(" ; ") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "5-1 * * * *", "*/0 * * * *"],
+)
+def test_what_is_no_cron_expression(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        cron(text)
+
+
+@pytest.mark.parametrize("text", ["a * * * *", "1,,2 * * * *", "* * * foo *", "-1 * * * *", "1.5 * * * *"])
+def test_what_is_no_part_of_one(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        cron(text)
+
+
+def test_every_fault_of_every_window_is_told_at_once() -> None:
+    with pytest.raises(UnreadableError) as told:
+        scale_windows("x | 1h | UTC | 3; 0 8 * * * | 0s | Mars/Olympus | 0; 1 | 2")
+    words = str(told.value)
+    assert all(part in words for part in ("start `x`", "end `0s`", "zone `Mars/Olympus`", "not four parts"))
+    for bad in ("0 8 * * * | 1h | ../etc/passwd | 1", "0 8 * * * | 1h | UTC | 0", "0 8 * * * | 1h | UTC | x"):
+        with pytest.raises(UnreadableError):
+            scale_windows(bad)
+    with pytest.raises(UnreadableError, match="at most 16"):
+        scale_windows(";".join(["0 8 * * * | 1h | UTC | 1"] * 17))
