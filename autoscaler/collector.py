@@ -29,10 +29,15 @@ from autoscaler.plausible import (
     unborn_replica,
 )
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates, LearntCell, Work
+from autoscaler.sampling import ALL_UP_TO, UNEVEN, UNEVEN_RPS, sample_size
 from autoscaler.series import NOTHING, Gain, Reading, RecentHistogram, RecentSums, RecentWork, gained
 from tidegate.function import ConcurrencyUnit, Revision
 from tidegate.records import AppSample, GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand, SparseHistogram
 
+SECOND_S = 2.0
+"""The mean of a longer interval is not of this second."""
+SAME_ROUND_S = 0.75
+"""Samples that lie no further apart were pulled in the same round."""
 STALE_S = 3.0
 """A source that was not heard of for so long tells nothing any more: three pulls missed."""
 YOUNG_S = 5.0
@@ -99,6 +104,8 @@ class _Replica:
     rps: float = 0.0
     ips: float = 0.0
     busy: float = 0.0
+    interval_s: float = 0.0
+    """What the means are of."""
     refused: int = 0
     """Samples in a row that were not newer than the last usable one, or ran backwards."""
     executions: SparseHistogram = ()
@@ -128,10 +135,22 @@ class _Group:
     rates: GroupRates = field(default_factory=GroupRates)
     mean_batch: float | None = None
     """Inferences per request when it was last observed at work."""
+    sampled: tuple[float, float] | None = None
+    """When those that spoke last for the group had been heard, and their time in the model per inference."""
     figures: _Figures | None = None
     """As last read: every other second, half of the revisions in each."""
     app: AppFigures | None = None
     """What its model servers say, where they are asked."""
+
+    def differs(self, heard: "_Heard") -> bool:
+        """Whether those who speak for the group now differ much from those before: in the time that an inference is in
+        the replica, because a change of the load is no straggler."""
+        before = self.sampled
+        if heard.rps < UNEVEN_RPS or heard.ips <= 0.0 or (before is not None and heard.oldest <= before[0]):
+            return False
+        present_s = heard.concurrency_inferences / heard.ips
+        self.sampled = (heard.oldest, present_s)
+        return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
 
 
 @dataclass(slots=True)
@@ -148,6 +167,8 @@ class _Meter:
     phase: int = 0
     """0 or 1: which seconds its groups' latencies are taken in."""
     is_limit_in_inferences: bool = False
+    uneven: set[str] = field(default_factory=set)
+    """Groups whose samples differed since that was last asked."""
     crowded_at: float = -math.inf
     """When requests last waited at a gateway for most of an interval."""
 
@@ -377,9 +398,10 @@ class Collector:
                 oldest = min(oldest, heard.oldest)
             elif group.ready:
                 complete = False
-            observed = _group_observation(
-                group, heard, meter.groups.get(group.accelerator), now, q, slo_s, is_turn=is_turn
-            )
+            kept = meter.groups.get(group.accelerator)
+            if kept is not None and len(group.ready) > ALL_UP_TO and kept.differs(heard):
+                meter.uneven.add(group.accelerator)
+            observed = _group_observation(group, heard, kept, now, q, slo_s, is_turn=is_turn)
             concurrency += observed.concurrency
             concurrency_inferences += observed.concurrency_inferences
             groups.append(observed)
@@ -416,6 +438,15 @@ class Collector:
             most=most,
         )
 
+    def uneven(self, revision_id: str) -> tuple[str, ...]:
+        """Groups of which two successive samples have differed by more than a factor of ``UNEVEN``; told once."""
+        meter = self._meters.get(revision_id)
+        if meter is None or not meter.uneven:
+            return ()
+        found = tuple(sorted(meter.uneven))
+        meter.uneven.clear()
+        return found
+
     def _heard(self, group: FleetGroup, now: float) -> "_Heard":
         """The sums over the ready replicas that were heard of lately."""
         replicas, stale = self._replicas, now - self._stale_s
@@ -427,14 +458,14 @@ class Collector:
             apps = () if app is None or not app.up else (app,)
             means = (source.concurrency, source.concurrency_inferences, source.rps, source.ips, source.busy)
             return _Heard(1, source.at, told, *means, apps)
+        sources = [each for each in map(replicas.get, group.ready) if each is not None and each.at >= stale]
+        if len(group.ready) > ALL_UP_TO:
+            sources = _newest(sources, sample_size(len(group.ready)))
         oldest, limit = math.inf, None
         count = 0
         concurrency = concurrency_inferences = rps = ips = busy = 0.0
         told_by: list[AppSample] = []
-        for replica in group.ready:
-            source = replicas.get(replica)
-            if source is None or source.at < stale:
-                continue
+        for source in sources:
             count += 1
             if source.at < oldest:
                 oldest = source.at
@@ -519,6 +550,14 @@ class Collector:
             f"<Collector {len(self._gateways)}/{len(self._expected_gateways)} gateways, "
             f"{len(self._replicas)} replicas, {len(self._meters)} revisions, faults {dict(self.faults)}>"
         )
+
+
+def _newest(sources: list[_Replica], enough: int) -> list[_Replica]:
+    """Of a group that is too large for all to be asked every second: those that were heard of in this one, about this
+    one, if they are enough to speak for the others."""
+    newest = max((source.at for source in sources), default=0.0)
+    found = [each for each in sources if newest - each.at < SAME_ROUND_S and 0.0 < each.interval_s <= SECOND_S]
+    return found if len(found) >= enough else sources
 
 
 class _Heard(NamedTuple):
@@ -628,6 +667,7 @@ def _note_work(
     source.concurrency_inferences = inference_s / interval_s + queued
     source.rps = requests / interval_s
     source.ips = inferences / interval_s
+    source.interval_s = interval_s
     source.busy = busy_s / interval_s if busy_s < interval_s else 1.0
     if requests > 0 or queued > 0 or sample.in_flight > 0:
         meter.active_at = now

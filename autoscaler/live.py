@@ -18,7 +18,9 @@ from autoscaler.collector import Collector
 from autoscaler.decider import Decider
 from autoscaler.explain import DecisionFilter, explain_all, explain_now, logged
 from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
+from autoscaler.reasons import reason
 from autoscaler.replay.recorder import Recorder
+from autoscaler.sampling import ALL_UP_TO, asked
 from autoscaler.totals import Totals, Want
 from tidegate.clock import Clock
 from tidegate.codec import CodecError, decode, encode
@@ -245,6 +247,7 @@ class Autoscaler:
         self._clock = clock
         self._wall = wall or clock.now
         self._totals = Totals(max_replicas)
+        self._ticks = 0
         self.collector = Collector()
         self.decider = Decider()
         self.log = DecisionLog(log_directory)
@@ -312,7 +315,19 @@ class Autoscaler:
     async def sample(self) -> None:
         """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source. Meanwhile
         recordings go to disk."""
-        await asyncio.gather(self.puller.pull(self._gateways, self._replicas), self.recorder.flush())
+        self._ticks += 1
+        await asyncio.gather(self.puller.pull(self._gateways, self._asked()), self.recorder.flush())
+
+    def _asked(self) -> Mapping[str, Fetch]:
+        """Who is asked this time: of the ready replicas of a large group some, in turns; of all others all. One that
+        does not answer is not asked again at once: the others of its turn speak for it, and the next turn is a second
+        away."""
+        left_out: set[str] = set()
+        for groups in self._fleet.values():
+            for group in groups:
+                if len(group.ready) > ALL_UP_TO:
+                    left_out |= frozenset(group.ready) - asked(group.ready, self._ticks)
+        return {name: fetch for name, fetch in self._replicas.items() if name not in left_out}
 
     def close(self) -> None:
         """Brings what is recorded to disk."""
@@ -367,6 +382,8 @@ class Autoscaler:
             self._totals.wanted(revision.id, want, observation.existing, got)
         if part is not None:
             part.add(observation, decision, activation)
+        for name in self.collector.uneven(revision.id):
+            self.add_reason(revision.id, reason("uneven_group", f"{name}, in the time per inference"))
         notes = self._notes.pop(revision.id, None)
         if notes:
             decision = replace(decision, reasons=(*decision.reasons, *notes))

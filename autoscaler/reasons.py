@@ -56,6 +56,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "capped_by_capacity": "capped by the accelerators that are left",
         "accelerator_shrunk": "an accelerator has become smaller: replicas leave it as others become ready",
         "no_accelerator": "no accelerator can take a replica of this function",
+        "uneven_group": "two successive samples of a group differ by more than a factor of two: a replica may be slow",
         "start_revoked": "starts on a kind stayed pending or failed for long: taken back, another kind is tried",
         # zero
         "idle": "no arrivals, nothing waiting, nothing running for the scale-to-zero time",

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 
 ALL_UP_TO = 3
 """So few are always taken all."""
+UNEVEN = 2.0
+"""Two successive samples of a group that differ by more than this factor hide a straggler."""
+UNEVEN_RPS = 20.0
+"""Requests per second from which on two samples are compared: of fewer, chance would tell."""
 LARGE = 1.96**2 * 100.0 / 25.0
 """The sample of an endless population."""
 
@@ -18,6 +22,12 @@ def sample_size(population: int) -> int:
     if population <= ALL_UP_TO:
         return max(population, 0)
     return math.ceil(population * LARGE / (population + LARGE - 1.0))
+
+
+def asked(replicas: Sequence[str], tick: int) -> frozenset[str]:
+    """The replicas to ask at a tick: those whose turn it is, and those whose turn is next. Counters tell of the time
+    since the last look, so that a figure of one second takes two."""
+    return frozenset((*turn(replicas, tick), *turn(replicas, tick + 1)))
 
 
 def turn(replicas: Sequence[str], tick: int) -> tuple[str, ...]:
