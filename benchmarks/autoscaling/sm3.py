@@ -35,6 +35,7 @@ class _Case:
     ) -> None:
         self.setup, self.judge, self.world, self.name, self.least = setup, judge, world, name, least
         self.fast, self.slow = kinds[0].name, kinds[1].name
+        self.loads = 0
 
     def rows(self) -> Iterator[Row]:
         before, both = self._alone(), [self.fast, self.slow]
@@ -67,7 +68,9 @@ class _Case:
 
         yield from client_rows(self.judge, case, found)
         last = found.looks[-1].weights.get(self.fast)
-        yield self.judge.row(case, "weight_of_the_faster", last, note=f"ideal {share:.3f}")
+        first = next((look.weights[self.fast] for look in found.looks if self.fast in look.weights), 0.0)
+        note = f"ideal {share:.3f}, {first:.3f} at the beginning"
+        yield self.judge.row(case, "weight_of_the_faster", last, note=note)
         since = converged_s(found.looks, is_right)
         note = "" if since is not None else "it never did"
         most = 30 if self.name == "emulated" else None  # Real rates of a shared machine never stand still.
@@ -111,15 +114,17 @@ class _Case:
             "binding": binding,
             "group-weights": weights,
         }
+        self.loads += 1
+        function = f"pair{self.loads}"  # What is learnt is kept by name: each begins with equal weights.
         self.world.deploy(
-            "pair",
+            function,
             on=on,
             replicas=replicas,
             handler="work.py:Spin",
             annotations=annotations | {"min-scale": replicas, "max-scale": replicas},
         )
-        found = self.world.closed("pair", CALLERS, seconds)
-        self.world.delete("pair")
+        found = self.world.closed(function, CALLERS, seconds)
+        self.world.delete(function)
         return found
 
     @staticmethod
