@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from control.state import DirectoryLock, Holder, StateDirectory
-from tidegate.aio.loop import loop_factory
+from tidegate.aio.loop import loop_factory, quiet_collector
 from tidegate.aio.sockets import address_of, listen
 from tidegate.aio.tasks import TaskOwner
 from tidegate.clock import LiveClock, wall
@@ -47,6 +47,8 @@ GRACE_S: Final = 30.0
 """For work under way when everything ends."""
 LINKED_S: Final = 5.0
 """Gateway workers that are not linked by then are no reason not to be up: the status shows them."""
+STARTED_S: Final = 2.0
+"""After which most of what the process keeps for good has been made."""
 API_END_S: Final = 3.0
 """For answers of the API under way."""
 
@@ -88,6 +90,8 @@ def run(
     try:
         control = ControlProcess(settings, state, lock, environ, reread or (lambda: settings), config)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            # A full collection over the samples of a thousand functions would stop the loop for a tenth of a second.
+            runner.get_loop().call_later(STARTED_S, quiet_collector)
             runner.run(control.live(ready))
         state.clear()
     finally:
@@ -185,6 +189,7 @@ class ControlProcess:
         from autoscaler.live import Autoscaler
         from control import own_metrics
         from control.coldstarts import ColdStarts
+        from control.cpus import Cpus
         from control.deployment import Deployment
         from control.faults import Faults
         from control.gpus import Gpus
@@ -195,6 +200,7 @@ class ControlProcess:
         from control.round import Round
         from control.supervisor import Supervisor
         from deploy.devices.usage import nvidia_use
+        from deploy.local.proc import cpu_seconds
         from traffic.table import TableBuilder
 
         faults, pulse, own = Faults(), Pulse(), CollectorRegistry()
@@ -233,6 +239,7 @@ class ControlProcess:
             backend=backend,
             autoscaler=autoscaler,
             learning=learning,
+            cpus=Cpus(cpu_seconds),
             gpus=Gpus(None if (devices := nvidia_use()) is None else devices.read),
             tables=TableBuilder(self._epoch, workers, self._settings.gateway.domain),
             gateways=gateways,

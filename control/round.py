@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from control.coldstarts import ColdStarts
+from control.cpus import Cpus
 from control.faults import Faults
 from control.gpus import Gpus
 from control.learning import Learning
@@ -115,6 +116,7 @@ class Round:
         aged: Callable[[float], object] = lambda _: None,
         learning: Learning | None = None,
         gpus: Gpus | None = None,
+        cpus: Cpus | None = None,
     ) -> None:
         # Imported here and not at the first activation, which would wait for it.
         from autoscaler.history import History
@@ -143,7 +145,11 @@ class Round:
         self._shares = Shares(self.learning.mu_ips, self.sizes)
         autoscaler.weights = self._shares.weights
         self.gpus = gpus or Gpus(None)
-        autoscaler.device_metrics = self.gpus.metrics
+        self.cpus = cpus or Cpus(lambda pid: None)
+        autoscaler.device_metrics = lambda revision, accelerator: {
+            **self.cpus.metrics(revision, accelerator),
+            **self.gpus.metrics(revision, accelerator),
+        }
         self.history = History()
         """What every function and group did lately."""
         self._tracked: dict[str, Tracked] = {}
@@ -217,6 +223,7 @@ class Round:
         await self._tell_sources()
         reading = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
         self._owner.spawn(reading, name="gpus")
+        self.cpus.turn(self.backend.replicas(), began)
         await self.autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()

@@ -44,6 +44,14 @@ def birth(pid: int) -> int | None:
     return int(fields[19]) if fields is not None else start_time(pid)
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """CPU time of a process and of its children that ended, from Linux's ``/proc``; None: it cannot be read."""
+    fields = _stat_fields(pid)
+    if fields is None or len(fields) < 15:
+        return None
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     """Fields of ``/proc/PID/stat`` from the third (state) on. The second may hold blanks and brackets."""
     try:
