@@ -68,6 +68,12 @@ class HpaScaler:
             self._changed_at = now
         return count
 
+    def begin(self, now: float, count: int) -> None:
+        """``count`` replicas run already, wanted by somebody who is not remembered: a restart shrinks nothing before a
+        cool-down has passed."""
+        self._recommended.append((now, count))
+        self._changed_at = now
+
     def recommendation(self, current: int, metric: float) -> int:
         """What the ratio alone asks for."""
         ratio = metric / self.parameters.target
@@ -152,6 +158,8 @@ class HpaPolicy:
                 shrinking=given["shrink"],
             )
         )
+        if ready > 1:
+            self.scaler.begin(now, ready)
 
     def decide(self, observation: Observation, now: float) -> Wish:
         if observation.existing == 0:

@@ -96,3 +96,13 @@ def test_the_rolling_mean_forgets() -> None:
 
 def test_asleep_wants_nothing() -> None:
     assert policy().decide(observation(group(ready=0)), T0).desired == 0
+
+
+@pytest.mark.parametrize("shrink", ["stabilization", "cooldown"])
+def test_a_restart_does_not_shrink_before_a_cool_down(shrink: str) -> None:
+    parameters = {"metric": "busy", "target": "50", "cooldown": "60s", "shrink": shrink, "window": "1s", "period": "1s"}
+    policy = HpaPolicy(function(scaling=Scaling(policy="hpa", parameters=parameters)), T0, 6)
+    idle = observation(group(ready=6, sampled=6, busy=0.6))
+    wished = [policy.decide(idle, T0 + second).desired for second in range(90)]
+    assert set(wished[:58]) == {6}
+    assert 2 in wished[58:]
