@@ -62,7 +62,7 @@ def _rows(judge: Judge, found: Run) -> Iterator[Row]:
     yield judge.row("smif", "within_sla", within(warm, TARGET_S), least=0.98, note=note)
     yield judge.row("smif", "within_sla_with_the_cold_start", within(found.outcomes, TARGET_S))
     late = sorted(int(outcome.at_s) for outcome in warm if not outcome.is_good or outcome.latency_s > TARGET_S)
-    yield judge.row("smif", "seconds_with_late_requests", len(set(late)), note=_spans(late))
+    yield judge.row("smif", "seconds_with_late_requests", len(set(late)), note=spans(late))
     for q in (0.5, 0.98):
         value = latency_s(warm, q)
         yield judge.row("smif", f"p{q * 100:g}_ms", None if value is None else value * 1e3)
@@ -71,7 +71,7 @@ def _rows(judge: Judge, found: Run) -> Iterator[Row]:
     yield judge.row("smif", "cost", cost(found.looks, found.seconds), note="what the replicas cost, at list prices")
 
 
-def _spans(seconds: list[int]) -> str:
+def spans(seconds: list[int]) -> str:
     """``81-84, 90``."""
     spans: list[list[int]] = []
     for second in sorted(set(seconds)):

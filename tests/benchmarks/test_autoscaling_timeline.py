@@ -15,7 +15,7 @@ from benchmarks.autoscaling.timeline import (
     turns,
     within,
 )
-from benchmarks.autoscaling.twitter import _spans
+from benchmarks.autoscaling.twitter import spans
 from loadgen.clients.http_load import Outcome
 
 
@@ -83,4 +83,4 @@ def test_phases_are_measured_in_their_second_half() -> None:
 
 
 def test_spans_name_runs_of_seconds() -> None:
-    assert _spans([4, 2, 3, 9, 9]) == "2-4, 9"
+    assert spans([4, 2, 3, 9, 9]) == "2-4, 9"
