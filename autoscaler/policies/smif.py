@@ -22,6 +22,7 @@ from the rule, and why:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from autoscaler.groups import row
@@ -362,7 +363,7 @@ class SmifPolicy:
             name = kinds[index].group.accelerator
             until, refusal = self._held.get(name, (now, None))
             if refusal is not None and now < until:
-                reasons.append(reason("scale_in_held", f"{name}: {refusal}"))
+                reasons.append(_held_back(name, refusal))
                 continue
             for count in range(wanted, present):
                 refusal = self._refusal(kinds, [*counts[:index], count, *counts[index + 1 :]], load, now)
@@ -372,7 +373,7 @@ class SmifPolicy:
                     break
             self._held[name] = (now + HELD_S, refusal)
             if refusal is not None:
-                reasons.append(reason("scale_in_held", f"{name}: {refusal}"))
+                reasons.append(_held_back(name, refusal))
         return counts
 
     def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
@@ -452,6 +453,12 @@ class SmifPolicy:
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+@lru_cache(maxsize=4096)
+def _held_back(accelerator: str, refusal: str) -> Reason:
+    """A refusal holds for some seconds, and is told in each."""
+    return reason("scale_in_held", f"{accelerator}: {refusal}")
 
 
 def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
