@@ -63,10 +63,11 @@ def kept_in_dry_run(
     """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
     broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
     nothing."""
-    floor, existing, why = max(scaling.min_scale, kept), observation.existing, f"{kept} kept"
+    least = max(scaling.min_scale, observation.least)
+    floor, existing, why = max(least, kept), observation.existing, f"{kept} kept"
     if standing.is_initial and scaling.initial_scale > floor:
         floor, why = scaling.initial_scale, "initial scale"
-    elif scaling.min_scale > kept:
+    elif least > kept:
         why = "minimum scale"
     if floor == 0 and (observation.waiting > 0 or standing.is_activating):
         floor, why = 1, "a request waits"

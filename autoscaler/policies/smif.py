@@ -50,6 +50,8 @@ HELD_S = 5.0
 """So long a refusal to shrink holds: what it goes by changes slowly."""
 IDLE_SHARE = 0.25
 """A group busy for less of its time gains nothing from more replicas."""
+STANDING_S = 15.0
+"""A large backlog that has stood for so long asks for one replica more."""
 DRAIN_S = 10.0
 """Time in which a backlog is to be worked off."""
 PARK_SHARE = 2.0 / 3.0
@@ -104,6 +106,7 @@ class SmifPolicy:
         "_scars",
         "_settled_at",
         "_slo_s",
+        "_standing_since",
     )
 
     activation_scale = 1
@@ -132,6 +135,7 @@ class SmifPolicy:
         self._held: dict[str, tuple[float, str | None]] = {}
         """By group: why it must not shrink, and until when that is not asked again."""
         self._ready: tuple[int, ...] = ()
+        self._standing_since: float | None = None
         self._settled_at = now + SETTLE_S
 
     def decide(self, observation: Observation, now: float) -> Wish:
@@ -152,7 +156,7 @@ class SmifPolicy:
         if load.mid <= 0.0:
             return self._without_load(observation, kinds)
         feasible = self._feasible(kinds)
-        fed = self._fed(load, feasible, observation)
+        fed = self._fed(load, feasible, observation, now)
         self._judge(kinds, feasible, load, fed, observation, now, reasons)
         result = autoscale(self._slo_s, [self._rule_group(kind) for kind in kinds], self._parameters, 0.0)
         counts = self._after_checks(kinds, result, load, now, reasons)
@@ -212,7 +216,7 @@ class SmifPolicy:
         requests = sum(group.rps for group in observation.groups)
         batch = sum(group.ips for group in observation.groups) / requests if requests > 0.0 else 1.0
         load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
-        extra = 0.0
+        extra, capacity_s = 0.0, 0.0
         if observation.waiting_inferences > 0:
             waiting = observation.waiting_inferences
             if observation.ready == 0:
@@ -220,7 +224,8 @@ class SmifPolicy:
                 extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
             else:
                 capacity = sum(kind.group.ready * kind.mu for kind in kinds)
-                extra = max(0.0, waiting - capacity * self._slo_s) / DRAIN_S
+                capacity_s = capacity * self._slo_s
+                extra = max(0.0, waiting - capacity_s) / DRAIN_S
             if extra > 0.01 * load.mid:
                 reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
         if load.mid + extra <= 0.0:
@@ -228,9 +233,19 @@ class SmifPolicy:
         floor = self._function.sla.target_ips or 0.0
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
+        self._note_standing(extra * DRAIN_S, capacity_s, observation, now)
         # What waits too long bears witness too: then ordinary certainty is enough.
         sure = max(load.low, load.sure) if extra > 0.0 else load.sure
         return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
+
+    def _note_standing(self, beyond: float, in_time: float, observation: Observation, now: float) -> None:
+        """A backlog of twice what is served within the target that stands for ``STANDING_S``, while nothing starts and
+        nothing has just become ready, is no chance: whatever the arrivals say, the size is too small."""
+        is_large = 0.0 < in_time <= beyond
+        if not is_large or observation.starting or self._settled_at - SETTLE_S >= now:
+            self._standing_since = None
+        elif self._standing_since is None:
+            self._standing_since = now
 
     # --- what the rule is told
 
@@ -239,12 +254,15 @@ class SmifPolicy:
         can = [kind for kind in kinds if kind.group.floor_s is None or kind.group.floor_s <= self._slo_s]
         return can or [min(kinds, key=lambda kind: kind.group.floor_s or 0.0)]
 
-    def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation) -> float:
+    def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
         """The load that the rule decides upon: the one that the present size is right for, if it is among those that
         explain what was seen."""
         carried = sum(self._usable(kind) * kind.existing for kind in feasible)
         if carried <= 0.0:
             return load.mid
+        if self._standing_since is not None and now - self._standing_since >= STANDING_S:
+            existing = sum(kind.existing for kind in feasible)
+            return max(load.mid, carried * (existing + 1) / existing)
         if load.sure > carried:
             is_guess = all(kind.how == "best seen" for kind in feasible if kind.existing)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:

@@ -106,6 +106,15 @@ def test_what_waits_longer_than_the_target_asks_for_more() -> None:
     assert (crowd.desired, "backlog" in codes(crowd)) == (3, True), "380 too many, to be worked off in ten seconds"
 
 
+def test_a_large_backlog_that_stands_asks_for_one_more_whatever_the_arrivals_say() -> None:
+    """Batches of 64: the lower bound of 330 a second is far below, although two replicas of 176 are full and late."""
+    batches = replace(T4, mu_ips=176.0, rps=5.2, ips=330.0, mean_batch=64.0, busy=2.0, concurrency=2.0)
+    stuck = seen(batches, ips=330.0, waiting=10, waiting_inferences=640)
+    stuck = replace(stuck, rps=5.2)
+    wished = [wish.desired for wish in hold_for(SmifPolicy(smif(latency_s=0.75), T0, 2), stuck, 30)]
+    assert (wished[10], wished[20]) == (2, 3)
+
+
 MISSED = replace(T4, latency_s=0.5, answers=1000, late=100, tail_s=0.03, busy=1.2, concurrency=1.2)
 
 
