@@ -81,12 +81,16 @@ class TrafficMeter:
         self._totals: dict[str, Counts] = {}
         self._revisions: dict[str, Counts] = {}
         self._shadows: dict[str, ShadowSeen] = {}
+        self._lost: dict[str, int] = {}
+        """Requests by revision that were under way in workers that are gone."""
 
     def record(self, sample: GatewaySample, now: float) -> None:
         """Takes in one pull of one worker."""
         known = self._last
         if (gone := self._gone.get(sample.worker)) is not None and gone.incarnation == sample.incarnation:
             known = self._gone  # it told this before its end, which we heard of first
+            self._lose(gone, -1)
+            self._lose(sample)
         previous = known.get(sample.worker)
         same_life = previous is not None and previous.incarnation == sample.incarnation
         if previous is not None and same_life and sample.sequence <= previous.sequence:
@@ -104,6 +108,7 @@ class TrafficMeter:
         if last is not None:
             self._gone.pop(worker, None)
             self._gone[worker] = last
+            self._lose(last)
             if len(self._gone) > KEPT_GONE:
                 del self._gone[next(iter(self._gone))]
 
@@ -116,8 +121,11 @@ class TrafficMeter:
         return self._totals.get(function, Counts())
 
     def of(self, revision: str) -> Counts:
-        """The same of one revision; a copy."""
-        return replace(self._revisions.get(revision, Counts()))
+        """The same of one revision; a copy. What a worker had under way when it ended counts as cancelled: its clients
+        lost their connections, and nothing will be heard of it any more."""
+        counts = replace(self._revisions.get(revision, Counts()))
+        counts.cancelled += self._lost.get(revision, 0)
+        return counts
 
     def recent(self, revision: str, since: float) -> Counts:
         """What has happened to a revision after ``since``, within the window."""
@@ -142,6 +150,7 @@ class TrafficMeter:
 
     def forget_revision(self, revision: str) -> None:
         self._revisions.pop(revision, None)
+        self._lost.pop(revision, None)
         self._shadows.pop(revision, None)
 
     def view(self, function: str, percentile: float, now: float) -> TrafficView:
@@ -170,6 +179,11 @@ class TrafficMeter:
 
     def _demands(self) -> list[RevisionDemand]:
         return [demand for sample in self._last.values() for demand in sample.demands]
+
+    def _lose(self, sample: GatewaySample, sign: int = 1) -> None:
+        for demand in sample.demands:
+            if under_way := demand.arrivals - Counts.of(demand).ended:
+                self._lost[demand.revision] = self._lost.get(demand.revision, 0) + sign * under_way
 
     def _add(self, demand: RevisionDemand, before: RevisionDemand | None, now: float) -> None:
         counts = Counts.of(demand)

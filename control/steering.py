@@ -27,6 +27,8 @@ from tidegate.units import UnreadableError
 SUM: Final = 100.0
 SUM_TOLERANCE: Final = 0.005
 TAG: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
+LABEL: Final = 63
+"""Most characters of one part of a host's name."""
 
 
 class Steering:
@@ -74,10 +76,8 @@ class Steering:
         faults += [Fault("untag", tag, f"a tag of {name}: {known}") for tag in request.untag if tag not in tags]
         tags = {tag: number for tag, number in tags.items() if tag not in request.untag}
         for tag, text in request.tags.items():
-            try:
-                TAG.read(tag)
-            except UnreadableError:
-                faults.append(Fault("tag", tag, TAG.allowed))
+            if (allowed := _allowed(tag, name)) is not None:
+                faults.append(Fault("tag", tag, allowed))
             record = self._revision(deployed, text, f"tag {tag}", faults)
             if record is not None:
                 tags[tag] = record.number
@@ -227,6 +227,19 @@ class Steering:
 
     def __repr__(self) -> str:
         return f"<Steering of {self._round!r}>"
+
+
+def _allowed(tag: str, function: str) -> str | None:
+    """What a tag may be where this one may not; None: it may. A number or a revision's id would hide that revision."""
+    try:
+        TAG.read(tag)
+    except UnreadableError:
+        return TAG.allowed
+    if tag.removeprefix(f"{function}-").isdecimal():
+        return "no number and no id of a revision: those name the revision itself"
+    if len(f"{tag}-{function}") > LABEL:
+        return f"at most {LABEL - 1 - len(function)} characters: TAG-{function} is one part of a host's name"
+    return None
 
 
 def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:

@@ -109,6 +109,8 @@ class Rollout:
     """When the present window began."""
     unready_since: float | None = None
     """Since when no replica of the candidate is ready, after one was."""
+    losses: int = 0
+    """How often the candidate has lost its last ready replica at this step."""
     ramp: Ramp | None = None
     verdict: str = ""
     """What the last look at the figures says, in words."""

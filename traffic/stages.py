@@ -4,7 +4,7 @@
 ::
 
     starting --ready--> running --steps passed--> promoted
-                        |   ^ \\--judged bad, or not ready for a window--> taken-back
+                        |   ^ \\--judged bad, not ready for a window, or unready 3 times at a step--> taken-back
                   pause |   | resume
                         v   |
                        paused               anywhere before an end: abort, promote (when ready), superseded
@@ -23,6 +23,9 @@ from traffic import rollout as ramps
 from traffic.canary import Tally, Verdict, judge
 
 NOTHING: Final = Tally()
+LOSSES: Final = 3
+"""A canary that so often loses its last ready replica at one step is bad: a window that begins anew each time would
+never show it. Our choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ def advanced(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     if rollout.phase is Phase.STARTING:
         return _started(rollout, now) if seen.is_ready else _saying(rollout, "waits for a ready replica")
     if not seen.is_ready:
-        return _unready(rollout, now)
+        return _unready(rollout, seen, now)
     if rollout.unready_since is not None:
         return replace(rollout, unready_since=None, since=now).noted(now, "ready_again")
     return _RUNNING[rollout.strategy](rollout, seen, now)
@@ -73,12 +76,27 @@ def _started(rollout: Rollout, now: float) -> Rollout:
     return running.noted(now, "ready", f"revision {rollout.candidate} {share}")
 
 
-def _unready(rollout: Rollout, now: float) -> Rollout:
-    """Without a ready replica it has no traffic; a canary that stays so for a window is bad."""
-    if rollout.unready_since is None:
-        said = replace(rollout, unready_since=now, verdict="no replica is ready: it gets no traffic meanwhile")
-        return said.noted(now, "not_ready", "its traffic goes to the revision before")
-    if rollout.strategy is Strategy.CANARY and now - rollout.unready_since >= rollout.plan.canary_window_s:
+def _unready(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+    """Without a ready replica it has no traffic; a canary that stays so for a window, or becomes so again and again, is
+    bad, and so is one that has shown it by then."""
+    since = rollout.unready_since
+    if since is None:
+        since = now
+        rollout = replace(
+            rollout,
+            unready_since=now,
+            losses=rollout.losses + 1,
+            verdict="no replica is ready: it gets no traffic meanwhile",
+        ).noted(now, "not_ready", "its traffic goes to the revision before")
+    if rollout.strategy is not Strategy.CANARY:
+        return rollout
+    judgement = judge(seen.new, seen.old, seen.budget)
+    if judgement.verdict is Verdict.BAD:
+        return _judged_bad(rollout, judgement.words(seen.new, seen.old), now)
+    if rollout.losses >= LOSSES:
+        why = f"at {rollout.percent:g}%: {rollout.losses} times its last ready replica broke"
+        return ended(rollout, Phase.TAKEN_BACK, now, "not_ready", why)
+    if now - since >= rollout.plan.canary_window_s:
         return ended(rollout, Phase.TAKEN_BACK, now, "not_ready", "no replica was ready for a whole window")
     return rollout
 
@@ -87,7 +105,7 @@ def _canary(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     judgement = judge(seen.new, seen.old, seen.budget)
     words = judgement.words(seen.new, seen.old)
     if judgement.verdict is Verdict.BAD:
-        return ended(rollout, Phase.TAKEN_BACK, now, "judged_bad", f"at {rollout.percent:g}%: {words}")
+        return _judged_bad(rollout, words, now)
     left_s = rollout.since + rollout.plan.canary_window_s - now
     if left_s > 0:
         return _saying(rollout, f"{words}; the window lasts {left_s:.0f} s more")
@@ -99,10 +117,14 @@ def _canary(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     return _waiting(rollout, "waits_for_traffic", f"{missing} to judge by, waits: {words}", now)
 
 
+def _judged_bad(rollout: Rollout, words: str, now: float) -> Rollout:
+    return ended(rollout, Phase.TAKEN_BACK, now, "judged_bad", f"at {rollout.percent:g}%: {words}")
+
+
 def _next_step(rollout: Rollout, words: str, now: float) -> Rollout:
     if rollout.step + 1 == len(rollout.plan.canary_steps):
         return ended(rollout, Phase.PROMOTED, now, "promoted", f"the last step is passed: {words}")
-    further = replace(rollout, step=rollout.step + 1, since=now, verdict="a new step has just begun")
+    further = replace(rollout, step=rollout.step + 1, since=now, losses=0, verdict="a new step has just begun")
     return further.noted(now, "step", f"{rollout.percent:g}% -> {further.percent:g}%: {words}")
 
 
@@ -140,7 +162,9 @@ def resumed(rollout: Rollout, now: float) -> Rollout:
     ramp = rollout.ramp
     if ramp is not None and ramp.next_at is not None:
         ramp = replace(ramp, next_at=now + ramp.period_s)
-    going = replace(rollout, phase=Phase.RUNNING, since=now, unready_since=None, ramp=ramp, verdict="has been resumed")
+    going = replace(
+        rollout, phase=Phase.RUNNING, since=now, unready_since=None, losses=0, ramp=ramp, verdict="has been resumed"
+    )
     return going.noted(now, "resumed")
 
 

@@ -6,7 +6,12 @@ from tidegate.records import GatewaySample, RevisionDemand
 
 
 def demand(
-    arrivals: int, *, latencies: tuple[float, ...] = (), waiting: int = 0, oldest: float = 0.0
+    arrivals: int,
+    *,
+    latencies: tuple[float, ...] = (),
+    waiting: int = 0,
+    oldest: float = 0.0,
+    under_way: int = 0,
 ) -> RevisionDemand:
     histogram = Histogram()
     for seconds in latencies:
@@ -19,9 +24,9 @@ def demand(
         refused=0,
         expired=0,
         cancelled=0,
-        answered=arrivals,
+        answered=arrivals - under_way,
         failed=0,
-        within_sla=arrivals,
+        within_sla=arrivals - under_way,
         waiting=waiting,
         waiting_inferences=waiting,
         oldest_waiting_s=oldest,
@@ -110,3 +115,14 @@ def test_workers_that_are_gone_are_not_kept_for_ever() -> None:
         meter.forget_worker(f"g0.{life}")
     assert repr(meter) == "<TrafficMeter 0 workers, 1 functions>"
     assert len(meter._gone) == KEPT_GONE
+
+
+def test_what_a_worker_had_under_way_at_its_end_is_not_under_way_for_ever() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(1, demand(10, under_way=4)), 0.0)
+    meter.forget_worker("g0")
+    counts = meter.of("echo-00001")
+    assert (counts.requests, counts.ended, counts.cancelled) == (10, 10, 4)
+    meter.record(sample(2, demand(12, under_way=1)), 0.1)
+    counts = meter.of("echo-00001")
+    assert (counts.requests, counts.ended, counts.cancelled) == (12, 12, 1), "it told more before its end"

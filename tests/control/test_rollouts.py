@@ -152,6 +152,17 @@ def test_all_faults_of_a_split_are_told_at_once(tmp_path: Path) -> None:
 # --- rollback --------------------------------------------------------------------------------------------------------
 
 
+def test_a_tag_hides_no_revision_and_fits_a_host(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world)
+        for tag in ("2", "00002", "echo-00002", "t" * 59):
+            with pytest.raises(InvalidInputError, match="tag: got"):
+                await split(world, steering, SplitRequest(tags={tag: "1"}))
+        await split(world, steering, SplitRequest(tags={"t" * 58: "1", "2x": "1"}))
+
+    in_world(tmp_path, tell)
+
+
 def test_a_rollback_waits_for_the_earlier_revision_where_the_present_one_serves(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         steering = await two(world)

@@ -128,6 +128,39 @@ def test_it_gets_nothing_before_a_replica_is_ready_and_while_none_is() -> None:
     assert world.codes()[-3:] == ["not_ready", "ready_again", "step"]
 
 
+def test_a_version_that_breaks_again_and_again_is_taken_back_though_each_time_it_comes_back() -> None:
+    """One request breaks it, two seconds later it is ready again: its windows never see more than one failure."""
+    world = World()
+    world.run(lambda: world.rollout.phase is Phase.RUNNING)
+    for _ in range(2):
+        world.is_ready = False
+        world.second()
+        world.second()
+        world.is_ready = True
+        world.second()
+        assert not world.rollout.is_over
+    world.is_ready = False
+    world.second()
+    assert world.rollout.phase is Phase.TAKEN_BACK
+    assert "3 times" in world.rollout.verdict
+
+
+def test_losses_of_an_earlier_step_do_not_count() -> None:
+    world = World()
+    for step in (1, 2, 3):
+        world.is_ready = False
+        world.second()
+        world.is_ready = True
+        world.run(lambda step=step: world.rollout.step == step)  # type: ignore[misc]  # a default binds the loop's value
+
+
+def test_what_a_version_has_broken_counts_also_while_it_is_not_ready() -> None:
+    running = advanced(rollout(), Seen(is_ready=True), 1.0)
+    after = advanced(running, Seen(is_ready=False, new=tally(8.0, 1.0), old=tally(500.0, 0.0)), 2.0)
+    assert after.phase is Phase.TAKEN_BACK
+    assert after.events[-1].code == "judged_bad"
+
+
 def test_a_version_that_stays_away_for_a_window_is_taken_back() -> None:
     world = World()
     world.run(lambda: world.rollout.phase is Phase.RUNNING)
