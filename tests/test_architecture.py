@@ -221,6 +221,17 @@ def test_the_data_plane_processes_reach_nothing_heavy(start: str) -> None:
         raise AssertionError(f"{start} reaches {module} through {found[module]}: the data plane stays light")
 
 
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_the_library_of_redis_is_imported_by_its_stores_alone(path: Path) -> None:
+    if name_of(path).startswith("tidegate/store/redis"):
+        return
+    for line, module in imports(path):
+        assert module.split(".")[0] != "redis", (
+            f"{name_of(path)}:{line} imports {module}: an extra that tidegate/store/redis*.py alone may need, "
+            f"which are imported where `store.url` asks for them"
+        )
+
+
 def test_every_package_is_in_the_list_that_is_built() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     found = {

@@ -1,0 +1,23 @@
+"""The store that ``store.url`` names. Redis's library is imported only where the setting asks for it."""
+
+from pathlib import Path
+
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.store.records import Store
+
+
+async def open_store(url: str, file: Path) -> Store:
+    """``embedded``: the SQLite file; else the Redis at ``url``.
+
+    Raises InvalidInputError for a URL that is none and without the library, StoreFaultError for a store that fails.
+    """
+    if url == "embedded":
+        from tidegate.store.embedded import EmbeddedStore
+
+        return await EmbeddedStore.open(file)
+    try:
+        from tidegate.store.redis import RedisStore
+    except ModuleNotFoundError as error:
+        fault = Fault("url", "redis", "embedded; for Redis its library: pip install 'tidegate[redis]'")
+        raise InvalidInputError("store", [fault]) from error
+    return await RedisStore.open(url)

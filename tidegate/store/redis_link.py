@@ -1,0 +1,223 @@
+"""One Redis as the stores use it: by URL, every call bounded in time, failures in our words.
+
+A failure lets Redis alone for a moment that doubles up to ``REST_MAX_S``: until it is over every call fails at once,
+then one call at a time tries whether Redis is back. Nothing is sent twice, because an answer that was lost says nothing
+about whether the work was done.
+"""
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.store.records import StoreFaultError
+
+T = TypeVar("T")
+
+CALL_S: Final = 2.0
+"""A call that has not been answered after so long has failed."""
+REST_S: Final = 0.05
+REST_MAX_S: Final = 1.0
+CONNECTIONS: Final = 64
+"""More calls than this at once wait for one another, within their time."""
+
+
+class Script:
+    """A Lua script: atomic, because Redis runs one at a time."""
+
+    __slots__ = ("sha", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a Redis is and how one gets in."""
+
+    host: str
+    port: int
+    database: int
+    user: str | None
+    password: str | None
+    tls: bool
+    authorities: str | None
+    """File (PEM) with the certificate authorities that are trusted; None: the system's."""
+
+    def __str__(self) -> str:
+        """Without the password: this is what messages show."""
+        user = f"{self.user or ''}:***@" if self.password else ""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{self.port}/{self.database}"
+
+
+def read_url(url: str) -> Address:
+    """The address in a ``redis://`` or ``rediss://`` URL. Raises InvalidInputError with every fault."""
+    faults: list[Fault] = []
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        fault = Fault("host", "an address in brackets that is not closed or none", "a name or address")
+        raise InvalidInputError("the URL of the store", [fault]) from error
+    if parts.scheme not in ("redis", "rediss"):
+        faults.append(Fault("scheme", parts.scheme or "none", "redis, or rediss for TLS"))
+    port: int | None = None
+    try:
+        port = parts.port
+    except ValueError:
+        faults.append(Fault("port", parts.netloc.rpartition(":")[2], "a number, 1 to 65535"))
+    if port == 0:
+        faults.append(Fault("port", "0", "a number, 1 to 65535"))
+    if not parts.hostname:
+        faults.append(Fault("host", "none", "a name or address"))
+    database = parts.path.strip("/")
+    if not (database.isascii() and database.isdigit()) and database:
+        faults.append(Fault("database", database, "a number, or nothing for 0"))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    authorities = options.pop("ssl_ca_certs", None)
+    faults += [Fault(name, value, "no option but ssl_ca_certs=FILE") for name, value in options.items()]
+    if authorities is not None and parts.scheme == "redis":
+        faults.append(Fault("ssl_ca_certs", authorities, "only with rediss"))
+    if faults:
+        raise InvalidInputError("the URL of the store", faults)
+    return Address(
+        host=parts.hostname or "",
+        port=port or 6379,
+        database=int(database or "0"),
+        user=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        tls=parts.scheme == "rediss",
+        authorities=authorities,
+    )
+
+
+class RedisLink:
+    """Connections to one Redis, opened when they are needed."""
+
+    def __init__(self, url: str, *, call_s: float = CALL_S) -> None:
+        """Raises InvalidInputError for a URL that is none; does no IO but reading the file of authorities."""
+        self.address = read_url(url)
+        self._call_s = call_s
+        self._rest_s = 0.0
+        self._again_at = 0.0
+        self._failure = ""
+        self._has_answered = False
+        self._closed = False
+        self._client = Redis(connection_pool=_pool(self.address, call_s))
+
+    async def check(self) -> None:
+        """Raises StoreFaultError unless Redis is there and lets us in."""
+        await self._run(lambda: self._command("PING"), self._call_s)
+
+    async def script(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
+        """What ``script`` returns. Raises StoreFaultError: then it is not known whether the script has run."""
+        return await self._run(lambda: self._evaluate(script, keys, arguments), self._call_s)
+
+    async def wait_for(self, stream: str, after: str, wait_s: float) -> None:
+        """Returns when ``stream`` has an entry younger than ``after``, or after ``wait_s``."""
+        block = max(1, int(wait_s * 1000))
+        read = ("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", stream, after)
+        await self._run(lambda: self._command(*read), wait_s + self._call_s)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect(inuse_connections=True)
+
+    @property
+    def rest_s(self) -> float:
+        """How long Redis is let alone from now."""
+        return max(0.0, self._again_at - asyncio.get_running_loop().time())
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
+        try:
+            return await self._command("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        except exceptions.NoScriptError:
+            return await self._command("EVAL", script.text, len(keys), *keys, *arguments)
+
+    async def _command(self, *words: str | bytes | int) -> Any:
+        return await self._client.execute_command(*words)  # type: ignore[no-untyped-call]  # the library's own gap
+
+    async def _run(self, work: Callable[[], Awaitable[T]], limit_s: float) -> T:
+        now = asyncio.get_running_loop().time
+        if self._closed or now() < self._again_at:
+            raise StoreFaultError(f"{self.address}: {'the store is closed' if self._closed else self._failure}")
+        if self._rest_s:  # one call tries; the others go on failing at once until it knows
+            self._again_at = now() + limit_s
+        try:
+            async with asyncio.timeout(limit_s):
+                answer = await work()
+        except exceptions.ResponseError as error:
+            self._rest_s = self._again_at = 0.0
+            raise StoreFaultError(f"{self.address}: {error}") from error
+        except (exceptions.RedisError, OSError, EOFError, TimeoutError) as error:
+            if self._closed:
+                raise StoreFaultError(f"{self.address}: the store is closed") from error
+            self._failure = _words(error, limit_s) + self._hint(error)
+            self._rest_s = min(max(REST_S, 2 * self._rest_s), REST_MAX_S)
+            self._again_at = now() + self._rest_s
+            raise StoreFaultError(f"{self.address}: {self._failure}") from error
+        self._rest_s = self._again_at = 0.0
+        self._has_answered = True
+        return answer
+
+    def _hint(self, error: BaseException) -> str:
+        """For an end of which nothing is known but that it does not answer as it should."""
+        is_silent = isinstance(error, TimeoutError | exceptions.TimeoutError)
+        if self._has_answered or not (is_silent or "reading" in str(error) or "closed by server" in str(error)):
+            return ""
+        return f" (a Redis with{'out' if self.address.tls else ''} TLS has redis{'' if self.address.tls else 's'}://)"
+
+    def __repr__(self) -> str:
+        return f"<RedisLink {self.address}, {self._failure if self._rest_s else 'well'}>"
+
+
+def _pool(address: Address, call_s: float) -> BlockingConnectionPool:
+    options: dict[str, Any] = {
+        "host": address.host,
+        "port": address.port,
+        "db": address.database,
+        "username": address.user,
+        "password": address.password,
+        "socket_connect_timeout": call_s,
+        "socket_timeout": call_s + 1.0,  # a blocking read is bounded by the call's own limit
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    if not address.tls:
+        return BlockingConnectionPool(CONNECTIONS, timeout=call_s, connection_class=Connection, **options)
+    try:
+        ssl.create_default_context(cafile=address.authorities)
+    except (OSError, ssl.SSLError) as error:
+        fault = Fault("ssl_ca_certs", f"{address.authorities} ({error})", "a readable file of certificates (PEM)")
+        raise InvalidInputError("the URL of the store", [fault]) from error
+    options["ssl_ca_certs"] = address.authorities
+    return BlockingConnectionPool(CONNECTIONS, timeout=call_s, connection_class=SSLConnection, **options)
+
+
+def _words(error: BaseException, limit_s: float) -> str:
+    """What a person can do something with."""
+    chain: list[BaseException] = [error]
+    while (below := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 8:
+        chain.append(below)
+    if any(isinstance(link, ssl.SSLCertVerificationError) for link in chain):
+        return f"its certificate is not trusted: {error}; allowed: one of an authority in ssl_ca_certs, or the system's"
+    if any(isinstance(link, ssl.SSLError) for link in chain):
+        return f"TLS fails: {error}; a Redis without TLS has redis:// for rediss://"
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
+        return f"user and password are refused: {error}"
+    if isinstance(error, TimeoutError | exceptions.TimeoutError):
+        return f"no answer within {limit_s:g} s"
+    if isinstance(error, exceptions.InvalidResponse):
+        return f"does not speak as Redis does: {error}"
+    return str(error) or type(error).__name__
