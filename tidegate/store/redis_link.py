@@ -163,7 +163,7 @@ class RedisLink:
         except (exceptions.RedisError, OSError, EOFError, TimeoutError) as error:
             if self._closed:
                 raise StoreFaultError(f"{self.address}: the store is closed") from error
-            self._failure = _words(error, limit_s) + self._hint(error)
+            self._failure = _words(error, limit_s, self._hint)
             self._rest_s = min(max(REST_S, 2 * self._rest_s), REST_MAX_S)
             self._again_at = now() + self._rest_s
             raise StoreFaultError(f"{self.address}: {self._failure}") from error
@@ -171,10 +171,10 @@ class RedisLink:
         self._has_answered = True
         return answer
 
-    def _hint(self, error: BaseException) -> str:
+    @property
+    def _hint(self) -> str:
         """For an end of which nothing is known but that it does not answer as it should."""
-        is_silent = isinstance(error, TimeoutError | exceptions.TimeoutError)
-        if self._has_answered or not (is_silent or "reading" in str(error) or "closed by server" in str(error)):
+        if self._has_answered:
             return ""
         return f" (a Redis with{'out' if self.address.tls else ''} TLS has redis{'' if self.address.tls else 's'}://)"
 
@@ -205,8 +205,8 @@ def _pool(address: Address, call_s: float) -> BlockingConnectionPool:
     return BlockingConnectionPool(CONNECTIONS, timeout=call_s, connection_class=SSLConnection, **options)
 
 
-def _words(error: BaseException, limit_s: float) -> str:
-    """What a person can do something with."""
+def _words(error: BaseException, limit_s: float, hint: str) -> str:
+    """What a person can do something with; ``hint``: where nothing more is known."""
     chain: list[BaseException] = [error]
     while (below := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 8:
         chain.append(below)
@@ -217,7 +217,8 @@ def _words(error: BaseException, limit_s: float) -> str:
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return f"user and password are refused: {error}"
     if isinstance(error, TimeoutError | exceptions.TimeoutError):
-        return f"no answer within {limit_s:g} s"
+        return f"no answer within {limit_s:g} s{hint}"
     if isinstance(error, exceptions.InvalidResponse):
         return f"does not speak as Redis does: {error}"
-    return str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    return said if "connecting to" in said else said + hint
