@@ -1,0 +1,166 @@
+"""What a proxy knows of gRPC over HTTP/2: heads, deadlines, statuses, and the beginning of a V2 inference request.
+
+Messages pass untouched, compressed or not. Of the first message of a ``ModelInfer`` call the name of the model and the
+batch are read, with a few lines of the protobuf wire format and no schema compiler.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from tidegate.wire.h2_hpack import literal, literal_name
+
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
+RESOURCE_EXHAUSTED: Final = 8
+ABORTED: Final = 10
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+UNAVAILABLE: Final = 14
+STATUS_OF_HTTP: Final = {
+    400: INVALID_ARGUMENT,
+    404: UNIMPLEMENTED,
+    409: ABORTED,
+    413: RESOURCE_EXHAUSTED,
+    429: RESOURCE_EXHAUSTED,
+    502: UNAVAILABLE,
+    503: UNAVAILABLE,
+    504: DEADLINE_EXCEEDED,
+}
+"""The gRPC status of a failure of ours, by the HTTP status of its kind (``tidegate.errors``). What
+passes by itself is UNAVAILABLE: clients try it again."""
+
+MESSAGE_HEAD: Final = 5
+"""Bytes before a message: whether it is compressed, and its length."""
+PEEKED_BYTES: Final = 4096
+"""Name and shape stand near the front of a request; contents follow them."""
+
+_path = re.compile(rb"/([^/]++)/([^/]++)").fullmatch
+_TIMEOUT: Final = literal_name(b"grpc-timeout")
+_ANSWER: Final = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
+_plain = re.compile(rb"[^ -$&-~]")
+_LARGEST_TIMEOUT: Final = 99_999_999
+
+
+@lru_cache(maxsize=1024)
+def split_path(path: bytes) -> tuple[bytes, bytes] | None:
+    """Service and method of a call; None: not the path of one."""
+    match = _path(path)
+    return None if match is None else (match[1], match[2])
+
+
+def is_grpc(content_type: bytes | None) -> bool:
+    """Whether a message of this content-type is gRPC: ``application/grpc`` alone, or with a suffix or parameters."""
+    if content_type is None or not content_type.lower().startswith(b"application/grpc"):
+        return False
+    return content_type[16:17] in (b"", b"+", b";", b" ")
+
+
+def timeout(ms: int) -> bytes:
+    """A ``grpc-timeout`` field of what is left, to be appended to a block. Eight digits of milliseconds are 27 hours:
+    more is never left of a call. (``tidegate.timeout`` reads such a field.)"""
+    value = b"%dm" % min(max(ms, 0), _LARGEST_TIMEOUT)
+    return b"%b%c%b" % (_TIMEOUT, len(value), value)
+
+
+def encode_message(message: str) -> bytes:
+    """As ``grpc-message`` wants it: UTF-8, percent-encoded but for printable ASCII."""
+    return _plain.sub(lambda match: b"%%%02X" % match[0][0], message.encode())
+
+
+def decode_message(value: bytes) -> str:
+    """What a ``grpc-message`` says. Wrong escapes and bytes are left as they are."""
+    decoded = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes((int(match[1], 16),)), value)
+    return decoded.decode("utf-8", "replace")
+
+
+def trailers(status: int, message: str) -> bytes:
+    """The block that ends an answer whose head has gone out."""
+    block = literal(b"grpc-status", b"%d" % status)
+    return block + literal(b"grpc-message", encode_message(message)) if message else block
+
+
+def trailers_only(status: int, message: str) -> bytes:
+    """The one block of an answer that is nothing but a status. HTTP says 200: the call's failure is gRPC's."""
+    return _ANSWER + trailers(status, message)
+
+
+class Infer(NamedTuple):
+    """What a ModelInfer request says of itself."""
+
+    model: bytes
+    """``model_name``; b"": none in what was looked at."""
+    batch: int
+    """First dimension of the first input; 0: none in what was looked at."""
+
+
+_UNKNOWN: Final = Infer(b"", 0)
+_MODEL_NAME, _INPUTS, _SHAPE = 1, 5, 3
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def peek_infer(data: bytes) -> Infer | None:
+    """Model and batch of a call whose body begins with ``data``; None: more bytes would tell more.
+
+    Looks at the first PEEKED_BYTES of the first message only. What is compressed or no protobuf says nothing; it is not
+    rejected either, since that is the server's to do.
+    """
+    if len(data) < MESSAGE_HEAD:
+        return None
+    if data[0]:
+        return _UNKNOWN
+    end = MESSAGE_HEAD + int.from_bytes(data[1:MESSAGE_HEAD], "big")
+    is_whole = len(data) >= min(end, PEEKED_BYTES)
+    model, batch = b"", 0
+    at, end = MESSAGE_HEAD, min(end, len(data), PEEKED_BYTES)
+    try:
+        while at < end and not (model and batch):
+            number, kind, start, at = _next_field(data, at)
+            if kind == _BYTES and number == _MODEL_NAME:
+                model = data[start:at] if at <= end else b""
+            elif kind == _BYTES and number == _INPUTS and not batch:
+                batch = _first_dimension(data, start, min(at, end))
+    except (IndexError, ValueError):
+        pass  # The message breaks off, or is no protobuf: what was found before holds.
+    return Infer(model, batch) if is_whole or (model and batch) else None
+
+
+def _first_dimension(data: bytes, at: int, end: int) -> int:
+    """Of an InferInputTensor; 0: it has none, or no sensible one. Dimensions are packed or one by one."""
+    while at < end:
+        number, kind, start, at = _next_field(data, at)
+        if number != _SHAPE or kind not in (_BYTES, _VARINT) or start >= end:
+            continue
+        value, stop = _varint(data, start)
+        return value if stop <= end and value < 1 << 31 else 0
+    return 0
+
+
+def _next_field(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """Number, wire type, and where the value begins and ends; the end may lie behind the data."""
+    tag, at = _varint(data, at)
+    kind = tag & 7
+    if kind == _BYTES:
+        size, at = _varint(data, at)
+        return tag >> 3, kind, at, at + size
+    if kind == _VARINT:
+        return tag >> 3, kind, at, _varint(data, at)[1]
+    if kind == _FIXED64:
+        return tag >> 3, kind, at, at + 8
+    if kind == _FIXED32:
+        return tag >> 3, kind, at, at + 4
+    raise ValueError("no wire type of protobuf")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Its value, and where it ends. Raises IndexError where the data ends in it, ValueError beyond 64 bits."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("integer too long")

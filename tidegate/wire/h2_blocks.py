@@ -1,0 +1,467 @@
+"""Header blocks: read once, checked once, remembered by their bytes.
+
+A block whose fields are in the static table or literal means the same whenever it comes, so a bounded dict from its
+bytes to a :class:`Block` (fields, verdict, and what is sent on) replaces HPACK for most calls. Only what refers to the
+dynamic table, or writes into it, must be read by the connection's own :class:`Reader`. We announce a table of size 0:
+a peer that follows writes no such blocks, or its entries are dropped as they come; one that does not is read correctly
+and sent on as literals.
+
+Below whole blocks, single representations are remembered too: a call whose only new fields are its trace and its
+timeout decodes and checks no others.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar, final
+
+from tidegate.wire import grammar
+from tidegate.wire.h2_hpack import STATIC, CompressionFault, huffman, integer, literal
+
+LIST_BYTES: Final = 16 * 1024
+"""Of a header list: names, values and 32 for each field (RFC 9113 section 6.5.2)."""
+DEFAULT_TABLE_BYTES: Final = 4096
+_SHARED_BYTES: Final = 400
+"""No longer block is kept."""
+_SHARED: Final = 1024
+_ENTRY_BYTES: Final = 32
+
+REQUEST, RESPONSE = range(2)
+
+_name = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]++").fullmatch
+_value = re.compile(rb"(?![\t ])" + grammar.VALUE + rb"*+(?<![\t ])").fullmatch
+_method = grammar.TOKEN.fullmatch
+_path = re.compile(rb"/" + grammar.TARGET + rb"*+").fullmatch
+_scheme = re.compile(rb"[a-z][a-z0-9+\-.]{0,31}").fullmatch
+_status = re.compile(rb"[1-5][0-9][0-9]").fullmatch
+_CONNECTION_FIELDS: Final = frozenset(
+    (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"http2-settings")
+)
+_SINGLE: Final = frozenset((b"content-length", b"host"))
+_MEANINGFUL: Final = _SINGLE | {b"grpc-status"}
+_PSEUDO: Final = (frozenset((b":method", b":scheme", b":path", b":authority")), frozenset((b":status",)))
+
+Field = tuple[bytes, bytes, bool, bytes]
+"""Name, value, whether it is well-formed by itself, and a representation that means it in any block."""
+Kept = TypeVar("Kept")
+
+
+class Memory(Generic[Kept]):
+    """A bounded dict of what comes again: the first time only that it came is noted, so that what never comes again
+    drives out nothing."""
+
+    __slots__ = ("_once", "known")
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Kept] = {}
+        self._once: set[int] = set()
+
+    def keep(self, key: bytes, value: Kept) -> None:
+        """Keeps ``value``, if ``key`` was seen before."""
+        mark = hash(key)
+        if mark in self._once:
+            if len(self.known) >= _SHARED:
+                self.known.clear()
+            self.known[key] = value
+            return
+        if len(self._once) >= 4 * _SHARED:
+            self._once.clear()
+        self._once.add(mark)
+
+    def __repr__(self) -> str:
+        return f"<Memory {len(self.known)} kept>"
+
+
+@final
+class Block:
+    """One header block, or trailers. Equal blocks share it: nobody changes it, but for :attr:`memo`."""
+
+    __slots__ = (
+        "_values",
+        "authority",
+        "content_length",
+        "fault",
+        "grpc_status",
+        "is_large",
+        "memo",
+        "method",
+        "outgoing",
+        "path",
+        "scheme",
+        "status",
+        "writes",
+    )
+
+    def __init__(self) -> None:
+        self.method = self.scheme = self.path = self.authority = b""
+        self.status = 0
+        self.content_length: int | None = None
+        self.grpc_status: int | None = None
+        self.fault = ""
+        """Why it is malformed; nothing else holds then."""
+        self.is_large = False
+        """Its list is over the limit; nothing else holds then."""
+        self.outgoing = b""
+        """Its fields as literals, without those that are dropped: what is sent on, with own fields behind it."""
+        self.memo: Any = None
+        """Of the driver: what it found out about this block (a route, the parts of the path)."""
+        self.writes = False
+        """It would write into a dynamic table that had room: only without one it is known by its bytes."""
+        self._values: dict[bytes, bytes] = {}
+
+    def with_more(self, fields: list[Field]) -> "Block | None":
+        """This block with more fields behind it; None where they must be looked at together. Not its ``outgoing``."""
+        if self.fault:
+            return None
+        made = Block()
+        made.method, made.scheme, made.path, made.authority = self.method, self.scheme, self.path, self.authority
+        made.status, made.content_length, made.grpc_status = self.status, self.content_length, self.grpc_status
+        values = made._values = self._values.copy()
+        for name, value, is_sound, _ in fields:
+            if not is_sound or name in _MEANINGFUL:
+                return None
+            values.setdefault(name, value)
+        return made
+
+    def get(self, name: bytes) -> bytes | None:
+        """Value of the first field with this lower-case name; not of pseudo-headers."""
+        return self._values.get(name)
+
+    def __repr__(self) -> str:
+        what = self.fault or (
+            f"{self.method.decode()} {self.path!r}" if self.method else str(self.status or "trailers")
+        )
+        return f"<Block {what}, {len(self._values)} fields>"
+
+
+def drops_nothing(name: bytes) -> bool:
+    """Passes every field on."""
+    return False
+
+
+class Blocks:
+    """What the connections of one listener, or to one upstream, remember together."""
+
+    __slots__ = ("drops", "fields", "heads", "kind", "names", "trailers")
+
+    def __init__(self, kind: int, drops: Callable[[bytes], bool] = drops_nothing) -> None:
+        """``kind`` of the heads: REQUEST or RESPONSE. ``drops``: whether a field of this name is not sent on."""
+        self.kind = kind
+        self.drops = drops
+        self.heads: Memory[Block] = Memory()
+        self.trailers: Memory[Block] = Memory()
+        self.fields: Memory[Field] = Memory()
+        """By representation: they end by themselves, so equal bytes are equal fields wherever they stand."""
+        self.names: Memory[bytes] = Memory()
+        """By Huffman code."""
+
+    def __repr__(self) -> str:
+        return f"<Blocks {len(self.heads.known)} heads, {len(self.trailers.known)} trailers>"
+
+
+def _field(name: bytes, value: bytes, representation: bytes) -> Field:
+    is_sound = (
+        _name(name) is not None
+        and _value(value) is not None
+        and name not in _CONNECTION_FIELDS
+        and (name != b"te" or value == b"trailers")
+    )
+    return name, value, is_sound, representation
+
+
+_STATIC_FIELDS: Final = tuple(_field(name, value, bytes((0x80 | index,))) for index, (name, value) in enumerate(STATIC))
+
+
+class _Walk:
+    """What is seen in a block from its first byte to its last."""
+
+    __slots__ = ("count", "fields", "is_large", "known", "stands_alone", "total", "writes")
+
+    def __init__(self) -> None:
+        self.fields: list[Field] = []
+        self.is_large = False
+        """The list is too large; the rest of it was only followed."""
+        self.stands_alone = True
+        """The bytes mean the same in any block, as long as there is no dynamic table."""
+        self.writes = False
+        """They write into it, or would."""
+        self.known = b""
+        """The block up to the first field that was not seen before,"""
+        self.total = self.count = 0
+        """the size of the list so far, and how many fields."""
+
+
+class _Beginning:
+    """How calls of one client begin: fields that stay, before those that are new each time. A representation ends by
+    itself, so a block that begins with these bytes begins with these fields."""
+
+    __slots__ = ("block", "count", "fields", "head", "total")
+
+    def __init__(self, walk: _Walk, kind: int | None, drops: Callable[[bytes], bool]) -> None:
+        self.block = walk.known
+        self.total = walk.total
+        self.count = walk.count
+        self.fields = walk.fields[: walk.count]
+        self.head = Block()
+        self.head.fault = _fill(self.head, self.fields, kind)
+        self.head.outgoing = b"".join([field[3] for field in self.fields if not drops(field[0])])
+
+
+class Reader:
+    """Reads the header blocks of one connection in the order in which they come; the dynamic table is here."""
+
+    __slots__ = ("_begun", "_blocks", "_size", "_table", "capacity", "limit")
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._table: deque[Field] = deque()
+        self._size = 0
+        self._begun: list[_Beginning | None] = [None, None]
+        """Of heads and of trailers."""
+        self.capacity = DEFAULT_TABLE_BYTES
+        """What the peer's encoder uses of a dynamic table."""
+        self.limit = DEFAULT_TABLE_BYTES
+        """What it may use: 0 once it has acknowledged our settings."""
+
+    def read(self, block: bytes, *, is_trailer: bool = False) -> Block:
+        """What ``block`` says. Raises CompressionFault."""
+        memory = self._blocks.trailers if is_trailer else self._blocks.heads
+        found = memory.known.get(block)
+        if found is not None and not (found.writes and self.capacity):
+            return found
+        try:
+            at = self._resize(block) if block and block[0] & 0xE0 == 0x20 else 0
+            if at:
+                block = block[at:]
+                found = memory.known.get(block)
+                if found is not None and not (found.writes and self.capacity):
+                    return found
+            return self._read(block, memory, is_trailer=is_trailer)
+        except IndexError:
+            raise CompressionFault("a block ends inside a field") from None
+
+    def _read(self, block: bytes, memory: Memory[Block], *, is_trailer: bool) -> Block:
+        begun = self._begun[is_trailer]
+        if begun is not None and not block.startswith(begun.block):
+            begun = None
+        walk = self._walk(block, begun)
+        if walk.is_large:
+            made = Block()
+            made.is_large = True
+            return made
+        if walk.stands_alone:
+            same = block
+        else:
+            same = b"".join([field[3] for field in walk.fields])
+            found = memory.known.get(same)
+            if found is not None:
+                return found
+        made = self._made(walk, begun, is_trailer=is_trailer)
+        if not made.fault and len(block) <= _SHARED_BYTES:
+            made.writes = walk.writes and walk.stands_alone
+            memory.keep(same, made)
+        return made
+
+    def _made(self, walk: "_Walk", begun: "_Beginning | None", *, is_trailer: bool) -> Block:
+        drops = self._blocks.drops
+        fields = walk.fields
+        if begun is not None:
+            more = fields[begun.count :]
+            made = begun.head.with_more(more)
+            if made is not None:
+                made.outgoing = begun.head.outgoing + b"".join([field[3] for field in more if not drops(field[0])])
+                return made
+        kind = None if is_trailer else self._blocks.kind
+        made = Block()
+        made.fault = _fill(made, fields, kind)
+        if not made.fault:
+            made.outgoing = b"".join([field[3] for field in fields if not drops(field[0])])
+            if walk.known:
+                self._begun[is_trailer] = _Beginning(walk, kind, drops)
+        return made
+
+    def _resize(self, block: bytes) -> int:
+        """Follows the table size updates at the beginning of ``block``; where they end."""
+        at = 0
+        while at < len(block) and block[at] & 0xE0 == 0x20:
+            size = block[at] & 31
+            at += 1
+            if size == 31:
+                size, at = integer(block, at, 31)
+            if size > self.limit:
+                raise CompressionFault("a dynamic table larger than allowed")
+            self.capacity = size
+            self._evict(0)
+        return at
+
+    def _evict(self, room: int) -> None:
+        """Makes room; without enough of it the table is empty afterwards."""
+        while self._table and self._size + room > self.capacity:
+            name, value, _, _ = self._table.pop()
+            self._size -= len(name) + len(value) + _ENTRY_BYTES
+
+    def _entry(self, index: int) -> Field:
+        if 0 < index < len(_STATIC_FIELDS):
+            return _STATIC_FIELDS[index]
+        index -= len(_STATIC_FIELDS)
+        if not 0 <= index < len(self._table):
+            raise CompressionFault("an index of no field")
+        return self._table[index]
+
+    def _walk(self, block: bytes, begun: "_Beginning | None") -> "_Walk":
+        """The fields of ``block``, which begins with ``begun``."""
+        walk = _Walk()
+        fields = walk.fields
+        known = self._blocks.fields.known
+        static = _STATIC_FIELDS
+        total = at = 0
+        if begun is not None:
+            fields += begun.fields
+            total, at = begun.total, len(begun.block)
+        size = len(block)
+        stands_alone, writes, all_known = True, False, begun is None
+        while at < size:
+            start = at
+            first = block[at]
+            at += 1
+            if first > 127:
+                index = first & 127
+                if 0 < index < 62:
+                    field = static[index]
+                else:
+                    if index == 127:
+                        index, at = integer(block, at, 127)
+                    field = self._entry(index)
+                    stands_alone = all_known = False
+            else:
+                prefix = 63 if first > 63 else 15
+                if 31 < first < 64:
+                    raise CompressionFault("a table size update behind a field")
+                index = first & prefix
+                if index == prefix:
+                    index, at = integer(block, at, prefix)
+                name_at = at
+                if not index:
+                    length = block[at] & 127
+                    at += 1
+                    if length == 127:
+                        length, at = integer(block, at, 127)
+                    at += length
+                value_at = at
+                length = block[at] & 127
+                at += 1
+                if length == 127:
+                    length, at = integer(block, at, 127)
+                at += length
+                if at > size:
+                    raise CompressionFault("a block ends inside a field")
+                found = known.get(block[start:at]) if index < 62 else None
+                if all_known and (found is None or prefix == 63):
+                    walk.known, walk.total, walk.count, all_known = block[:start], total, len(fields), False
+                field = self._literal(block, start, index, name_at, value_at, at) if found is None else found
+                if index > 61:
+                    stands_alone = False
+                if prefix == 63:
+                    writes = True
+                    if self.capacity:
+                        stands_alone = False
+                        self._insert(field)
+            total += len(field[0]) + len(field[1]) + _ENTRY_BYTES
+            if total <= LIST_BYTES:
+                fields.append(field)
+        walk.is_large, walk.stands_alone, walk.writes = total > LIST_BYTES, stands_alone, writes
+        return walk
+
+    def _literal(self, block: bytes, start: int, index: int, name_at: int, value_at: int, end: int) -> Field:
+        """A representation that was not seen before."""
+        name = self._entry(index)[0] if index else self._name(block[name_at:value_at])
+        value = _string(block[value_at:end])
+        representation = block[start:end]
+        writes = representation[0] > 63
+        field = _field(name, value, literal(name, value) if writes or index > 61 else representation)
+        if index < 62 and len(representation) <= _SHARED_BYTES:
+            self._blocks.fields.keep(representation, field)
+        return field
+
+    def _name(self, data: bytes) -> bytes:
+        if data[0] < 128:
+            return _string(data)
+        names = self._blocks.names
+        name = names.known.get(data)
+        if name is None:
+            name = _string(data)
+            if len(data) <= 64:
+                names.keep(data, name)
+        return name
+
+    def _insert(self, field: Field) -> None:
+        room = len(field[0]) + len(field[1]) + _ENTRY_BYTES
+        self._evict(room)
+        if room <= self.capacity:
+            self._table.appendleft(field)
+            self._size += room
+
+    def __repr__(self) -> str:
+        return f"<Reader {len(self._table)} entries, {self._size} of {self.capacity} bytes>"
+
+
+def _string(data: bytes) -> bytes:
+    """A string literal, its length included, which is known to fit."""
+    at = 1
+    if data[0] & 127 == 127:
+        _, at = integer(data, 1, 127)
+    return huffman(data[at:]) if data[0] > 127 else data[at:]
+
+
+def _fill(block: Block, fields: list[Field], kind: int | None) -> str:
+    """Puts the fields into ``block``; why they are malformed, or "". ``kind`` None: trailers."""
+    values = block._values
+    pseudo: dict[bytes, bytes] = {}
+    allowed = _PSEUDO[kind] if kind is not None else ()
+    for name, value, is_sound, _ in fields:
+        if name.startswith(b":"):
+            if values or name in pseudo or name not in allowed:
+                return "a pseudo-header out of its place"
+            pseudo[name] = value
+        elif not is_sound:
+            return "a malformed field"
+        elif name not in values:
+            values[name] = value
+        elif name in _SINGLE:
+            return "a field that may be there once"
+    length = values.get(b"content-length")
+    if kind is None and not _SINGLE.isdisjoint(values):
+        return "a field that no trailers have"
+    if length is not None:
+        if not length.isdigit() or len(length) > 18:
+            return "a malformed content-length"
+        block.content_length = int(length)
+    status = values.get(b"grpc-status")
+    if status is not None and status.isdigit() and len(status) < 4:
+        block.grpc_status = int(status)
+    if kind == REQUEST:
+        return _fill_request(block, pseudo)
+    return _fill_response(block, pseudo) if kind == RESPONSE else ""
+
+
+def _fill_request(block: Block, pseudo: dict[bytes, bytes]) -> str:
+    block.method = method = pseudo.get(b":method", b"")
+    block.scheme = scheme = pseudo.get(b":scheme", b"")
+    block.path = path = pseudo.get(b":path", b"")
+    host = block._values.get(b"host")
+    block.authority = authority = pseudo.get(b":authority", host or b"").lower()
+    if _method(method) is None or _scheme(scheme) is None:
+        return "a malformed method or scheme"
+    if _path(path) is None and (path != b"*" or method != b"OPTIONS"):
+        return "a malformed path"
+    if grammar.HOST.fullmatch(authority) is None or (host is not None and host.lower() != authority):
+        return "a malformed authority"
+    return ""
+
+
+def _fill_response(block: Block, pseudo: dict[bytes, bytes]) -> str:
+    status = pseudo.get(b":status", b"")
+    if _status(status) is None or status == b"101":
+        return "a malformed status"
+    block.status = int(status)
+    return ""

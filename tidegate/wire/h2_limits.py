@@ -1,0 +1,36 @@
+"""What one HTTP/2 connection may ask of us. A breach is answered with ENHANCE_YOUR_CALM, but for surplus streams."""
+
+from typing import Final
+
+STREAMS: Final = 100
+"""Open at once on one connection of a client."""
+STREAM_WINDOW: Final = 1 << 20
+FRAME_BYTES: Final = 1 << 18
+"""Largest frame that we take: that of one read."""
+BLOCK_BYTES: Final = 64 * 1024
+"""Of HEADERS with its CONTINUATION."""
+CONTROL_RATE: Final = 200.0
+CONTROL_BURST: Final = 1000.0
+"""Frames that carry nothing (PING, SETTINGS, PRIORITY, CONTINUATION, empty DATA, unknown ones) per second, and above
+that at once. Each head and each piece of a body allows one more: peers measure their bandwidth with PINGs."""
+RESET_RATE: Final = 100.0
+RESET_BURST: Final = 2.0 * STREAMS
+"""Resets of a client, or that it makes us send: as many at once as it may cancel by closing all it has open, twice."""
+
+
+class Allowance:
+    """So many per second, and some at once."""
+
+    __slots__ = ("_at", "_burst", "_rate", "level")
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = self.level = burst
+        self._at: float | None = None
+
+    def take(self, now: float) -> bool:
+        """Whether one more is allowed."""
+        since = 0.0 if self._at is None else now - self._at
+        self._at = now
+        self.level = min(self._burst, self.level + since * self._rate) - 1.0
+        return self.level >= 0.0
