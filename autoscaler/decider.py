@@ -112,14 +112,15 @@ class Decider:
         wish = self._ask(state, usable, now)
         desired, limits = bounded(wish.desired, observation, scaling, standing, is_zero_settled=wish.is_zero_settled)
         if scaling.dry_run:
-            state.kept = max(state.kept, observation.existing)
-            started, why = kept_in_dry_run(desired, observation, scaling, standing, state.kept)
+            started, why = self._kept(state, observation, desired, standing)
             if started is not None:
                 placed = spread(started, observation.groups)
                 return self._decide(state, now, observation, started, placed, why, wish.observed)
-        state.wanted = observation.existing if desired is None else desired
-        desired, shared = within_total(desired, observation)
-        limits += shared
+            limits += why
+        else:
+            state.wanted = observation.existing if desired is None else desired
+            desired, shared = within_total(desired, observation)
+            limits += shared
         groups = None if desired is None else self._groups(desired, wish, usable)
         if groups is not None and usable is not observation:
             groups, shrunk = leaving(groups, observation)
@@ -127,6 +128,20 @@ class Decider:
         return self._decide(
             state, now, observation, desired, groups, wish.reasons + limits, wish.observed, scaling.dry_run
         )
+
+    def _kept(
+        self, state: _State, observation: Observation, desired: int | None, standing: Standing
+    ) -> tuple[int | None, tuple[Reason, ...]]:
+        """What a dry run carries out; None: nothing. In the limit over all functions it counts with that and with what
+        exists: what the policy wishes is nobody's loss."""
+        existing = observation.existing
+        state.kept = max(state.kept, existing)
+        started, why = kept_in_dry_run(desired, observation, state.revision.function.scaling, standing, state.kept)
+        state.wanted = existing if started is None else started
+        granted, shared = within_total(started, observation)
+        if started is None or granted is None or granted <= existing:
+            return None, shared
+        return granted, why + shared
 
     def activate(self, activation: Activation, now: float, observation: Observation) -> Decision:
         """A request waits and no replica is ready: one start, however often it is pushed.

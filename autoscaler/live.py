@@ -376,10 +376,12 @@ class Autoscaler:
         else:
             decision = self.decider.activate(activation, now, observation)
         if self._totals.total:
-            least = max(revision.function.scaling.min_scale, observation.least)
-            want = Want(self.decider.wanted(revision.id), least if observation.complete else observation.existing)
-            got = observation.existing if decision.desired is None else decision.desired
-            self._totals.wanted(revision.id, want, observation.existing, got)
+            scaling, existing = revision.function.scaling, observation.existing
+            # What nobody may take away comes first, as a minimum does.
+            is_kept = scaling.dry_run or not observation.complete
+            least = existing if is_kept else max(scaling.min_scale, observation.least)
+            got = existing if decision.desired is None or decision.is_dry_run else decision.desired
+            self._totals.wanted(revision.id, Want(self.decider.wanted(revision.id), least), existing, got)
         if part is not None:
             part.add(observation, decision, activation)
         for name in self.collector.uneven(revision.id):

@@ -50,6 +50,9 @@ HELD_S = 5.0
 """So long a refusal to shrink holds: what it goes by changes slowly."""
 IDLE_SHARE = 0.25
 """A group busy for less of its time gains nothing from more replicas."""
+TAIL_S = 65.0
+"""So long after a change of the concurrency limit the tail of execution times is of before: its window, and what had
+begun."""
 STANDING_S = 15.0
 """A large backlog that has stood for so long asks for one replica more."""
 DRAIN_S = 10.0
@@ -99,6 +102,7 @@ class SmifPolicy:
         "_function",
         "_held",
         "_late",
+        "_limits",
         "_parameters",
         "_q",
         "_rates",
@@ -132,6 +136,8 @@ class SmifPolicy:
         self._rates: dict[str, tuple[str, float]] = {}
         """By group: where its service rate comes from, and its mean over ``STEADY_S`` decisions."""
         self._late: dict[str, LateShare] = {}
+        self._limits: dict[str, tuple[int, float | None]] = {}
+        """By group: its concurrency limit, and when that was last seen to change."""
         self._held: dict[str, tuple[float, str | None]] = {}
         """By group: why it must not shrink, and until when that is not asked again."""
         self._ready: tuple[int, ...] = ()
@@ -168,6 +174,12 @@ class SmifPolicy:
         ready = tuple(group.ready for group in observation.groups)
         if ready != self._ready:
             self._ready, self._settled_at = ready, now + SETTLE_S
+        for group in observation.groups:
+            if group.limit is None:
+                continue
+            known = self._limits.get(group.accelerator)
+            if known is None or known[0] != group.limit:
+                self._limits[group.accelerator] = group.limit, None if known is None else now
 
     def _kinds(self, observation: Observation, reasons: list[Reason]) -> list[_Kind] | None:
         """Groups in order of price with their service rates; None: no rate is known at all."""
@@ -337,19 +349,24 @@ class SmifPolicy:
         if group.late < max(LATE_ANSWERS, allowed + SURE * math.sqrt(allowed)) or late_share <= 1.0 - self._q:
             return slo_s
         missed = f"{group.accelerator}: {figure(group.latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
-        if self._is_hopeless(group):
+        if self._is_hopeless(group, now):
             reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
             return None
         reasons.append(reason("sla_missed", missed))
         self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
         return group.latency_s
 
-    def _is_hopeless(self, group: GroupObservation) -> bool:
-        """Whether more replicas of a group could not make it meet the target."""
-        if group.busy < IDLE_SHARE * group.ready:
+    def _is_hopeless(self, group: GroupObservation, now: float) -> bool:
+        """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
+        requests that had the replica for themselves: under another limit they may have queued in the model server."""
+        if group.busy < IDLE_SHARE * group.ready or (group.floor_s or 0.0) > self._slo_s:
             return True
         company = group.concurrency / group.busy if group.busy > 0.0 else 0.0
-        return company <= ALONE and group.tail_s is not None and group.tail_s > self._slo_s
+        if company > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
+            return False
+        limit = self._limits.get(group.accelerator)
+        changed_at = None if limit is None else limit[1]
+        return changed_at is None or now - changed_at >= TAIL_S
 
     def _rule_group(self, kind: _Kind) -> RuleGroup:
         group = kind.group

@@ -296,6 +296,21 @@ def test_a_dry_run_starts_what_a_deploy_asks_for() -> None:
     assert full.is_dry_run, "no room: nothing can be carried out"
 
 
+def test_a_dry_run_counts_in_the_limit_over_all_with_what_exists_and_with_what_it_starts() -> None:
+    decider = Decider()
+    decider.apply(dry(), T0, fresh=False)
+    busy = observation(group(ready=2, sampled=2), at=T0, concurrency=6.0)
+    decision = decider.tick(T0, busy)
+    assert (decision.desired, decider.wanted("resnet-00001")) == (9, 2)
+    shared = decider.tick(T0 + 1, replace(busy, at=T0 + 1, most=2))
+    assert (shared.desired, codes(shared)[-1]) != (2, "capped_by_total"), "its wish takes nothing from anybody"
+    broken = replace(busy, at=T0 + 2, groups=(group(ready=1, sampled=1),))
+    assert decider.tick(T0 + 2, replace(broken, most=2)).desired == 2
+    assert decider.wanted("resnet-00001") == 2
+    full = decider.tick(T0 + 3, replace(broken, at=T0 + 3, most=1))
+    assert (full.is_dry_run, codes(full)[-1]) == (True, "capped_by_total"), "nobody leaves it a place"
+
+
 def shrunk(*groups: GroupObservation) -> list[dict[str, int]]:
     """Second by second what is decided for four replicas' worth of load, while ``groups`` (cheapest first) become what
     was decided, one second to start and one to drain."""

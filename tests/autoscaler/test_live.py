@@ -284,11 +284,11 @@ def test_a_demand_that_cannot_be_read_costs_the_others_nothing() -> None:
     assert at.decide(T0)[0].observed["waiting"] == 4.0
 
 
-def tell(at: Autoscaler, replicas: Sequence[Status]) -> None:
-    """One round of samples of an idle world."""
+def tell(at: Autoscaler, replicas: Sequence[Status], queued: int = 0) -> None:
+    """One round of samples, of a world that is idle but for what is queued at each replica."""
     at.sources(
         {"g0": gives(gateway_sample(demand()))},
-        {each.id: gives(replica_sample(each.id, revision=each.revision)) for each in replicas},
+        {each.id: gives(replica_sample(each.id, revision=each.revision, queued=queued)) for each in replicas},
     )
     asyncio.run(at.sample())
 
@@ -315,6 +315,21 @@ def test_one_limit_over_all_functions_is_shared_and_place_is_waited_for() -> Non
     tell(at, there[:1])
     second = {each.revision: each for each in at.decide(T0 + 2)}
     assert [second[name].desired for name in names] == [1, 2]
+
+
+def test_in_one_limit_over_all_a_dry_run_takes_what_it_has_and_no_more() -> None:
+    at = Autoscaler(ManualClock(T0), max_replicas=3)
+    at.apply(revision(name="bert", scaling=Scaling(dry_run=True)), fresh=False)
+    at.apply(revision(name="resnet", scaling=Scaling(min_scale=3)), fresh=False)
+    rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in ("bert-00001", "resnet-00001")}
+    there = [Status("bert-00001-0", ReplicaState.READY, revision="bert-00001")]
+    at.fleet(there, rooms)
+    tell(at, there, queued=500)
+    at.decide(T0)
+    at.decide(T0 + 1)
+    decided = {each.revision: each for each in at.decide(T0 + 2)}
+    bert, resnet = decided["bert-00001"], decided["resnet-00001"]
+    assert (bert.is_dry_run, bert.desired, resnet.desired) == (True, 10, 2)
 
 
 def test_the_wall_clock_counts_for_windows_of_time_only() -> None:

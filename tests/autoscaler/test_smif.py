@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autoscaler.observation import GroupObservation, Observation
-from autoscaler.policies.smif import SETTLE_S, SmifPolicy
+from autoscaler.policies.smif import SETTLE_S, TAIL_S, SmifPolicy
 from autoscaler.policy import Wish
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed, flip_flops
 from tests.support.autoscaling import T0, function, group, observation, revision
@@ -142,6 +142,18 @@ def test_a_miss_that_more_replicas_would_not_mend_asks_for_none(change: dict[str
     last = hold_for(policy, seen(replace(MISSED, **change), ips=60.0), int(SETTLE_S) + 90)[-1]
     assert last.desired == 2
     assert (code in codes(last)) if code else "sla_missed" not in codes(last)
+
+
+def test_a_tail_of_before_the_limit_changed_does_not_say_that_replicas_would_not_help() -> None:
+    """Slots were taken away because requests queued inside the model server: the tail remembers it for a minute."""
+    policy, late = SmifPolicy(smif(), T0, 2), seen(replace(MISSED, tail_s=0.4), ips=60.0)
+    crowded = seen(replace(MISSED, limit=4, tail_s=0.4, concurrency=4.8), ips=60.0)
+    before = hold_for(policy, crowded, int(SETTLE_S) - 5)
+    assert "slo_infeasible" not in codes(before[-1])
+    after = hold_for(policy, late, 90, T0 + SETTLE_S - 5)
+    assert any("sla_missed" in codes(wish) for wish in after[: int(TAIL_S)])
+    assert not any("slo_infeasible" in codes(wish) for wish in after[: int(TAIL_S)])
+    assert "slo_infeasible" in codes(after[-1]), "what it is now it was with one slot, too"
 
 
 def test_an_unreachable_target_is_flagged_and_the_fastest_serves() -> None:
