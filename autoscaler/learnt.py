@@ -46,7 +46,7 @@ class LearntFunction:
 def identity(function: Function, accelerator: Accelerator) -> str:
     """Of everything that the speed of a replica depends on, as far as it is declared."""
     parts = (
-        function.server,
+        replace(function.server, copy=None),
         function.batching,
         function.resources,
         function.gpu,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from prometheus_client import CollectorRegistry
 
 from control import describe, metrics, tailing
+from control.copies import Copies
 from control.faults import Faults
 from control.pulse import Pulse
 from control.registry import Deployed, Registry
@@ -110,6 +111,7 @@ class Deployment:
         records_fault: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._state = state
+        self._copies = Copies(state.copies)
         self._store = store
         self._round = world
         self._steering = Steering(world)
@@ -274,6 +276,7 @@ class Deployment:
                 await self._check(function)
             warnings = tuple(str(note) for note in parsed.warnings)
             views = [await self._deploy(function, request, warnings) for function in parsed.functions]
+            await asyncio.to_thread(self._copies.sweep, [each.function for each in self.registry.kept().values()])
         self._round.sync()
         await self._round.publish()
         self._round.soon()
@@ -356,6 +359,7 @@ class Deployment:
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
         found = self._assess(function)
+        function, uncopied = await asyncio.to_thread(self._copies.take, function)
         record = await self.registry.deploy(
             function, manifest=request.manifest, source=request.source, now=self._clock.now()
         )
@@ -372,7 +376,7 @@ class Deployment:
             name=function.name,
             revision=record.revision.id,
             filled_in=filled_in,
-            warnings=warnings + found.warnings,
+            warnings=warnings + found.warnings + (() if uncopied is None else (uncopied,)),
             capacity=describe.capacity(function, found) if has_sla else None,
         )
 

@@ -341,6 +341,7 @@ class ControlProcess:
             token_file=str(self._state.link_token_file),
             epoch=self._epoch,
             inherited=self._environ,
+            copies=str(self._state.copies),
             # Not how long a connection may be idle: between gateway and replica that is their own affair.
             limits={name: value for name, value in asdict(self._settings.limits).items() if name != "idle_timeout_s"},
         )

@@ -84,6 +84,8 @@ class StateDirectory:
         self.logs = self.root / "logs"
         self.decisions = self.root / "decisions"
         self.recordings = self.root / "recordings"
+        self.copies = self.root / "copies"
+        """Of model files and handlers, as they were deployed."""
         self.cold_starts = self.root / "cold-starts.jsonl"
         self.control_log = self.logs / "control.log"
         """Of a control process in the background."""
@@ -91,7 +93,7 @@ class StateDirectory:
 
     def prepare(self) -> None:
         """Makes the directory and its folders (mode 0700); raises StateError when it is somebody else's."""
-        for folder in (self.root, self.processes, self.logs, self.decisions, self.recordings, self.run):
+        for folder in (self.root, self.processes, self.logs, self.decisions, self.recordings, self.copies, self.run):
             own_directory(folder)
         # SQLite gives its other files the mode of this one.
         for file in (self.database, self.cold_starts, self.control_log):

@@ -78,6 +78,8 @@ class Host:
     """The control process's environment; only :data:`INHERITED` is passed on."""
     queue_proxy: tuple[str, ...] = ()
     """Another program in the place of Tidegate's queue_proxy (Knative's, in a benchmark); empty: ours."""
+    copies: str = ""
+    """Folder of the copies that functions name."""
     limits: Mapping[str, int | float] = field(default_factory=dict)
     """The front door's limits of requests, by the names of ``tidegate.aio.limits.Limits``: what it lets pass must not
     end at the replica."""
@@ -162,6 +164,8 @@ def server_launch(
     shipped = is_shipped(function, accelerator)
     if shipped:
         env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))
+        if function.server.copy is not None and not accelerator.is_emulated:
+            env["TIDEGATE_RUNTIME_COPY"] = f"{host.copies}/{function.server.copy}"
     if endpoints.port is not None:
         env["PORT"] = str(endpoints.port)
     if endpoints.metrics_port is not None:

@@ -73,6 +73,8 @@ class Server:
     kind: ServerKind
     target: str = ""
     argv: tuple[str, ...] = ()
+    copy: str | None = None
+    """Name of the copy of the model or handler that was made at the deploy; None: the file itself is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

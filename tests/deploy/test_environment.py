@@ -86,6 +86,16 @@ def test_a_model_is_served_by_the_shipped_runtime() -> None:
     assert (settings.threads, settings.max_batch, settings.batch_delay_s) == (2, 32, 0.005)
 
 
+def test_a_copy_is_named_beside_what_it_is_a_copy_of() -> None:
+    server = Server(kind=ServerKind.HANDLER, target="/code/handler.py:Model", copy="12ab.py")
+    host = replace(HOST, copies="/state/copies")
+    launch = server_launch(revision(server), CPU, held(CPU), SOCKET, host, Batching(), threads=None)
+    settings = runtime.parse(launch.env)
+    assert (settings.handler, settings.copy) == (("/code/handler.py", "Model"), "/state/copies/12ab.py")
+    emulated = server_launch(revision(server), EMULATED, held(EMULATED), SOCKET, host, Batching(), threads=None)
+    assert runtime.parse(emulated.env).copy is None
+
+
 def test_a_handler_runs_in_the_interpreter_of_its_function() -> None:
     handler = Server(kind=ServerKind.HANDLER, target="/code/handler.py:Model")
     launch = server_launch(revision(handler, python="/venv/bin/python"), CPU, held(CPU), SOCKET, HOST, Batching(), None)

@@ -277,6 +277,27 @@ def test_a_file_named_like_a_module_of_python(write_handler: WriteHandler) -> No
     assert "loads" in vars(sys.modules["json"])
 
 
+def test_a_copy_is_read_in_the_place_of_the_file(write_handler: WriteHandler, tmp_path: Path) -> None:
+    """Deployed, then overwritten: the copy counts, also in messages, and the module beside the file is found."""
+    path = write_handler(
+        "import beside_it\n"
+        "class Model:\n"
+        "    def load(self): assert (__file__, beside_it.NAME) == ({PATH!r}, 'beside')\n"
+        "    def predict(self, inputs): raise ValueError('of the copy')\n"
+    )
+    (path.parent / "beside_it.py").write_text("NAME = 'beside'\n")
+    copy = tmp_path / "copy.py"
+    copy.write_text(path.read_text().replace("{PATH!r}", repr(str(path))))
+    path.unlink()
+    model = HandlerModel(str(path), "Model", max_batch=1, copy=str(copy))
+    model.load()
+    with pytest.raises(ModelError, match=rf"of the copy \({path.name}, line 4\)"):
+        model.run({})
+    copy.unlink()
+    with pytest.raises(LoadError, match="there is no file"):
+        HandlerModel(str(path), "Model", max_batch=1, copy=str(copy)).load()
+
+
 def test_made_up_inputs_only_where_all_are_declared_as_numbers(write_handler: WriteHandler) -> None:
     for declared, made_up in (
         ("{'x': ('FP32', [-1, 2])}", [Tensor("x", "FP32", (1, 2), bytes(8))]),

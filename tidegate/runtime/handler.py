@@ -14,11 +14,14 @@ or list. Class attributes that are read, all optional:
 import asyncio
 import importlib.util
 import inspect
+import linecache
 import sys
 import traceback
 from collections.abc import Awaitable, Mapping
+from importlib.machinery import SourceFileLoader
+from importlib.util import decode_source
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from tidegate.runtime import tensors
@@ -33,8 +36,10 @@ _PACKAGE = "tidegate"
 class HandlerModel:
     """One instance of a user's class."""
 
-    def __init__(self, path: str, class_name: str, *, max_batch: int) -> None:
+    def __init__(self, path: str, class_name: str, *, max_batch: int, copy: str | None = None) -> None:
+        """``copy``: what is read in the place of ``path``, which stays the module's file in all other respects."""
         self._path = Path(path)
+        self._source = Path(path if copy is None else copy)
         self._class_name = class_name
         self._max_batch = max_batch
         self._arrays: Arrays = PlainArrays()
@@ -129,10 +134,10 @@ class HandlerModel:
         return dict(zip(names, result.values(), strict=True))
 
     def _find_class(self) -> Any:
-        if not self._path.is_file():
-            raise LoadError(f"there is no file {self._path}")
+        if not self._source.is_file():
+            raise LoadError(f"there is no file {self._source}")
         try:
-            module = _import_file(self._path)
+            module = _import_file(self._path, self._source)
         except LoadError:
             raise
         except BaseException as error:
@@ -148,8 +153,22 @@ class HandlerModel:
         return kind
 
 
-def _import_file(path: Path) -> ModuleType:
-    """Imports the user's file with its folder first on the path.
+class _CopyLoader(SourceFileLoader):
+    """Loads a module from a copy of its file, without the bytecode that may lie beside the file."""
+
+    def __init__(self, name: str, path: str, source: Path) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        data = self._source.read_bytes()
+        lines = decode_source(data).splitlines(keepends=True)
+        linecache.cache[self.path] = (len(data), None, lines, self.path)  # for tracebacks; without a time it is kept
+        return self.source_to_code(data, self.path)
+
+
+def _import_file(path: Path, source: Path) -> ModuleType:
+    """Imports the user's file with its folder first on the path. ``source``: where its content is read.
 
     Whatever of ours is needed has been imported by now, so that a ``gateway.py`` or ``queue.py`` beside it shadows
     nothing of ours. Only a ``tidegate`` of the user's own could not be reached by its name: that is refused.
@@ -161,7 +180,8 @@ def _import_file(path: Path) -> ModuleType:
             raise LoadError(f"{rival} has the name of Tidegate's own package: rename it")
     sys.path.insert(0, str(folder))
     name = path.stem if path.stem not in sys.modules else f"_handler_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = None if source == path else _CopyLoader(name, str(path), source)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)

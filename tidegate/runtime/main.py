@@ -40,12 +40,16 @@ def model_of(settings: Settings) -> Model:
         from tidegate.runtime.handler import HandlerModel
 
         path, class_name = settings.handler
-        return HandlerModel(path, class_name, max_batch=settings.max_batch)
+        return HandlerModel(path, class_name, max_batch=settings.max_batch, copy=settings.copy)
     if settings.model is not None:
         from tidegate.runtime.onnx import OnnxModel
 
         return OnnxModel(
-            settings.model, threads=settings.threads, max_batch=settings.max_batch, providers=settings.providers
+            settings.model,
+            threads=settings.threads,
+            max_batch=settings.max_batch,
+            providers=settings.providers,
+            copy=settings.copy,
         )
     raise ValueError("the settings name no model")
 

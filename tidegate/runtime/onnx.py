@@ -30,8 +30,12 @@ _DATATYPES = {
 class OnnxModel:
     """One ``.onnx`` file in one session."""
 
-    def __init__(self, path: str, *, threads: int | None, max_batch: int, providers: Sequence[str]) -> None:
+    def __init__(
+        self, path: str, *, threads: int | None, max_batch: int, providers: Sequence[str], copy: str | None = None
+    ) -> None:
+        """``copy``: what is read in the place of ``path``."""
         self._path = path
+        self._source = path if copy is None else copy
         self._threads = threads
         self._max_batch = max_batch
         self._providers = list(providers)
@@ -54,8 +58,8 @@ class OnnxModel:
         return self._arrays
 
     def load(self) -> ModelSpec:
-        if not Path(self._path).is_file():
-            raise LoadError(f"there is no file {self._path}")
+        if not Path(self._source).is_file():
+            raise LoadError(f"there is no file {self._source}")
         runtime = self._import()
         self._session = self._open(runtime)
         self._inputs = tuple(map(_spec, self._session.get_inputs()))
@@ -125,7 +129,7 @@ class OnnxModel:
                 "(GPUs need the package onnxruntime-gpu)"
             )
         try:
-            session = runtime.InferenceSession(self._path, options, providers=self._providers)
+            session = runtime.InferenceSession(self._source, options, providers=self._providers)
         except Exception as error:
             raise LoadError(f"{self._path} is not a model that ONNX Runtime can load: {_first_line(error)}") from error
         # A provider whose libraries are missing is left out with a warning only: the wrong device, unnoticed.

@@ -11,6 +11,7 @@ from tidegate.runtime.emulated import Profile
 
 MODEL = "TIDEGATE_RUNTIME_MODEL"
 HANDLER = "TIDEGATE_RUNTIME_HANDLER"
+COPY = "TIDEGATE_RUNTIME_COPY"
 EMULATED = "TIDEGATE_RUNTIME_EMULATED"
 NAME = "TIDEGATE_RUNTIME_NAME"
 LISTEN = "TIDEGATE_RUNTIME_LISTEN"
@@ -31,6 +32,8 @@ class Settings:
     """Path of an ONNX file."""
     handler: tuple[str, str] | None = None
     """Path of a Python file and the name of a class in it."""
+    copy: str | None = None
+    """Path of a copy of the model or handler, which is read in its place."""
     emulated: Profile | None = None
     names: tuple[str, ...]
     listen: str = "127.0.0.1:8080"
@@ -65,6 +68,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
     settings = Settings(
         model=given.get(MODEL),
         handler=handler,
+        copy=given.get(COPY),
         emulated=emulated,
         names=read(NAME, _names, "model names, separated by commas", ("model",)),
         listen=read(LISTEN, _address, "host:port or unix:/path", "127.0.0.1:8080"),
