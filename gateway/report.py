@@ -99,6 +99,7 @@ class RevisionCounters:
         "revision",
         "shadow",
         "sizes",
+        "waited",
         "within_sla",
     )
 
@@ -122,6 +123,9 @@ class RevisionCounters:
         self.hedges_won = 0
         self.circuit_refusals = 0
         """Refused because every replica fails; among the refused ones."""
+        self.waited = (0.0, 0.0)
+        """The room's integrals of waiting requests and inferences when it last knew the revision: it forgets one that
+        has left the route table, and cumulative figures must not run backwards while its last requests end."""
         self.shadow: ShadowCounters | None = None
         """Set once it was to get a copy of another revision's request."""
 
@@ -175,8 +179,11 @@ class RevisionCounters:
         counters.failures += 1
 
     def demand(self, waiting: RoomCounts | None) -> RevisionDemand:
-        """The present values as they cross the process border; ``waiting`` None: nobody waits."""
+        """The present values as they cross the process border; ``waiting`` None: nobody waits, or no
+        room knows the revision any more."""
         ended = self.ended_by
+        if waiting is not None:
+            self.waited = (waiting.waiting_request_s, waiting.waiting_inference_s)
         groups = tuple(group.traffic() for group in self.groups.values())
         return RevisionDemand(
             function=self.function,
@@ -192,8 +199,8 @@ class RevisionCounters:
             waiting=waiting.waiting if waiting else 0,
             waiting_inferences=waiting.waiting_inferences if waiting else 0,
             oldest_waiting_s=waiting.oldest_waiting_s if waiting else 0.0,
-            waiting_request_s=waiting.waiting_request_s if waiting else 0.0,
-            waiting_inference_s=waiting.waiting_inference_s if waiting else 0.0,
+            waiting_request_s=self.waited[0],
+            waiting_inference_s=self.waited[1],
             latency=groups[0].latency if len(groups) == 1 else self.latency.sparse(),
             sizes=tuple((index, count) for index, count in enumerate(self.sizes) if count),
             groups=groups,

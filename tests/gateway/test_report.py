@@ -119,3 +119,15 @@ def test_the_scrape_shows_every_ending() -> None:
         ("circuit_open", 0),
     ):
         assert f"tidegate_gateway_{name}{labels} {value}" in lines
+
+
+def test_integrals_do_not_run_backwards_when_the_room_forgets_a_revision_before_its_last_request_ends() -> None:
+    """A function was deleted while a request of it ran."""
+    report = Report("g0", "inc", now=0.0)
+    report.revision("echo", "echo-00001").sizes[0] += 1
+    told = counts(waiting=1, waiting_request_s=2.5, waiting_inference_s=5.0)
+    (before,) = report.demands(lambda _: told)
+    report.forget_except(frozenset())
+    (after,) = report.demands(nobody)
+    assert (before.waiting, after.waiting) == (1, 0)
+    assert (after.waiting_request_s, after.waiting_inference_s) == (2.5, 5.0)
