@@ -54,7 +54,9 @@ TAIL_S = 65.0
 """So long after a change of the concurrency limit the tail of execution times is of before: its window, and what had
 begun."""
 STANDING_S = 15.0
-"""A large backlog that has stood for so long asks for one replica more."""
+"""A backlog of ``LARGE`` that has stood for so long asks for one replica more; a larger one sooner, in proportion."""
+LARGE = 2.0
+"""So many times what is served within the target."""
 DRAIN_S = 10.0
 """Time in which a backlog is to be worked off."""
 PARK_SHARE = 2.0 / 3.0
@@ -97,6 +99,7 @@ class SmifPolicy:
     """The policy of one revision."""
 
     __slots__ = (
+        "_backlog",
         "_calm",
         "_estimate",
         "_function",
@@ -142,6 +145,8 @@ class SmifPolicy:
         """By group: why it must not shrink, and until when that is not asked again."""
         self._ready: tuple[int, ...] = ()
         self._standing_since: float | None = None
+        self._backlog = 0.0
+        """What is there over what is served within the target, as last seen."""
         self._settled_at = now + SETTLE_S
 
     def decide(self, observation: Observation, now: float) -> Wish:
@@ -228,7 +233,7 @@ class SmifPolicy:
         requests = sum(group.rps for group in observation.groups)
         batch = sum(group.ips for group in observation.groups) / requests if requests > 0.0 else 1.0
         load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
-        extra, capacity_s = 0.0, 0.0
+        extra = 0.0
         if observation.waiting_inferences > 0:
             waiting = observation.waiting_inferences
             if observation.ready == 0:
@@ -236,25 +241,30 @@ class SmifPolicy:
                 extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
             else:
                 capacity = sum(kind.group.ready * kind.mu for kind in kinds)
-                capacity_s = capacity * self._slo_s
-                extra = max(0.0, waiting - capacity_s) / DRAIN_S
+                extra = max(0.0, waiting - capacity * self._slo_s) / DRAIN_S
             if extra > 0.01 * load.mid:
                 reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
+        self._note_standing(observation, kinds, now)
         if load.mid + extra <= 0.0:
             return NO_LOAD
         floor = self._function.sla.target_ips or 0.0
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
-        self._note_standing(extra * DRAIN_S, capacity_s, observation, now)
         # What waits too long bears witness too: then ordinary certainty is enough.
         sure = max(load.low, load.sure) if extra > 0.0 else load.sure
         return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
 
-    def _note_standing(self, beyond: float, in_time: float, observation: Observation, now: float) -> None:
-        """A backlog of twice what is served within the target that stands for ``STANDING_S``, while nothing starts and
-        nothing has just become ready, is no chance: whatever the arrivals say, the size is too small."""
-        is_large = 0.0 < in_time <= beyond
-        if not is_large or observation.starting or self._settled_at - SETTLE_S >= now:
+    def _note_standing(self, observation: Observation, kinds: Sequence[_Kind], now: float) -> None:
+        """A backlog of ``LARGE`` times what is served within the target that stands, while nothing starts and nothing
+        has just become ready, is no chance: whatever the arrivals say, the size is too small. What is in the replicas
+        counts as what waits for them does: requests may queue inside the model server. What execution alone takes
+        beyond the target is no backlog."""
+        present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
+        in_time = 0.0
+        for kind in kinds:
+            in_time += kind.group.ready * kind.mu * max(self._slo_s, kind.group.floor_s or 0.0)
+        self._backlog = present / in_time if in_time > 0.0 else 0.0
+        if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
             self._standing_since = None
         elif self._standing_since is None:
             self._standing_since = now
@@ -272,7 +282,7 @@ class SmifPolicy:
         carried = sum(self._usable(kind) * kind.existing for kind in feasible)
         if carried <= 0.0:
             return load.mid
-        if self._standing_since is not None and now - self._standing_since >= STANDING_S:
+        if self._standing_since is not None and now - self._standing_since >= STANDING_S * LARGE / self._backlog:
             existing = sum(kind.existing for kind in feasible)
             return max(load.mid, carried * (existing + 1) / existing)
         if load.sure > carried:
