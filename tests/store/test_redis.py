@@ -106,6 +106,26 @@ def test_slow_answers_are_answers(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+def test_a_call_is_cancelled_at_every_step(redis_server: RedisServer) -> None:
+    """It ends there and then, and the next answers belong to the next questions."""
+
+    async def run() -> None:
+        store = await RedisStore.open(redis_server.url)
+        first, second = await store.put("a", b"1"), await store.put("b", b"2")
+        for step in range(200):
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(store.get("a"))
+                for _ in range(step % 40):
+                    await asyncio.sleep(0)
+                was_done = task.done()
+                task.cancel()
+            assert was_done or task.cancelled()
+        assert [*await asyncio.gather(store.get("a"), store.get("b"))] == [first, second]
+        await store.close()
+
+    asyncio.run(run())
+
+
 def test_data_that_is_lost_is_gone_for_a_watch_too(redis_server: RedisServer) -> None:
     """Somebody empties Redis: keys are told as deleted, and versions rise none the less."""
 

@@ -190,7 +190,9 @@ def _pool(address: Address, call_s: float) -> BlockingConnectionPool:
         "username": address.user,
         "password": address.password,
         "socket_connect_timeout": call_s,
-        "socket_timeout": call_s + 1.0,  # a blocking read is bounded by the call's own limit
+        # Each call has its own limit; with one here too the library writes in a wait_for, which on Python 3.11 may
+        # swallow a cancellation.
+        "socket_timeout": None,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }

@@ -1,0 +1,411 @@
+"""Quotas over several gateways: budgets that all may spend together, counted where the requests are.
+
+A *budget* is an amount per window of time (requests, tokens), or without a window an amount held at the same time. A
+gateway admits from its *share* of it: what it was granted in advance and has not used. In the background it tells a
+common pool, key by key, what it has used and how much more it would like to hold, and is told its new *ceiling*::
+
+    gateway -> pool   used 120, want 30                     (absolute figures of this window)
+    pool -> gateway   ceiling 150, nobody's yet 800
+
+    sum of all ceilings <= amount     so nobody can overspend, whoever is slow or uneven
+
+Figures are absolute, never steps: a report that was lost or counted twice changes nothing, and a pool that has lost
+its memory knows all again after one report of each gateway. The want is what the gateway's own rate spends in the next
+three reports, so shares follow the load and what is not needed goes back with the next report.
+
+Where the share does not suffice and it is not known that the budget is spent, the caller is told to ask: it waits for
+the next report's answer. A key with steady traffic holds its share in advance, that of the next window too.
+
+Without a pool each gateway goes on with an even part of what was nobody's, and of each new window.
+
+Both sides are here, pure: :class:`Quotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+REPORTS_PER_WINDOW: Final = 200
+"""Our choice, within the two bounds below: what a share may be wrong by is what passes between two reports."""
+SHORTEST_S: Final = 0.05
+LONGEST_S: Final = 0.5
+AHEAD: Final = 3
+"""Reports whose use is held in advance: one under way, one that may be late, one to spare."""
+FLOOR_PARTS: Final = 400
+FLOOR_S: Final = 10.0
+"""So long after a request a gateway holds as much again, up to this part of the budget (four gateways: 1 %)."""
+BATCH: Final = 512
+"""Reports in one exchange."""
+BEAT_S: Final = 1.0
+"""A gateway without news reports that it is there."""
+GONE_S: Final = 5.0
+"""A gateway that has not reported for so long gives its unused share back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    key: str
+    amount: int
+    window_s: float = math.inf
+    """Infinite: what is reserved counts until it is settled with 0."""
+
+    def __post_init__(self) -> None:
+        if self.amount < 0 or not self.window_s > 0:
+            raise ValueError(f"a budget has an amount of at least 0 and a window above 0, got {self}")
+
+    @property
+    def is_bound(self) -> bool:
+        return math.isinf(self.window_s)
+
+    @property
+    def report_s(self) -> float:
+        """Between two reports."""
+        if self.is_bound:
+            return 2 * SHORTEST_S
+        return min(max(self.window_s / REPORTS_PER_WINDOW, SHORTEST_S), LONGEST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Admitted; :meth:`Quotas.settle` it with what it really took."""
+
+    budget: Budget
+    window: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    retry_after_s: float
+    """Until the budget is whole again; infinite: more than the budget ever has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Not known here: try again after the next answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    budget: Budget
+    window: int
+    used: int
+    want: int
+    """Beyond ``used``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the pool says to a report, in the order of the reports."""
+
+    ceiling: int
+    free: int
+    """What is nobody's after this grant."""
+    others: int
+    """What the other gateways have used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    grants: tuple[Grant, ...]
+    time_s: float
+    """The pool's clock: all gateways cut windows by it."""
+    members: int
+    """Gateways that are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known here, at most one report old."""
+
+    used: int
+    amount: int
+    resets_in_s: float
+
+
+class _Share:
+    """One gateway's part of one window."""
+
+    __slots__ = ("answered_at", "asked", "ceiling", "free", "others", "pooled", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.ceiling = 0
+        self.asked = 0
+        """What callers wait for."""
+        self.free: int | None = None
+        """Nobody's, by the last answer; None: no answer yet."""
+        self.others = 0
+        self.pooled = (0, 0)
+        """(used, ceiling) as the pool has them, by its last answer."""
+        self.answered_at = -math.inf
+
+    def __repr__(self) -> str:
+        return f"<_Share {self.used}/{self.ceiling}, asked {self.asked}, free {self.free}>"
+
+
+class _Key:
+    __slots__ = ("budget", "demand", "due_at", "last", "last_at", "measured_at", "rate", "shares", "want", "window")
+
+    def __init__(self, budget: Budget, window: int, now: float) -> None:
+        self.budget = budget
+        self.window = window
+        self.shares: dict[int, _Share] = {}
+        self.due_at = now
+        self.rate = 0.0
+        """Amount per second that is asked for, smoothed."""
+        self.demand = 0
+        """Asked for since ``measured_at``."""
+        self.last = 0
+        """The largest of the last requests, older ones fading; the youngest came at ``last_at``."""
+        self.last_at = now
+        self.measured_at = now
+        self.want = 0
+
+    def measure(self, now: float) -> None:
+        passed = now - self.measured_at
+        if passed <= 0:
+            return
+        self.rate += (self.demand / passed - self.rate) * -math.expm1(-passed / (2 * self.budget.report_s))
+        self.demand, self.measured_at = 0, now
+
+
+class Quotas:
+    """One gateway's side. ``reserve`` and ``settle`` cost no message; ``take`` makes the reports that are due."""
+
+    def __init__(self, *, members: int = 1) -> None:
+        """``members``: gateways that there are, until a pool has said so."""
+        self._keys: dict[tuple[str, float], _Key] = {}
+        self._members = max(1, members)
+        self._offset_s = 0.0
+        self.is_urgent = False
+        """Somebody waits or a share runs low: :meth:`take` at once."""
+        self._is_lost = False
+        self._taken_at = -math.inf
+        self._reported: tuple[Report, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether each gateway is on its own."""
+        return self._is_lost
+
+    def reserve(
+        self, budget: Budget, amount: int, now: float, *, is_again: bool = False
+    ) -> Reservation | Refused | Ask:
+        """Takes ``amount`` from the budget. ``is_again``: the caller has asked and there was an answer."""
+        key = self._key(budget, now)
+        share = self._share(key, key.window)
+        if not is_again:
+            key.demand += amount
+            key.last, key.last_at = max(amount, key.last * 7 // 8), now
+        if share.used + amount <= share.ceiling:
+            share.used += amount
+            if 2 * (share.ceiling - share.used) < key.want and not self._is_lost:
+                key.want = 0  # once until the next report
+                self._hurry(key, now)
+            return Reservation(budget, key.window, amount)
+        if amount > budget.amount:
+            return Refused(math.inf)
+        is_fresh = share.free is not None and now - share.answered_at <= AHEAD * budget.report_s
+        if self._is_lost or (is_fresh and share.used + amount > share.ceiling + (share.free or 0)):
+            return Refused(self._resets_in_s(key, now))
+        share.asked += amount
+        self._hurry(key, now)
+        return Ask()
+
+    def settle(self, reservation: Reservation, real: int, now: float) -> None:
+        """What the request really took: less comes back, more is owed. Of a window that is over only more counts."""
+        key = self._key(reservation.budget, now)
+        difference = real - reservation.amount
+        share = key.shares.get(reservation.window)
+        if share is None:
+            share, difference = self._share(key, key.window), max(0, difference)
+        share.used = max(0, share.used + difference)
+        key.due_at = min(key.due_at, now + key.budget.report_s)
+
+    def read(self, budget: Budget, now: float) -> Reading:
+        key = self._keys.get((budget.key, budget.window_s))
+        if key is None:
+            return Reading(0, budget.amount, budget.window_s)
+        share = self._share(self._key(budget, now), key.window)
+        return Reading(share.others + share.used, budget.amount, self._resets_in_s(key, now))
+
+    def next_wakeup(self) -> float:
+        """When :meth:`take` is to be called; sooner where ``is_urgent`` says so."""
+        return min(min((key.due_at for key in self._keys.values()), default=math.inf), self._taken_at + BEAT_S)
+
+    def take(self, now: float) -> tuple[Report, ...]:
+        """The reports that are due; next comes :meth:`answer` or :meth:`failed`. None: a beat."""
+        reports: list[Report] = []
+        for name, key in list(self._keys.items()):
+            if key.due_at > now or len(reports) >= BATCH:
+                continue
+            self._roll(key, now)
+            key.measure(now)
+            if self._is_quiet(key, now):
+                if key.shares.get(key.window, _NOTHING).used == 0:
+                    del self._keys[name]
+                    continue
+                key.due_at = now + self._resets_in_s(key, now)
+            else:
+                key.due_at = now + key.budget.report_s
+            reports += self._reports_of(key, now)
+        self._taken_at = now
+        self.is_urgent = False
+        self._reported = tuple(reports)
+        return self._reported
+
+    def answer(self, answer: Answer, now: float) -> None:
+        self._is_lost = False
+        self._offset_s = answer.time_s - now
+        self._members = max(1, answer.members)
+        for report, grant in zip(self._reported, answer.grants, strict=True):
+            key = self._keys.get((report.budget.key, report.budget.window_s))
+            share = None if key is None else key.shares.get(report.window)
+            if share is None:
+                continue
+            share.ceiling, share.free, share.others = grant.ceiling, grant.free, grant.others
+            share.pooled = (report.used, grant.ceiling)
+            share.answered_at = now
+        self._reported = ()
+
+    def failed(self) -> None:
+        """The pool cannot be reached: each gateway takes its even part of what is nobody's."""
+        self._is_lost = True
+        self._reported = ()
+        for key in self._keys.values():
+            for share in key.shares.values():
+                self._take_even_part(key, share)
+
+    def leave(self) -> tuple[Report, ...]:
+        """The last reports: what was used, wanting nothing; what was held at the same time is given back."""
+        return tuple(
+            Report(key.budget, window, 0 if key.budget.is_bound else share.used, 0)
+            for key in self._keys.values()
+            for window, share in key.shares.items()
+        )
+
+    def _hurry(self, key: _Key, now: float) -> None:
+        key.due_at = now
+        self.is_urgent = True
+
+    def _key(self, budget: Budget, now: float) -> _Key:
+        name = (budget.key, budget.window_s)
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = _Key(budget, self._window(budget, now), now)
+        else:
+            key.budget = budget
+            self._roll(key, now)
+        return key
+
+    def _window(self, budget: Budget, now: float) -> int:
+        return 0 if budget.is_bound else math.floor((now + self._offset_s) / budget.window_s)
+
+    def _roll(self, key: _Key, now: float) -> None:
+        window = self._window(key.budget, now)
+        if window > key.window:
+            key.window = window
+            key.shares = {number: share for number, share in key.shares.items() if number >= window}
+            key.due_at = min(key.due_at, now + key.budget.report_s)
+
+    def _resets_in_s(self, key: _Key, now: float) -> float:
+        if key.budget.is_bound:
+            return key.budget.report_s
+        return max(0.0, (key.window + 1) * key.budget.window_s - now - self._offset_s)
+
+    def _share(self, key: _Key, window: int) -> _Share:
+        share = key.shares.get(window)
+        if share is None:
+            share = key.shares[window] = _Share()
+            if self._is_lost:
+                self._take_even_part(key, share)
+        return share
+
+    def _take_even_part(self, key: _Key, share: _Share) -> None:
+        if share.free is None:
+            # At least 1, else a budget below the number of gateways would be none.
+            share.ceiling = max(share.ceiling, min(key.budget.amount, max(1, key.budget.amount // self._members)))
+        else:
+            share.ceiling += share.free // self._members
+        share.free = 0
+
+    def _is_quiet(self, key: _Key, now: float) -> bool:
+        """Nothing is held, asked for or expected."""
+        share = key.shares.get(key.window, _NOTHING)
+        is_kept = share.ceiling > share.used or share.asked > 0 or (key.budget.is_bound and share.used > 0)
+        is_told = share.pooled == (share.used, share.ceiling)
+        return is_told and not is_kept and self._hold(key, now) == 0 and key.rate * key.budget.report_s < 0.01
+
+    def _hold(self, key: _Key, now: float) -> int:
+        """What to hold in advance."""
+        ahead = int(key.rate * AHEAD * key.budget.report_s)
+        floor = min(key.last, key.budget.amount // FLOOR_PARTS) if now - key.last_at <= FLOOR_S else 0
+        return min(max(ahead, floor), key.budget.amount // (4 * self._members))
+
+    def _reports_of(self, key: _Key, now: float) -> list[Report]:
+        share = self._share(key, key.window)
+        hold = key.want = self._hold(key, now)
+        report = Report(key.budget, key.window, share.used, hold + share.asked)
+        share.asked = 0
+        if not self._is_lost:  # given back from this moment on, so that nothing is spent twice
+            share.ceiling = min(share.ceiling, report.used + report.want)
+        reports = [report]
+        if hold and self._resets_in_s(key, now) < AHEAD * key.budget.report_s and not key.budget.is_bound:
+            following = self._share(key, key.window + 1)
+            reports.append(Report(key.budget, key.window + 1, following.used, hold))
+        return reports
+
+    def __repr__(self) -> str:
+        return f"<Quotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+
+
+_NOTHING: Final = _Share()
+
+
+class Pool:
+    """Where the gateways' figures meet, in the memory of one process; the one in Redis does the same arithmetic."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, float] = {}
+        self._entries: dict[tuple[str, float, int], dict[str, tuple[int, int]]] = {}
+        """(used, ceiling) by gateway."""
+
+    def exchange(self, member: str, reports: Sequence[Report], now: float) -> Answer:
+        self._seen[member] = now
+        self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
+        self._forget(now)
+        return Answer(tuple(self._grant(member, report) for report in reports), now, len(self._seen))
+
+    def _grant(self, member: str, report: Report) -> Grant:
+        budget = report.budget
+        entries = self._entries.setdefault((budget.key, budget.window_s, report.window), {})
+        taken = others = 0
+        for name, (used, ceiling) in list(entries.items()):
+            if name == member:
+                continue
+            if name in self._seen:
+                taken, others = taken + ceiling, others + used
+            elif budget.is_bound:
+                del entries[name]
+            else:
+                taken, others = taken + used, others + used
+        room = budget.amount - taken
+        ceiling = max(report.used, min(report.used + report.want, room))
+        entries[member] = (report.used, ceiling)
+        return Grant(ceiling, max(0, room - ceiling), others)
+
+    def _forget(self, now: float) -> None:
+        """Windows that ended more than a window ago; bounds that nobody uses."""
+        for name, entries in list(self._entries.items()):
+            _, window_s, window = name
+            if math.isinf(window_s):
+                is_over = not any(ceiling for _, ceiling in entries.values())
+            else:
+                is_over = now > (window + 2) * window_s
+            if is_over:
+                del self._entries[name]
+
+    def __repr__(self) -> str:
+        return f"<Pool {len(self._entries)} windows, {len(self._seen)} gateways>"

@@ -1,0 +1,119 @@
+"""Counters that gateways share: :class:`Counters` is what a gateway calls, a :class:`SharedPool` where they meet.
+
+The arithmetic is :mod:`tidegate.flow.quota`; here are the loop and the waiting. ``reserve`` answers at once from the
+gateway's share; only where that share and what is known do not suffice does it wait for one answer of the pool, at
+most ``ASK_S``. A pool that fails or is slow means that every gateway goes on with its even part.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from tidegate.clock import Clock
+from tidegate.flow.quota import Answer, Ask, Budget, Pool, Quotas, Reading, Refused, Report, Reservation
+from tidegate.store.records import StoreError
+
+ASK_S: Final = 0.5
+
+
+class SharedPool(Protocol):
+    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        """Takes the figures of the gateway ``member`` and grants. Raises StoreError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class EmbeddedPool:
+    """For gateways in the process that holds it. It forgets at its end; the next reports tell it all again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pool = Pool()
+
+    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        return self._pool.exchange(member, reports, self._clock.now())
+
+    async def close(self) -> None:
+        pass
+
+
+class Counters:
+    """One gateway's counters. Its owner keeps :meth:`run` running, and calls :meth:`close` after that has ended."""
+
+    def __init__(self, pool: SharedPool, clock: Clock, *, member: str, members: int = 1) -> None:
+        """``member``: a name that no other gateway process has or had; ``members``: how many there are at first."""
+        self._pool = pool
+        self._clock = clock
+        self._member = member
+        self._quotas = Quotas(members=members)
+        self._wake = asyncio.Event()
+        self._answered = asyncio.Event()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether each gateway goes on with its even part."""
+        return self._quotas.is_lost
+
+    async def run(self) -> None:
+        """Exchanges figures with the pool until it is cancelled."""
+        while True:
+            await self._sleep()
+            await self._exchange()
+
+    async def reserve(self, budget: Budget, amount: int = 1) -> Reservation | Refused:
+        verdict = self._reserve(budget, amount, is_again=False)
+        if not isinstance(verdict, Ask):
+            return verdict
+        try:
+            async with asyncio.timeout(ASK_S):
+                while isinstance(verdict, Ask):
+                    await self._answered.wait()
+                    verdict = self._reserve(budget, amount, is_again=True)
+        except TimeoutError:
+            self._quotas.failed()
+            verdict = self._reserve(budget, amount, is_again=True)
+        assert not isinstance(verdict, Ask), "a gateway on its own never asks"
+        return verdict
+
+    def settle(self, reservation: Reservation, real: int) -> None:
+        """What the request really took; 0 gives all back."""
+        self._quotas.settle(reservation, real, self._clock.now())
+
+    def read(self, budget: Budget) -> Reading:
+        return self._quotas.read(budget, self._clock.now())
+
+    async def close(self) -> None:
+        """Gives back what this gateway holds; closes the pool."""
+        with suppress(StoreError):
+            await self._pool.exchange(self._member, self._quotas.leave())
+        await self._pool.close()
+
+    def _reserve(self, budget: Budget, amount: int, *, is_again: bool) -> Reservation | Refused | Ask:
+        verdict = self._quotas.reserve(budget, amount, self._clock.now(), is_again=is_again)
+        if self._quotas.is_urgent:
+            self._wake.set()
+        return verdict
+
+    async def _sleep(self) -> None:
+        self._wake.clear()
+        delay = self._quotas.next_wakeup() - self._clock.now()
+        if delay > 0 and not self._quotas.is_urgent:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+
+    async def _exchange(self) -> None:
+        reports = self._quotas.take(self._clock.now())
+        try:
+            answer = await self._pool.exchange(self._member, reports)
+        except StoreError:
+            self._quotas.failed()
+        else:
+            self._quotas.answer(answer, self._clock.now())
+        answered, self._answered = self._answered, asyncio.Event()
+        answered.set()
+
+    def __repr__(self) -> str:
+        return f"<Counters of {self._member}: {self._quotas!r}>"
