@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.fuzz.bodies import bodies, forms, streams
 from tests.fuzz.driver import driver
 from tests.fuzz.engines import answers, chunks, requests
 from tests.fuzz.expositions import NEXT, expositions
@@ -17,9 +18,24 @@ TARGETS: dict[str, Target] = {
     "chunks": chunks,
     "driver": driver,
     "expositions": expositions,
+    "bodies": bodies,
+    "forms": forms,
+    "streams": streams,
 }
 TEXTS = Path(__file__).resolve().parent.parent / "queue_proxy" / "expositions"
 SEED_BYTES = 4000
+BODIES = {
+    "bodies": [
+        b'{"model":"a","messages":[{"role":"user","content":"\\"model\\": [\\\\"}],"stream":true,"input":["a",[1]]}',
+        b'{"mod\\u0065l" : "b" , "user" : 1.5e3 , "x" : {"model":"c"} , "model" : "d" }',
+    ],
+    "forms": [
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nw\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\nX: y\r\n\r\n\r\n--\r\n--b--\r\n'
+    ],
+    "streams": [b': hi\r\n\r\nevent: a\ndata: {"usage":{"prompt_tokens":3}}\n\ndata: x\rdata:y\r\rdata: [DONE]\n\n'],
+}
+"""What the targets in ``tests.fuzz.bodies`` begin with, behind four bytes that say how it is cut."""
 
 
 def seeds(name: str) -> list[bytes]:
@@ -27,6 +43,8 @@ def seeds(name: str) -> list[bytes]:
     if name == "expositions":
         texts = [path.read_bytes() for path in sorted(TEXTS.iterdir())]
         return [*texts, Counters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
+    if name in BODIES:
+        return [b"\3\1\2\5" + text for text in BODIES[name]]
     sent = [raw for file in (CORPUS, OWN) for case in load(file) if len(raw := raw_bytes(case)) <= SEED_BYTES]
     if name == "requests":
         return [b"\0" + raw for raw in sent] + [b"\3\1\2\5" + raw for raw in sent]

@@ -1,0 +1,116 @@
+"""Which replica has the beginning of a prompt in its cache, as far as one can tell from outside.
+
+Model servers keep the attention state of prompts in blocks, found by their contents from the prompt's beginning on. A
+conversation that comes back to its replica pays for its newest turn only. A :class:`PrefixIndex` remembers, for each
+replica, the beginnings of the prompts that went there, in blocks hashed in a chain (a block's hash stands for all
+before it as well), and forgets what was not used for longest, as the cache behind does. :meth:`PrefixIndex.choose`
+takes the replica that remembers most, unless it has more than its part of the load; where nobody remembers, or several
+do alike, the hash decides that every gateway worker would choose by (:func:`activator.choice.preferred`): by the first
+block that nobody knows, so that conversations with one system prompt spread and each keeps its place.
+
+An answer may be wrong (another worker's requests, another eviction): that costs a prefill, never correctness. Hashes
+have 32 bits; what a client could gain by equal ones is the wrong replica.
+"""
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from activator.choice import LOAD_BOUND, Preferable, preferred
+
+BLOCK_BYTES: Final = 256
+"""Some 64 tokens. Our choice: as fine as a short turn."""
+MOST_BLOCKS: Final = 64
+"""Hashed of one prompt: 16 KB, some 15 us."""
+REPLICA_BLOCKS: Final = 8192
+"""Remembered of one replica: 2 MB of prompts, about 1 MB of memory. Our choice."""
+
+
+class Named(Preferable, Protocol):
+    """A replica as the index sees it."""
+
+    @property
+    def id(self) -> Hashable: ...
+
+
+R = TypeVar("R", bound=Named)
+
+
+def chain(prompt: bytes, model: bytes = b"") -> list[int]:
+    """The hashes of a prompt's whole blocks, each of all up to its end; of a prompt without one, its own.
+
+    ``model``: an adapter's cache is its own.
+    """
+    point = zlib.crc32(model)
+    hashes = []
+    for end in range(BLOCK_BYTES, min(len(prompt), BLOCK_BYTES * MOST_BLOCKS) + 1, BLOCK_BYTES):
+        point = zlib.crc32(prompt[end - BLOCK_BYTES : end], point)
+        hashes.append(point)
+    return hashes or [zlib.crc32(prompt, point)]
+
+
+class PrefixIndex(Generic[R]):
+    """What each replica of a group was sent."""
+
+    __slots__ = ("_blocks", "_sent")
+
+    def __init__(self, replica_blocks: int = REPLICA_BLOCKS) -> None:
+        self._blocks = replica_blocks
+        self._sent: dict[Hashable, OrderedDict[int, None]] = {}
+        """By replica: hashes, the least recently used first. A block is never used after the ones before it in its
+        prompt, so what is remembered of a prompt is always its beginning."""
+
+    def match(self, replica: R, hashes: Sequence[int]) -> int:
+        """How many of a prompt's first blocks the replica was sent, by bisection."""
+        sent = self._sent.get(replica.id)
+        if not sent or hashes[0] not in sent:
+            return 0
+        known, unknown = 1, len(hashes) + 1
+        while unknown - known > 1:
+            middle = (known + unknown) // 2
+            if hashes[middle - 1] in sent:
+                known = middle
+            else:
+                unknown = middle
+        return known
+
+    def record(self, replica: R, hashes: Sequence[int]) -> None:
+        """The replica got this prompt."""
+        sent = self._sent.get(replica.id)
+        if sent is None:
+            sent = self._sent[replica.id] = OrderedDict()
+        for point in reversed(hashes):  # The first block last: it is the last to be forgotten.
+            sent[point] = None
+            sent.move_to_end(point)
+        while len(sent) > self._blocks:
+            sent.popitem(last=False)
+
+    def forget(self, replica: Hashable) -> None:
+        """It is gone, or began anew with an empty cache."""
+        self._sent.pop(replica, None)
+
+    def choose(self, replicas: Sequence[R], hashes: Sequence[int], inferences: int) -> R | None:
+        """The replica with a free slot that should have this prompt (:func:`chain`); None: none has one.
+
+        Bounded as :func:`activator.choice.preferred` is: no memory of a prefix makes a replica run more than
+        ``LOAD_BOUND`` times the mean, this request counted, while another has a free slot.
+        """
+        ready = [replica.in_flight for replica in replicas if replica.ready]
+        bound = LOAD_BOUND * (sum(ready) + 1) / len(ready) if ready else 0.0
+        best: list[R] = []
+        longest = 0
+        for replica in replicas:
+            if replica.free and replica.in_flight < bound and replica.fits(inferences):
+                known = self.match(replica, hashes)
+                if known > longest:
+                    best, longest = [], known
+                if known == longest:
+                    best.append(replica)
+        if len(best) == 1:
+            return best[0]
+        key = hashes[min(longest, len(hashes) - 1)]
+        return preferred(best or replicas, b"%08x" % key, inferences)
+
+    def __repr__(self) -> str:
+        return f"<PrefixIndex { ({name: len(sent) for name, sent in self._sent.items()}) }>"

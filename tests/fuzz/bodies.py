@@ -1,0 +1,76 @@
+"""What must hold of bodies that are looked into: a JSON object's members, a form's fields, a stream's events.
+
+The first four bytes of an input say how the rest is cut.
+"""
+
+import json
+
+from tests.fuzz.bytes_plan import Plan, cut
+from tidegate.wire.head import Bad
+from tidegate.wire.json_scan import Found, ObjectScan, read_object
+from tidegate.wire.multipart import FormScan
+from tidegate.wire.openai import KEYS, USAGE_BYTES, UsageFinder, asked_by
+from tidegate.wire.sse import EVENT_BYTES, EventStream
+
+
+def _cut(data: bytes) -> tuple[bytes, list[bytes]]:
+    plan = Plan(data)
+    cuts = plan.take(4)
+    text = plan.rest()
+    return text, cut(text, cuts)
+
+
+def bodies(data: bytes) -> None:
+    """Any cut and the decoder of whole bodies say the same, and json.loads what they say."""
+    body, pieces = _cut(data)
+    told = [_told(_scanned(pieces)), _told(_scanned([body])), _told(read_object(body, KEYS))]
+    assert told[0] == told[1] == told[2], told
+    found = read_object(body, KEYS)
+    if type(found) is Found:
+        asked_by(found)
+        try:
+            members = json.loads(body.decode(), object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            return
+        theirs = [(key, value) for key, value in members if key in KEYS.chosen]
+        ours = [(key, json.loads(value, object_pairs_hook=list)) for key, value in found.chosen.items()]
+        assert repr(ours) == repr(theirs), "NaN is not itself"
+
+
+def _scanned(pieces: list[bytes]) -> Found | Bad:
+    scan = ObjectScan(KEYS)
+    for piece in pieces:
+        scan.feed(piece)
+    return scan.end() or scan.found
+
+
+def _told(found: Found | Bad) -> str:
+    return "refused" if type(found) is Bad else repr(found)
+
+
+def forms(data: bytes) -> None:
+    """Any cut gives the same fields."""
+    body, pieces = _cut(data)
+    told = []
+    for parts in ([body], pieces):
+        scan = FormScan(b"b", ("model",))
+        for piece in parts:
+            scan.feed(piece)
+        told.append("refused" if scan.end() else repr(scan.fields))
+    assert told[0] == told[1], told
+
+
+def streams(data: bytes) -> None:
+    """Any cut gives the same events and the same usage."""
+    body, pieces = _cut(data)
+    told = []
+    for parts in ([body], pieces):
+        stream, finder = EventStream(), UsageFinder()
+        events = []
+        for piece in parts:
+            events += stream.feed(piece)
+            finder.feed(piece)
+            assert len(stream._front) + len(stream._tail) <= EVENT_BYTES + 3
+            assert len(finder._first) + len(finder._last) <= 2 * USAGE_BYTES
+        told.append((events, stream.done, repr(finder)))
+    assert told[0] == told[1], told

@@ -1,0 +1,116 @@
+"""Fields of a form: found in any pieces; what two parsers may read differently is refused."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.bytes_plan import cut
+from tidegate.wire.head import Bad
+from tidegate.wire.multipart import HEAD_BYTES, MAX_PARTS, VALUE_BYTES, FormScan, boundary_of
+
+BOUNDARY = b"----b0undary"
+
+
+def part(value: bytes, parameters: bytes = b'; name="model"', more: bytes = b"") -> bytes:
+    return b"--%b\r\nContent-Disposition: form-data%b\r\n%b\r\n%b\r\n" % (BOUNDARY, parameters, more, value)
+
+
+def form(*parts: bytes, end: bytes = b"--\r\n") -> bytes:
+    return b"".join(parts) + b"--" + BOUNDARY + end
+
+
+def scanned(pieces: list[bytes]) -> dict[str, str] | Bad:
+    scan = FormScan(BOUNDARY, ("model", "stream"))
+    for piece in pieces:
+        scan.feed(piece)
+        assert len(scan._held) <= HEAD_BYTES + VALUE_BYTES + 1000
+    return scan.end() or scan.fields
+
+
+FILE = part(
+    b"RIFF\r\n--" + BOUNDARY[:-1] + b"\r\n" * 50, b'; name="file"; filename="a.wav"', b"Content-Type: audio/wav\r\n"
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from([FILE, part(b"whisper-1"), part(b"true", b"; name=stream"), part(b"", b'; name="x"')]),
+             max_size=5, unique=True),
+    st.sampled_from([b"", b"preamble\r\n"]),
+    st.sampled_from([b"--\r\n", b"--", b"--\r\nepilogue --" + BOUNDARY]),
+    st.binary(min_size=1, max_size=6),
+)  # fmt: skip
+def test_any_pieces(parts: list[bytes], preamble: bytes, end: bytes, cuts: bytes) -> None:
+    body = preamble + form(*parts, end=end)
+    expected = {}
+    if part(b"whisper-1") in parts:
+        expected["model"] = "whisper-1"
+    if part(b"true", b"; name=stream") in parts:
+        expected["stream"] = "true"
+    assert scanned([body]) == scanned(cut(body, cuts)) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"--" + BOUNDARY, b"\r\n", b"\r", b"\n", b"--", b"-", b"Content-Disposition: form-data", b'; name="model"',
+             b"; name=stream", b'; filename="x"', b"a", b" ", b"x: y", b"\r\n\r\n", b"\r\n--" + BOUNDARY, b"\xff"]
+        ),
+        max_size=20,
+    ).map(b"".join),
+    st.binary(min_size=1, max_size=4),
+)  # fmt: skip
+def test_any_bytes(body: bytes, cuts: bytes) -> None:
+    whole, pieces = scanned([body]), scanned(cut(body, cuts))
+    assert type(whole) is type(pieces)
+    if type(whole) is dict:
+        assert whole == pieces
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        form(part(b"a"), part(b"b")),
+        form(part(b"a", b'; name="model"; filename="m.txt"')),
+        form(part(b"a", b'; name="model"; name="other"')),
+        form(part(b"a", b'; name="other"; name="model"')),
+        form(part(b"a", b'; name="mod\\el"')),
+        form(part(b"a", b"; name=x; name*=utf-8''model")),
+        form(part(b"a", b';\r\n name="model"')),
+        form(part(b"a", more=b"Content-Disposition: form-data; name=x\r\n")),
+        form(part(b"a", more=b"X: y\nContent-Disposition: form-data; name=x\r\n")),
+        form(part(b"YQ==", more=b"Content-Transfer-Encoding: base64\r\n")),
+        form(part(b"\xff")),
+        form(part(b"a" * (VALUE_BYTES + 100))),
+        form(part(b"a", more=b"X: " + b"y" * HEAD_BYTES + b"\r\n")),
+        form(*[part(b"", b"; name=x")] * (MAX_PARTS + 1)),
+        form(part(b"a"), end=b"x"),
+        form(part(b"a"), end=b"\r\n"),
+        part(b"a"),
+        b"",
+    ],
+)
+@pytest.mark.parametrize("step", [1, 1 << 20])
+def test_what_is_refused(body: bytes, step: int) -> None:
+    result = scanned([body[at : at + step] for at in range(0, len(body), step)])
+    assert type(result) is Bad and result.status == 400
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        (b"multipart/form-data; boundary=abc", b"abc"),
+        (b'Multipart/Form-Data; charset=utf-8; Boundary="a b c"', b"a b c"),
+        (b"multipart/form-data;boundary=----WebKitFormBoundary7MA4", b"----WebKitFormBoundary7MA4"),
+        (b"multipart/form-data; boundary=a; boundary=b", None),
+        (b"multipart/form-data", None),
+        (b"multipart/form-data; boundary=", None),
+        (b'multipart/form-data; boundary="a "', None),
+        (b"multipart/form-data; boundary=" + b"a" * 71, None),
+        (b"multipart/mixed; boundary=a", None),
+        (b"application/json", None),
+    ],
+)
+def test_boundaries(content_type: bytes, expected: bytes | None) -> None:
+    assert boundary_of(content_type) == expected

@@ -1,0 +1,78 @@
+"""Events of an event stream as it passes (WHATWG HTML, section 9.2.6), seen and not held.
+
+Nothing is delayed: a caller gives each piece on and shows it to :class:`EventStream`, which says what events that piece
+has completed. The time of the first and between two events is the caller's to take, from the moment of the piece.
+"""
+
+import re
+from typing import Final
+
+EVENT_BYTES: Final = 4096
+"""Kept of one event; of a longer one only its beginning is told."""
+DONE: Final = b"[DONE]"
+"""How OpenAI's streams end."""
+
+_EOL = rb"(?:\r\n|\n|\r(?=[^\n]))"
+_TAIL = 3
+"""Bytes in which a blank line may have begun."""
+_blank_lines = re.compile(_EOL + _EOL).finditer
+_output = re.compile(
+    rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning_content)"\s*+:\s*+"[^"]'
+).search
+
+
+class EventStream:
+    """Bytes in, the data of complete events out."""
+
+    __slots__ = ("_front", "_tail", "done")
+
+    def __init__(self) -> None:
+        self._front = b""
+        """The beginning of the event that is not complete."""
+        self._tail = b""
+        """Its last bytes."""
+        self.done = False
+        """``[DONE]`` was there."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of each event that ends in this piece; comments and ``[DONE]`` have none."""
+        if not self._tail and data[-2:] == b"\n\n" and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
+            blocks = [data[:EVENT_BYTES]]  # One event, as servers write them.
+        else:
+            blocks = self._blocks(data)
+        found = []
+        for block in blocks:
+            content = _content(block)
+            if content == DONE:
+                self.done = True
+            elif content is not None:
+                found.append(content)
+        return found
+
+    def _blocks(self, data: bytes) -> list[bytes]:
+        rest, front = self._tail + data, self._front
+        blocks, at = [], 0
+        for blank in _blank_lines(rest):
+            blocks.append(front + rest[at : min(blank.start(), at + EVENT_BYTES - len(front))])
+            front, at = b"", blank.end()
+        split = max(at, len(rest) - _TAIL)
+        self._front = front + rest[at : min(split, at + EVENT_BYTES - len(front))]
+        self._tail = rest[split:]
+        return blocks
+
+    def __repr__(self) -> str:
+        return f"<EventStream {len(self._front) + len(self._tail)} bytes of an event, done: {self.done}>"
+
+
+def _content(block: bytes) -> bytes | None:
+    """The event's data lines, joined; None: it has none."""
+    if block[:6] == b"data: " and block.find(b"\n") >= len(block) - 2 and b"\r" not in block:
+        return block[6:].rstrip(b"\n")
+    lines = [line[6:] if line[5:6] == b" " else line[5:] for line in block.splitlines() if line[:5] == b"data:"]
+    return b"\n".join(lines) if lines else None
+
+
+def has_output(event: bytes) -> bool:
+    """Whether an event of an OpenAI or Anthropic stream carries some text that the model has written: the first of a
+    stream often names only the role."""
+    return _output(event) is not None
