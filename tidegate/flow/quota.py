@@ -35,6 +35,8 @@ AHEAD: Final = 3
 FLOOR_PARTS: Final = 400
 FLOOR_S: Final = 10.0
 """So long after a request a gateway holds as much again, up to this part of the budget (four gateways: 1 %)."""
+JUMP_S: Final = 1.0
+"""A clock that is wrong by more begins anew in the pool's window; by less, a gateway's windows only ever go forward."""
 BATCH: Final = 512
 """Reports in one exchange."""
 BEAT_S: Final = 1.0
@@ -258,8 +260,8 @@ class Quotas:
 
     def answer(self, answer: Answer, now: float) -> None:
         self._is_lost = False
-        self._offset_s = answer.time_s - now
         self._members = max(1, answer.members)
+        self._set_clock(answer.time_s - now, now)
         for report, grant in zip(self._reported, answer.grants, strict=True):
             key = self._keys.get((report.budget.key, report.budget.window_s))
             share = None if key is None else key.shares.get(report.window)
@@ -285,6 +287,12 @@ class Quotas:
             for key in self._keys.values()
             for window, share in key.shares.items()
         )
+
+    def _set_clock(self, offset_s: float, now: float) -> None:
+        is_jump = abs(offset_s - self._offset_s) > JUMP_S
+        self._offset_s = offset_s
+        for key in self._keys.values() if is_jump else ():
+            key.window = self._window(key.budget, now)
 
     def _hurry(self, key: _Key, now: float) -> None:
         key.due_at = now
