@@ -39,7 +39,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         # the concurrency limit
         "limit_kept": "no limit measured so far does better",
         "limit_measuring": "the limit is being measured: it needs time with every slot taken",
-        "limit_tried": "one step more is tried: every slot is taken",
+        "limit_tried": "another limit is tried: every slot is taken",
         "limit_no_gain": "more slots bring no more throughput",
         "limit_too_small": "fewer slots bring less throughput",
         "limit_no_room": "execution takes too much of the latency target",

@@ -20,8 +20,9 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
     policy than its own are not taken over. Raises InvalidInputError with all faults."""
     faults: list[Fault] = []
     name = function.scaling.policy if policy is None else policy
-    if name not in policies.names():
-        raise InvalidInputError("replay", [Fault("--policy", repr(name), "one of " + ", ".join(policies.names()))])
+    is_known = name in policies.names()
+    if not is_known:
+        faults.append(Fault("--policy", repr(name), "one of " + ", ".join(policies.names())))
     parameters = dict(function.scaling.parameters) if name == function.scaling.policy else {}
     rows, values = by_spelling(PARAMETERS.get(name, ())), dict[str, object]()
     for text in given:
@@ -30,6 +31,8 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
         if not equals:
             faults.append(Fault("--set", repr(text), "KEY=VALUE"))
         elif key.startswith(PARAMETER_PREFIX):
+            if not is_known:
+                continue  # whose parameters there are is not known
             row = rows.get(key.removeprefix(PARAMETER_PREFIX))
             if _accepts(row, key, value, _known(rows, PARAMETER_PREFIX), faults):
                 assert row is not None

@@ -15,6 +15,7 @@ from control.cli.common import EXIT_FAILED, JsonOption, StateOption, console, gu
 
 if TYPE_CHECKING:
     from control.state import StateDirectory
+    from tidegate.settings import Settings
 
 OLDEST = (3, 11)
 FILES = 1024
@@ -36,14 +37,18 @@ class Finding:
 
 
 def doctor(
-    listen: Annotated[str, typer.Option(help="Address of the front door to check.")] = "127.0.0.1:8080",
-    control_listen: Annotated[str, typer.Option(help="Address of the API to check.")] = "127.0.0.1:8081",
+    listen: Annotated[
+        str | None, typer.Option(help="Address of the front door to check (default: the settings').")
+    ] = None,
+    control_listen: Annotated[
+        str | None, typer.Option(help="Address of the API to check (default: the settings').")
+    ] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Check this machine: interpreter, event loop, sockets, accelerators, ports, state directory, leftovers."""
-    directory = state_directory(state)
-    findings = list(examine(directory, (listen, control_listen)))
+    """Check this machine, and what `tidegate.toml` here would start on it: interpreter, event loop, sockets,
+    accelerators, ports, certificate, state directory, leftovers."""
+    findings = list(examine(state_directory(state), listen, control_listen))
     if json:
         print_json(findings)
     else:
@@ -59,9 +64,18 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(guarded(doctor))
 
 
-def examine(directory: "StateDirectory", addresses: tuple[str, str]) -> Iterator[Finding]:
-    """Every check; one that fails unexpectedly is a finding too."""
+def examine(directory: "StateDirectory", listen: str | None, control_listen: str | None) -> Iterator[Finding]:
+    """Every check; one that fails unexpectedly is a finding too. None: the addresses of the settings here."""
+    from control.cli.process import read_settings
     from control.state import StateError
+    from tidegate.errors import InvalidInputError
+    from tidegate.settings import Settings
+
+    try:
+        settings = read_settings(None, {})
+    except InvalidInputError as error:
+        yield Finding("settings", Verdict.BAD, str(error))
+        settings = Settings()
 
     try:
         running = directory.holder() is not None
@@ -79,12 +93,13 @@ def examine(directory: "StateDirectory", addresses: tuple[str, str]) -> Iterator
             "onnx runtime",
             lambda: _module("onnxruntime", "models in ONNX files cannot be served: pip install 'tidegate[onnx]'"),
         ),
-        ("accelerators", _accelerators),
-        ("certificate", lambda: _certificate(directory)),
+        ("accelerators", lambda: _accelerators(settings)),
+        ("certificate", lambda: _certificate(directory, settings)),
         ("state directory", lambda: _state(directory)),
         ("leftovers", lambda: _leftovers(directory)),
     ]
     if not running:
+        addresses = (listen or str(settings.gateway.listen), control_listen or str(settings.control.listen))
         checks += [(f"port {address}", lambda address=address: _port(address)) for address in addresses]  # type: ignore[misc]
     for name, check in checks:
         try:
@@ -152,19 +167,26 @@ def _module(name: str, without: str) -> tuple[Verdict, str]:
         return Verdict.NOTE, without
 
 
-def _accelerators() -> tuple[Verdict, str]:
+def _accelerators(settings: "Settings") -> tuple[Verdict, str]:
+    """Those that the file of the settings declares, else those that are found."""
     from deploy.devices.discovered import take_inventory
+    from tidegate.errors import InvalidInputError
 
     complaints: list[str] = []
-    found = take_inventory(None, complaints.append)
+    file = settings.accelerators.file
+    try:
+        found = take_inventory(None if file is None else Path(file), complaints.append)
+    except InvalidInputError as error:
+        return Verdict.BAD, str(error)
+    except OSError as error:
+        return Verdict.BAD, f"{file}: {error.strerror or error}"
     listed = ", ".join(f"{each.count} x {each.name} ({each.kind.value})" for each in found.accelerators)
     return (Verdict.NOTE if complaints else Verdict.OK), "; ".join([listed or "none", *complaints])
 
 
-def _certificate(directory: "StateDirectory") -> tuple[Verdict, str]:
+def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[Verdict, str]:
     """Of the front door that runs, else of the one that ``tidegate.toml`` here would start."""
     from control.certificates import check, oddities
-    from control.cli.process import read_settings
     from tidegate.clock import LiveClock
     from tidegate.errors import InvalidInputError
 
@@ -175,8 +197,7 @@ def _certificate(directory: "StateDirectory") -> tuple[Verdict, str]:
             used = holder.certificate
             odd = () if used is None else oddities(used, now)
         else:
-            settings = read_settings(None, {}).gateway
-            used, odd = settings.tls_cert, check(settings, now)
+            used, odd = settings.gateway.tls_cert, check(settings.gateway, now)
     except InvalidInputError as error:
         return Verdict.BAD, str(error)
     if used is None:

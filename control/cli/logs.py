@@ -6,6 +6,9 @@ import typer
 
 from control.cli.common import JsonOption, StateOption, connect, guarded
 from control.cli.show import NameArgument
+from tidegate.errors import Fault, InvalidInputError
+
+SOURCES = ("server", "proxy", "all")
 
 
 def logs(
@@ -18,6 +21,8 @@ def logs(
     json: JsonOption = False,
 ) -> None:
     """Print what the function's model servers wrote."""
+    if source not in SOURCES:
+        raise InvalidInputError("logs", [Fault("--source", repr(source), ", ".join(SOURCES))])
     with connect(state) as tidegate:
         for line in tidegate.logs(name, tail=tail, follow=follow, replica=replica, source=source):
             if json:

@@ -27,8 +27,7 @@ def series(
     json: JsonOption = False,
 ) -> None:
     """Show what a function and its groups did lately: loads, latency, replicas, rates, weights."""
-    since_s = _seconds("--since", since)
-    step_s = max(1.0, since_s / WIDTH) if step is None else _seconds("--step", step)
+    since_s, step_s = _times(since, step)
     with connect(state) as tidegate:
         view = tidegate.series(name, metric=metric, group=group, since_s=since_s, step_s=step_s)
     if json:
@@ -72,11 +71,18 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _seconds(option: str, text: str) -> float:
+def _times(since: str, step: str | None) -> tuple[float, float]:
+    """(how far back, time between two points), in seconds."""
     from tidegate.errors import Fault, InvalidInputError
     from tidegate.units import UnreadableError, duration
 
-    try:
-        return duration(text, bare="s")
-    except UnreadableError:
-        raise InvalidInputError("series", [Fault(option, repr(text), "a duration: 90s, 5m, 4h")]) from None
+    read, faults = dict[str, float](), list[Fault]()
+    for option, text in (("--since", since), ("--step", step)):
+        try:
+            if text is not None:
+                read[option] = duration(text, bare="s")
+        except UnreadableError:
+            faults.append(Fault(option, repr(text), "a duration: 90s, 5m, 4h"))
+    if faults:
+        raise InvalidInputError("series", faults)
+    return read["--since"], read.get("--step", max(1.0, read["--since"] / WIDTH))

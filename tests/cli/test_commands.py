@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -253,6 +254,40 @@ def test_doctor_looks_at_the_certificate_that_the_settings_here_name(
     told = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
     assert told["verdict"] == "bad"
     assert "gateway.tls-key" in told["text"]
+
+
+def test_doctor_looks_at_what_the_settings_here_would_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own.yaml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "tidegate.toml").write_text(
+            f'[gateway]\nlisten = "{address}"\n[control]\nlisten = "127.0.0.1:0"\n[accelerators]\nfile = "own.yaml"\n'
+        )
+        for text, is_bad, words in (
+            ("accelerators: [{name: t4, kind: nonsense}]", True, "accelerators[0].kind: got 'nonsense'"),
+            ("accelerators: [{name: own-cpu, kind: cpu, count: 1}]", False, "1 x own-cpu (cpu)"),
+        ):
+            own.write_text(text)
+            told = {each["check"]: each for each in json.loads(tidegate("doctor", "--json", "--state", "s").stdout)}
+            assert words in told["accelerators"]["text"]
+            assert (told["accelerators"]["verdict"] == "bad") is is_bad
+            assert told[f"port {address}"]["verdict"] == "bad"
+    own.unlink()
+    told = {each["check"]: each for each in json.loads(tidegate("doctor", "--json", "--state", "s").stdout)}
+    assert told["accelerators"]["verdict"] == "bad"
+    (tmp_path / "tidegate.toml").write_text("[gateway\n")
+    result = tidegate("doctor", "--json", "--state", "s", "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0")
+    assert result.exit_code == 1
+    assert {each["check"]: each for each in json.loads(result.stdout)}["settings"]["verdict"] == "bad"
+
+
+def test_logs_of_an_unknown_source_are_wrong_input() -> None:
+    result = tidegate("logs", "echo", "--source", "nobody")
+    assert result.exit_code == 2
+    assert "--source: got 'nobody'; allowed: server, proxy, all" in result.stderr
 
 
 def test_up_tells_every_fault_of_the_certificates_files(tmp_path: Path) -> None:

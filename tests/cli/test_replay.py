@@ -64,6 +64,7 @@ def test_a_csv_needs_no_deployment(tmp_path: Path) -> None:
         ("at,x\n0,1\n1\n", [], "line 3: row: got 1 cells"),
         ("{}\n", [], "line 1: format"),
         (TRACE, ["--policy", "tide"], "one of hpa, kpa, smif"),
+        (TRACE, ["--policy", "tide", "--set", "policy.x=1", "--set", "foo"], "--set: got 'foo'; allowed: KEY=VALUE"),
         (TRACE, ["--set", "latency=fast"], "--set latency"),
         (TRACE, ["--policy", "kpa"], "concurrency: got no such column"),
         ("", [], "at: got no such column"),

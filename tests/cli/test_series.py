@@ -28,3 +28,10 @@ def test_a_bad_duration_is_wrong_input(option: str) -> None:
     result = tidegate("series", "echo", option, "soon")
     assert result.exit_code == 2
     assert f"{option}: got 'soon'; allowed: a duration" in result.stderr
+
+
+def test_bad_durations_are_told_at_once() -> None:
+    result = tidegate("series", "echo", "--since", "soon", "--step", "-1")
+    assert result.exit_code == 2
+    assert "--since: got 'soon'" in result.stderr
+    assert "--step: got '-1'" in result.stderr
