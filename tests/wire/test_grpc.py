@@ -99,6 +99,7 @@ def test_model_and_batch() -> None:
     assert peek_infer(call()) == Infer(b"", 0)
     assert peek_infer(b"\x01" + INFER[1:]) == Infer(b"", 0), "compressed"
     assert peek_infer(call(part(5, part(3, varint((1 << 64) - 1))))) == Infer(b"", 0), "a dimension of -1"
+    assert peek_infer(call(part(5, part(3, b"\x88")), part(1, b"resnet"))) == Infer(b"resnet", 0), "it breaks off"
 
 
 def test_more_is_asked_for_only_while_it_can_tell() -> None:
@@ -115,6 +116,7 @@ def test_only_the_beginning_is_looked_at() -> None:
     assert peek_infer(late[:4000]) is None
     assert peek_infer(late[:4096]) == Infer(b"", 0)
     assert peek_infer(late) == Infer(b"", 0)
+    assert peek_infer(call(part(7, bytes(4084)), part(1, b"resnet"))) == Infer(b"", 0), "half a name is none"
     assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "a length that nobody will send"
 
 

@@ -220,9 +220,49 @@ def test_an_answer_to_head_has_a_length_and_no_body() -> None:
     assert said(client.receive(head(1, block, wire.END_STREAM), 0.0)) == [(HEAD, 1, block, True)]
     client.request(CALL, True, None)
     assert said(client.receive(head(3, block, wire.END_STREAM), 0.0)) == [(RESET, 3, wire.PROTOCOL_ERROR, True)]
+    same = literal(b":status", b"304") + literal(b"content-length", b"5")
+    stream = client.request(CALL, True, None)
+    assert said(client.receive(head(5, same, wire.END_STREAM), 0.0)) == [(HEAD, 5, same, True)]
+    assert stream.number not in client.streams
     client.request(CALL, True, None)
-    got = client.receive(head(5, block) + frame(wire.DATA, 0, 5, b"abc") + frame(wire.DATA, 0, 5, b"def"), 0.0)
-    assert said(got)[1:] == [(BODY, 5, b"abc", False), (RESET, 5, wire.PROTOCOL_ERROR, True)]
+    got = client.receive(head(7, block) + frame(wire.DATA, 0, 7, b"abc") + frame(wire.DATA, 0, 7, b"def"), 0.0)
+    assert said(got)[1:] == [(BODY, 7, b"abc", False), (RESET, 7, wire.PROTOCOL_ERROR, True)]
+
+
+def test_less_than_was_announced_is_a_fault_before_the_end_is_passed_on() -> None:
+    block = CALL + literal(b"content-length", b"5")
+    server = ready_server()
+    assert server.receive(head(1, block, wire.END_STREAM), 0.0) == []
+    got = server.receive(head(3, block) + frame(wire.DATA, wire.END_STREAM, 3, b"abcd"), 0.0)
+    assert said(got)[1:] == [(RESET, 3, wire.PROTOCOL_ERROR, True)]
+    got = server.receive(head(5, block) + frame(wire.DATA, 0, 5, b"abcd") + head(5, TRAILER, wire.END_STREAM), 0.0)
+    assert said(got)[1:] == [(BODY, 5, b"abcd", False), (RESET, 5, wire.PROTOCOL_ERROR, True)]
+    assert [kind for kind, *_ in frames(server.take())] == [wire.RST_STREAM] * 3
+
+
+def test_an_answer_ends_a_stream_although_its_request_waits() -> None:
+    client = ready_client((wire.INITIAL_WINDOW_SIZE, 2))
+    stream = client.request(CALL, False, None)
+    assert client.data(stream, b"abcd", True) == 2
+    client.take()
+    client.receive(head(1, ANSWER, wire.END_STREAM), 0.0)
+    assert frames(client.take()) == [(wire.RST_STREAM, 0, 1, bytes(4))]
+
+
+def test_a_table_is_not_allowed_once_the_peer_has_acknowledged_our_settings() -> None:
+    update = b"\x3f\xe1\x1f"
+    server = ready_server()
+    assert server.receive(head(1, update + CALL), 0.0)[0][0] == HEAD
+    server.receive(ACK, 0.0)
+    assert failure(server, head(3, update + CALL)) == wire.COMPRESSION_ERROR
+
+
+def test_pieces_are_cut_at_the_peer_s_frame_size() -> None:
+    client = ready_client((wire.INITIAL_WINDOW_SIZE, 1 << 20))
+    stream = client.request(CALL, False, None)
+    client.take()
+    assert client.data(stream, b"x" * 40_000, False) == 40_000
+    assert [len(payload) for *_, payload in frames(client.take())] == [16384, 16384, 7232]
 
 
 def test_a_header_list_that_is_too_large_is_answered() -> None:
@@ -409,6 +449,16 @@ def test_credit_is_returned_for_what_was_passed_on() -> None:
     assert server.take() == wire.window_update(1, STREAM_WINDOW)
     server.receive(frame(wire.DATA, 0, 1, piece), 0.0)
     assert stream.allowance == STREAM_WINDOW - len(piece)
+
+
+def test_the_connection_s_window_is_kept_open() -> None:
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    server._taken = (1 << 30) - 3
+    server.receive(frame(wire.DATA, 0, 1, b"ab"), 0.0)
+    assert server.take() == b""
+    server.receive(frame(wire.DATA, 0, 1, b"c"), 0.0)
+    assert server.take() == wire.window_update(0, 1 << 30)
 
 
 def test_more_than_the_window_is_a_fault_of_the_stream() -> None:

@@ -74,9 +74,9 @@ def test_malformed_requests(fields: Fields) -> None:
     assert read(fields).fault
     # The same behind a beginning that is known already: an engine may not be more generous then.
     reader = Reader(Blocks(REQUEST))
-    for number in range(3):
+    for number in range(6):
         reader.read(written([*CALL, (b"x-id", b"%d" % number)]))
-    for number in range(3):
+    for number in range(6):
         assert reader.read(written([*fields, (b"x-id", b"%d" % number)])).fault
 
 
@@ -107,9 +107,27 @@ def test_a_list_over_the_limit() -> None:
     assert read([*CALL, (b"a", b"x" * (room + 1))]).is_large
 
 
+def test_what_is_over_the_limit_is_followed_and_not_collected() -> None:
+    """A few bytes for a long field of the table, again and again."""
+    reader = Reader(Blocks(REQUEST))
+    assert not reader.read(b"\x40\x01a" + b"\x7f\xa1\x1e" + b"x" * 4000, is_trailer=True).fault
+    assert len(reader._walk(b"\xbe" * 10_000, None).fields) == LIST_BYTES // 4033
+    assert reader.read(b"\xbe" * 10_000, is_trailer=True).is_large
+
+
+def test_how_heads_begin_says_nothing_of_trailers() -> None:
+    reader = Reader(Blocks(REQUEST))
+    for number in range(9):
+        block = written([*CALL, (b"x-id", b"%d" % number)])
+        assert not reader.read(block).fault
+        begun = reader._begun[0]
+        assert (begun is not None and begun.count == len(CALL)) == (number > 1), "it is learnt, also by a fresh process"
+        assert reader.read(block, is_trailer=True).fault
+
+
 def test_dropped_fields_are_read_and_not_sent_on() -> None:
     reader = Reader(Blocks(REQUEST, lambda name: name == b"grpc-timeout"))
-    for number in range(4):
+    for number in range(8):
         block = reader.read(written([*CALL, (b"grpc-timeout", b"%dm" % number), (b"x-a", b"1")]))
         assert block.get(b"grpc-timeout") == b"%dm" % number
         assert block.outgoing == written([*CALL, (b"x-a", b"1")])
@@ -159,7 +177,7 @@ VALUES = st.sampled_from((b"", b"1", b"2", b"trailers", b"a.example:80", b"/x", 
 def test_a_connection_with_a_past_reads_as_a_fresh_one(blocks: list[Fields], kind: int) -> None:
     start = CALL if kind == REQUEST else [(b":status", b"200"), (b"content-type", b"application/grpc")]
     reader = Reader(Blocks(kind))
-    for fields in blocks * 2:
+    for fields in blocks * 5:
         for is_trailer in (False, True):
             block = written(fields if is_trailer else [*start, *fields])
             ours, fresh = (

@@ -210,7 +210,7 @@ class _Beginning:
 class Reader:
     """Reads the header blocks of one connection in the order in which they come; the dynamic table is here."""
 
-    __slots__ = ("_begun", "_blocks", "_size", "_table", "capacity", "limit")
+    __slots__ = ("_before", "_begun", "_blocks", "_size", "_table", "capacity", "limit")
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -218,6 +218,8 @@ class Reader:
         self._size = 0
         self._begun: list[_Beginning | None] = [None, None]
         """Of heads and of trailers."""
+        self._before = [b"", b""]
+        """What was known of the last block that was not known as a whole."""
         self.capacity = DEFAULT_TABLE_BYTES
         """What the peer's encoder uses of a dynamic table."""
         self.limit = DEFAULT_TABLE_BYTES
@@ -242,7 +244,7 @@ class Reader:
 
     def _read(self, block: bytes, memory: Memory[Block], *, is_trailer: bool) -> Block:
         begun = self._begun[is_trailer]
-        if begun is not None and not block.startswith(begun.block):
+        if begun is not None and (begun.head.fault or not block.startswith(begun.block)):
             begun = None
         walk = self._walk(block, begun)
         if walk.is_large:
@@ -257,10 +259,21 @@ class Reader:
             if found is not None:
                 return found
         made = self._made(walk, begun, is_trailer=is_trailer)
-        if not made.fault and len(block) <= _SHARED_BYTES:
+        if made.fault:
+            return made
+        if len(block) <= _SHARED_BYTES:
             made.writes = walk.writes and walk.stands_alone
             memory.keep(same, made)
+        if walk.count and (begun is None or walk.count != begun.count):
+            self._learn(walk, is_trailer=is_trailer)
         return made
+
+    def _learn(self, walk: "_Walk", *, is_trailer: bool) -> None:
+        """Two blocks in a row that begin in one way: the next ones may, too."""
+        if walk.known == self._before[is_trailer]:
+            kind = None if is_trailer else self._blocks.kind
+            self._begun[is_trailer] = _Beginning(walk, kind, self._blocks.drops)
+        self._before[is_trailer] = walk.known
 
     def _made(self, walk: "_Walk", begun: "_Beginning | None", *, is_trailer: bool) -> Block:
         drops = self._blocks.drops
@@ -271,13 +284,10 @@ class Reader:
             if made is not None:
                 made.outgoing = begun.head.outgoing + b"".join([field[3] for field in more if not drops(field[0])])
                 return made
-        kind = None if is_trailer else self._blocks.kind
         made = Block()
-        made.fault = _fill(made, fields, kind)
+        made.fault = _fill(made, fields, None if is_trailer else self._blocks.kind)
         if not made.fault:
             made.outgoing = b"".join([field[3] for field in fields if not drops(field[0])])
-            if walk.known:
-                self._begun[is_trailer] = _Beginning(walk, kind, drops)
         return made
 
     def _resize(self, block: bytes) -> int:
@@ -319,7 +329,7 @@ class Reader:
             fields += begun.fields
             total, at = begun.total, len(begun.block)
         size = len(block)
-        stands_alone, writes, all_known = True, False, begun is None
+        stands_alone, writes, all_known = True, False, True
         while at < size:
             start = at
             first = block[at]
@@ -363,9 +373,7 @@ class Reader:
                     stands_alone = False
                 if prefix == 63:
                     writes = True
-                    if self.capacity:
-                        stands_alone = False
-                        self._insert(field)
+                    self._insert(field)
             total += len(field[0]) + len(field[1]) + _ENTRY_BYTES
             if total <= LIST_BYTES:
                 fields.append(field)

@@ -144,7 +144,7 @@ class Sender:
             stream.window -= size
             self._window -= size
             sent += size
-            ends = END_STREAM if stream.closing and not stream.waiting and stream.tail is None else 0
+            ends = END_STREAM if stream.closing and not stream.waiting else 0
             self._out += (frame_head(size << 8, ends, number), piece)
             if ends:
                 self._blocked.pop(number, None)
