@@ -247,7 +247,7 @@ def test_the_pool_is_gone_for_thirty_seconds(begin: float) -> None:
         assert tally.admitted[window] >= 0.98 * RPM.amount
     for gateway, part in enumerate(UNEVEN):
         least = min(RPM.amount / 4, part * RPM.amount)
-        assert all(tally.by_gateway[window, gateway] >= 0.8 * least for window in range(4)), gateway
+        assert all(tally.by_gateway[window, gateway] >= 0.6 * least for window in range(4)), gateway
     assert tally.longest_wait_s <= TIMEOUT_S + 0.05
 
 
