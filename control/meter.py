@@ -116,6 +116,10 @@ class TrafficMeter:
         """Requests of a revision that wait now, over all workers."""
         return sum(demand.waiting for demand in self._demands() if demand.revision == revision)
 
+    def streaming(self, revision: str) -> int:
+        """Event streams and tunnels of a revision that go on now, over all workers."""
+        return sum(demand.streaming for demand in self._demands() if demand.revision == revision)
+
     def total(self, function: str) -> Counts:
         """Since the control process started to look."""
         return self._totals.get(function, Counts())

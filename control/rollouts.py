@@ -165,7 +165,9 @@ class Rollouts:
         while len(side.arrivals) > 1 and side.arrivals[1][0] <= now - limit_s:
             side.arrivals.popleft()
         at, arrived = side.arrivals[0]
-        overdue = arrived - total.ended if at <= now - limit_s else 0
+        # A stream keeps its promise with its first byte; that it goes on is nothing bad.
+        under_way = arrived - total.ended - self._meter.streaming(revision)
+        overdue = under_way if at <= now - limit_s else 0
         since = replace(total)
         since.add(side.origin, sign=-1)
         return Tally(

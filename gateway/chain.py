@@ -192,6 +192,8 @@ class Chain:
         ticket.keeps = head.control(headers.CREDIT) == b"keep"
         if head.content_length is None:
             ticket.is_stream = status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
+            if ticket.is_stream and ticket.counters is not None:
+                ticket.counters.streaming += 1
         if ticket.target.is_metadata and status == 200 and ex.head.method == b"GET":
             self.desk.remember(ticket.target, ex.head.path, bind)
         if head.mentions(b"\nx-request-id:"):
@@ -246,6 +248,8 @@ class Chain:
             self.shadows.ends(ex, ticket, well)
         counters = ticket.counters
         if counters is not None:
+            if ticket.is_stream:
+                counters.streaming -= 1
             if well and ex.status < 500:
                 front = ticket.target.front
                 latency_s = (ex.first_byte if ticket.is_stream else now) - ex.received

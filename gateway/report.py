@@ -99,6 +99,7 @@ class RevisionCounters:
         "revision",
         "shadow",
         "sizes",
+        "streaming",
         "waited",
         "within_sla",
     )
@@ -123,6 +124,8 @@ class RevisionCounters:
         self.hedges_won = 0
         self.circuit_refusals = 0
         """Refused because every replica fails; among the refused ones."""
+        self.streaming = 0
+        """Event streams and tunnels that have begun and go on; the chain counts them."""
         self.waited = (0.0, 0.0)
         """The room's integrals of waiting requests and inferences when it last knew the revision: it forgets one that
         has left the route table, and cumulative figures must not run backwards while its last requests end."""
@@ -205,6 +208,7 @@ class RevisionCounters:
             sizes=tuple((index, count) for index, count in enumerate(self.sizes) if count),
             groups=groups,
             shadow=None if self.shadow is None else self.shadow.seen(),
+            streaming=self.streaming,
         )
 
 

@@ -293,6 +293,13 @@ class Draft:
         hedged = self._first_of("routing.hedging")
         if hedged is not None and not self.values.get("idempotent") and "idempotent" not in self._unread:
             self.fault(hedged, f"off, unless {PREFIX}idempotent is true")
+        weighed, there = self._first_of("routing.group_weights"), self.terms.accelerators
+        if weighed is not None and there is not None:
+            weights, own = self.values["routing.group_weights"], self.values.get("accelerators")
+            usable = sorted(own if isinstance(own, tuple) and own else there)
+            unknown = [] if not isinstance(weights, Mapping) else [name for name in weights if name not in usable]
+            if unknown:
+                self.fault(weighed, f"accelerators that it may use ({', '.join(usable)}), not {', '.join(unknown)}")
 
     def _check_rollout(self) -> None:
         ways = ("rollout.duration_s", "rollout.canary_steps", "rollout.shadow_percent")

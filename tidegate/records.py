@@ -57,6 +57,8 @@ class RevisionDemand:
     groups: tuple[GroupTraffic, ...] = ()
     shadow: "ShadowSeen | None" = None
     """What copies of other revisions' requests showed, where this revision is a shadow."""
+    streaming: int = 0
+    """Event streams and tunnels that have begun, and go on: the level now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Is a new revision worse than the one that serves? Wald's sequential test on requests that went badly.
 
 A request went *badly* when it failed, was refused, expired, missed the SLA's latency, or is overdue: not yet ended
-though the latency target has passed. The error budget is what the SLA lets go badly, ``1 - percentile``; a revision's
-*burn* is its bad fraction over the budget. The new revision may have as much as the budget or as the old one has in
-the same window, whichever is more (an overload is nobody's fault):
+(event streams and tunnels: not yet begun) though the latency target has passed. The error budget is what the SLA lets
+go badly, ``1 - percentile``; a revision's *burn* is its bad fraction over the budget. The new revision may have as much
+as the budget or as the old one has in the same window, whichever is more (an overload is nobody's fault):
 
     allowed = max(budget, (bad_old + 20 budget) / (n_old + 20))
     worse   = 4 allowed / (1 + 3 allowed)                                (four times the odds)

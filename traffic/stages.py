@@ -49,7 +49,7 @@ def begun(rollout: Rollout, before: Rollout | None, now: float) -> Rollout:
     ramp = rollout.ramp
     if strategy is Strategy.GRADUAL and before is not None and before.ramp is not None and not before.is_over:
         ramp = before.ramp
-    return replace(rollout, ramp=ramp, since=now).noted(
+    return replace(rollout, ramp=ramp, since=now, verdict="waits for a ready replica").noted(
         now, "begun", f"{strategy} rollout of revision {rollout.candidate}"
     )
 

@@ -169,7 +169,10 @@ def _split(view: "SplitView") -> "RenderableType":
 def _rollout(view: "RolloutView") -> "list[RenderableType]":
     from datetime import UTC, datetime
 
-    percent = f"copies of {view.shadow_percent:g}%" if view.shadow_percent else f"{view.percent:g}% of the traffic"
+    from tidegate.rollout import ENDS
+
+    is_copied = view.shadow_percent and view.phase not in ENDS
+    percent = f"copies of {view.shadow_percent:g}%" if is_copied else f"{view.percent:g}% of the traffic"
     lines: list[RenderableType] = [
         f"[bold]{view.candidate}[/bold]  {view.strategy.value}, {view.phase.value}: {percent}; before: {view.base}"
     ]

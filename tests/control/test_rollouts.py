@@ -296,6 +296,24 @@ def test_a_canary_that_breaks_has_no_traffic_until_it_is_ready_again(tmp_path: P
     in_world(tmp_path, tell)
 
 
+@pytest.mark.parametrize(("streaming", "overdue"), [(60, 0), (0, 60)])
+def test_streams_that_go_on_are_not_overdue(tmp_path: Path, streaming: int, overdue: int) -> None:
+    """Sixty chats that take minutes, each begun at once: both revisions look alike, and nothing is wrong."""
+
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        await world.advance(3.0)
+        for revision in ("echo-00001", "echo-00002"):
+            world.gateways.demands[revision] = demand(revision, arrivals=60, streaming=streaming)
+        await world.advance(CANARY.canary_window_s + 2.0)
+        view = steering.rollout("echo")
+        assert view.new is not None
+        assert view.new.overdue == overdue
+        assert (view.phase is Phase.TAKEN_BACK) == bool(overdue)
+
+    in_world(tmp_path, tell)
+
+
 def test_the_rollout_of_a_superseded_canary_ends(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         steering = await two(world, rollout=CANARY)

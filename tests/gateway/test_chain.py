@@ -250,6 +250,22 @@ def test_an_event_stream_is_measured_to_its_first_byte() -> None:
     stream.first_byte = 100.1
     stream.answered(103.0, 200, "content-type: text/event-stream", length=None)
     assert door.demand().within_sla == 1
+    assert door.demand().streaming == 0
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_stream_that_goes_on_is_told_as_such(ends_well: bool) -> None:
+    door = Door(table(1, ONE, latency_s=0.2))
+    door.ready(ONE, 1)
+    stream = door.arrive()
+    assert door.demand().streaming == 0
+    stream.answered(100.1, 200, "content-type: text/event-stream", length=None, ends=False)
+    assert door.demand().streaming == 1
+    if ends_well:
+        stream.ends(103.0)
+    else:
+        stream.client_leaves(103.0)
+    assert door.demand().streaming == 0
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,15 @@ def test_a_wrong_flag_is_told_as_a_flag_and_once(terms: Terms) -> None:
     assert len(told) == 2
 
 
+def test_weights_are_of_accelerators_that_the_function_may_use(terms: Terms) -> None:
+    here = replace(terms, accelerators={"t4": "nvidia", "cpu": "cpu"}, flags={"group-weights": "t4=1,v100=2"})
+    assert faults(good("smallest"), here) == [
+        "--group-weights: got 't4=1,v100=2'; allowed: accelerators that it may use (cpu, t4), not v100"
+    ]
+    for fine in (replace(here, accelerators=None), replace(here, flags={"group-weights": "equal"})):
+        assert read(good("smallest"), source="m", terms=fine).functions
+
+
 def test_faults_of_all_documents_come_together(terms: Terms) -> None:
     first, second = good("smallest"), good("smallest").replace("name: resnet", "name: other")
     text = first.replace("resnet50", "gone") + "---\n" + second.replace("model:", "modell:") + "  timeout: 0s\n"
