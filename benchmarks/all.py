@@ -19,6 +19,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.macro", (), ("--smoke",)),
     ("benchmarks.autoscaling", (), ("--smoke",)),
     ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
+    ("benchmarks.micro.h2_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),

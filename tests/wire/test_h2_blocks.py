@@ -24,6 +24,7 @@ def read(fields: Fields, kind: int = REQUEST, *, is_trailer: bool = False) -> Bl
 def test_a_call() -> None:
     block = read([*CALL, (b"x-a", b"1"), (b"x-a", b"2")])
     assert (block.fault, block.method, block.path, block.authority) == ("", b"POST", b"/a.B/C", b"a.example:80")
+    assert block.host == b"a.example"
     assert (block.get(b"te"), block.get(b"x-a"), block.get(b":path"), block.content_length) == (
         *(b"trailers", b"1", None, None),
     )
@@ -191,6 +192,7 @@ def test_a_connection_with_a_past_reads_as_a_fresh_one(blocks: list[Fields], kin
                     "authority",
                     "content_length",
                     "grpc_status",
+                    "host",
                     "method",
                     "outgoing",
                     "path",

@@ -82,6 +82,7 @@ class Block:
         "content_length",
         "fault",
         "grpc_status",
+        "host",
         "is_large",
         "memo",
         "method",
@@ -93,7 +94,8 @@ class Block:
     )
 
     def __init__(self) -> None:
-        self.method = self.scheme = self.path = self.authority = b""
+        self.method = self.scheme = self.path = self.authority = self.host = b""
+        """Authority and host (which has no port) in lower case."""
         self.status = 0
         self.content_length: int | None = None
         self.grpc_status: int | None = None
@@ -115,6 +117,7 @@ class Block:
             return None
         made = Block()
         made.method, made.scheme, made.path, made.authority = self.method, self.scheme, self.path, self.authority
+        made.host = self.host
         made.status, made.content_length, made.grpc_status = self.status, self.content_length, self.grpc_status
         values = made._values = self._values.copy()
         for name, value, is_sound, _ in fields:
@@ -462,8 +465,10 @@ def _fill_request(block: Block, pseudo: dict[bytes, bytes]) -> str:
         return "a malformed method or scheme"
     if _path(path) is None and (path != b"*" or method != b"OPTIONS"):
         return "a malformed path"
-    if grammar.HOST.fullmatch(authority) is None or (host is not None and host.lower() != authority):
+    match = grammar.HOST.fullmatch(authority)
+    if match is None or (host is not None and host.lower() != authority):
         return "a malformed authority"
+    block.host = match[1]
     return ""
 
 
