@@ -22,6 +22,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.h2_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
+    ("benchmarks.micro.openai_bench", (), ()),
     ("benchmarks.micro.slots_sim", (), ()),
     ("benchmarks.micro.groups_sim", (), ("--requests", "1500")),
     ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),

@@ -165,9 +165,22 @@ def test_depth_is_bounded(step: int) -> None:
 
 
 def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
-    """Six members without spaces and a dropped one of eleven bytes are as long as six with spaces."""
-    body = b'{"model":"b","a":1,"b":1,"c":1,"d":1,"e":1,"model":"c"}'
+    """Seven members without spaces and one more of 13 bytes are as long as seven with spaces."""
+    body = b'{"model":"bb","a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"model":"c"}'
+    assert len(body) == len(json.dumps(json.loads(body)))
     assert type(read_object(body, KEYS)) is Bad
+
+
+@pytest.mark.parametrize("escapes", range(5))
+@pytest.mark.parametrize("front", [10, 100])
+def test_escapes_far_apart_and_close_together_wherever_it_is_cut(front: int, escapes: int) -> None:
+    r"""Of a run of backslashes before a quote, an odd one means that the string goes on."""
+    text = "a" * front + "\\" * escapes
+    for prompt in (text, text + '"', text + '"' + "b" * 100 + '","model":"evil'):
+        body = json.dumps({"messages": [prompt, "next"], "x": prompt, "model": "good"}).encode()
+        for at in range(len(body)):
+            found = scanned([body[:at], body[at:]])
+            assert type(found) is Found and found.chosen == {"model": b'"good"'}
 
 
 def test_the_model_is_known_before_the_end_and_final_at_it() -> None:

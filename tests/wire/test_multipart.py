@@ -1,6 +1,10 @@
 """Fields of a form: found in any pieces; what two parsers may read differently is refused."""
 
+from collections.abc import Callable
+
+import httpx
 import pytest
+import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,3 +118,29 @@ def test_what_is_refused(body: bytes, step: int) -> None:
 )
 def test_boundaries(content_type: bytes, expected: bytes | None) -> None:
     assert boundary_of(content_type) == expected
+
+
+def encoded_by_requests() -> tuple[str, bytes]:
+    files = {"file": ("a.wav", b"\r\n--" * 100, "audio/wav")}
+    request = requests.Request("POST", "http://a/", data={"model": "whisper-1", "é": "x"}, files=files).prepare()
+    assert type(request.body) is bytes
+    return request.headers["content-type"], request.body
+
+
+def encoded_by_httpx() -> tuple[str, bytes]:
+    """What the openai client sends."""
+    files = {"file": ('a"b.wav', b"\r\n--" * 100, "audio/wav")}
+    request = httpx.Request("POST", "http://a/", data={"model": "whisper-1", "language": "de"}, files=files)
+    return request.headers["content-type"], request.read()
+
+
+@pytest.mark.parametrize("encoded", [encoded_by_requests, encoded_by_httpx])
+def test_forms_of_clients(encoded: Callable[[], tuple[str, bytes]]) -> None:
+    content_type, body = encoded()
+    boundary = boundary_of(content_type.encode())
+    assert boundary is not None
+    scan = FormScan(boundary, ("model",))
+    for piece in cut(body, b"\x05"):
+        assert scan.feed(piece) is None
+    assert scan.end() is None
+    assert scan.fields == {"model": "whisper-1"}
