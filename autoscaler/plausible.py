@@ -35,30 +35,58 @@ def is_plausible_replica(sample: ReplicaSample) -> bool:
     )
 
 
-def runs_on(sample: ReplicaSample, before: ReplicaSample) -> bool:
-    """Whether a sample follows ``before``, a plausible one of the same life, without a fault. Counters that run on are
-    not negative; what this refuses may still be plausible, and is looked at more closely."""
-    return (
-        sample.sequence > before.sequence
-        and sample.uptime_s > before.uptime_s
-        and sample.requests >= before.requests
-        and sample.inferences >= before.inferences
+ReplicaGain = tuple[float, float, float, float, float, float, float, float]
+"""Seconds that passed; requests and inferences that ended; busy seconds, seconds of requests and of inferences in
+flight, of execution and of queueing."""
+
+
+def replica_gain(sample: ReplicaSample, before: ReplicaSample) -> ReplicaGain | None:
+    """What a replica did since ``before``, a plausible sample of the same life; None: this one does not follow it
+    without a fault. Counters that run on are not negative; what this refuses may still be plausible, and is looked at
+    more closely. By rounding a sum may have shrunk a little."""
+    interval_s = sample.uptime_s - before.uptime_s
+    requests = sample.requests - before.requests
+    inferences = sample.inferences - before.inferences
+    busy_s = sample.busy_s - before.busy_s
+    request_s = sample.in_flight_request_s - before.in_flight_request_s
+    inference_s = sample.in_flight_inference_s - before.in_flight_inference_s
+    execution_s = sample.execution_s - before.execution_s
+    queue_s = sample.queue_s - before.queue_s
+    levels = sample.in_flight, sample.in_flight_inferences, sample.queued, sample.limit
+    if (
+        interval_s > 0.0
+        and sample.sequence > before.sequence
+        and requests >= 0
+        and inferences >= 0
         and sample.failures >= before.failures
         and sample.cancelled >= before.cancelled
-        and sample.busy_s >= before.busy_s - ROUNDING
-        and sample.in_flight_request_s >= before.in_flight_request_s - ROUNDING
-        and sample.in_flight_inference_s >= before.in_flight_inference_s - ROUNDING
-        and sample.execution_s >= before.execution_s - ROUNDING
-        and sample.queue_s >= before.queue_s - ROUNDING
-        and sample.in_flight >= 0
-        and sample.in_flight_inferences >= 0
-        and sample.queued >= 0
-        and sample.limit >= 0
-        and sample.requests + sample.inferences + sample.failures + sample.cancelled <= PLAUSIBLE
-        and sample.busy_s + sample.in_flight_request_s + sample.in_flight_inference_s <= PLAUSIBLE
-        and sample.execution_s + sample.queue_s + sample.uptime_s + sample.sequence <= PLAUSIBLE
-        and sample.in_flight + sample.in_flight_inferences + sample.queued + sample.limit <= PLAUSIBLE
-    )
+        and busy_s >= -ROUNDING
+        and request_s >= -ROUNDING
+        and inference_s >= -ROUNDING
+        and execution_s >= -ROUNDING
+        and queue_s >= -ROUNDING
+        and min(levels) >= 0
+        and sample.requests + sample.inferences + sample.failures + sample.cancelled + sum(levels) <= PLAUSIBLE
+        and sample.busy_s
+        + sample.in_flight_request_s
+        + sample.in_flight_inference_s
+        + sample.execution_s
+        + sample.queue_s
+        + sample.uptime_s
+        + sample.sequence
+        <= PLAUSIBLE
+    ):
+        return (
+            interval_s,
+            requests,
+            inferences,
+            busy_s if busy_s > 0.0 else 0.0,
+            request_s if request_s > 0.0 else 0.0,
+            inference_s if inference_s > 0.0 else 0.0,
+            execution_s if execution_s > 0.0 else 0.0,
+            queue_s if queue_s > 0.0 else 0.0,
+        )
+    return None
 
 
 def replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str:
@@ -122,10 +150,12 @@ def is_histogram(sparse: SparseHistogram) -> bool:
     return True
 
 
-def unborn_replica(sample: ReplicaSample) -> ReplicaSample:
-    """The sample that the process would have sent at its very start."""
+def unborn_replica(sample: ReplicaSample, age_s: float) -> ReplicaSample:
+    """The sample that the process would have sent at its very start, ``age_s`` ago."""
     return replace(
         sample,
+        sequence=-1,
+        uptime_s=sample.uptime_s - age_s,
         requests=0,
         inferences=0,
         failures=0,

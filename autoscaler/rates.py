@@ -20,6 +20,7 @@ A rate is for one replica with one share of its device; shares do not change whi
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import log2
 from typing import NamedTuple
 
 ALPHA = 0.3
@@ -83,6 +84,10 @@ class Work(NamedTuple):
     """Sum of the execution times of the requests that ended."""
 
 
+Figures = tuple[float, float, float, float, float, float]
+"""The figures of :class:`Work`, in its order."""
+
+
 @dataclass(slots=True)
 class _Cell:
     """One batch size at one occupancy."""
@@ -109,43 +114,38 @@ class _Cell:
     recent_inferences: float = 0.0
     recent_busy_s: float = 0.0
 
-    def add(self, now: float, work: Work) -> None:
-        self.used_at = now
-        self.pending_requests += work.requests
-        self.pending_inferences += work.inferences
-        self.pending_busy_s += work.busy_s
-        self.pending_execution_s += work.execution_s
-
     def fold(self, now: float) -> None:
         """Takes what was gathered into the mean."""
-        fresh = self.pending_requests
-        if self.pending_inferences <= 0.0 or self.pending_busy_s <= 0.0:
+        fresh, inferences, busy_s = self.pending_requests, self.pending_inferences, self.pending_busy_s
+        if inferences <= 0.0 or busy_s <= 0.0:
             return
         share = fresh / (self.requests + fresh)
-        self._compare(now, self.pending_busy_s / self.pending_inferences)
-        self.batch += share * (self.pending_inferences / fresh - self.batch)
-        self.seconds_per_request += share * (self.pending_busy_s / fresh - self.seconds_per_request)
+        self._compare(now, fresh, inferences, busy_s)
+        self.batch += share * (inferences / fresh - self.batch)
+        self.seconds_per_request += share * (busy_s / fresh - self.seconds_per_request)
         self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
-        memory = max(MEMORY_REQUESTS, fresh * (1.0 / ALPHA - 1.0))
-        self.requests = min(self.requests + fresh, memory)
+        memory, requests = fresh * (1.0 / ALPHA - 1.0), self.requests + fresh
+        memory = memory if memory > MEMORY_REQUESTS else MEMORY_REQUESTS
+        self.requests = requests if requests < memory else memory
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
 
-    def _compare(self, now: float, per_inference: float) -> None:
+    def _compare(self, now: float, fresh: float, inferences: float, busy_s: float) -> None:
         """Whether the work of the last seconds is another model's than the one that the mean is of."""
-        if self.last > 0.0:
+        per_inference, last = busy_s / inferences, self.last
+        if last > 0.0:
             # Of neighbours: a change is one large difference among many small ones.
-            off = (per_inference - self.last) * self.mu_ips
-            self.folds += 1
-            scatter = 0.5 * off * off * self.pending_requests
-            if self.folds > OUTLIER_FOLDS:
-                scatter = min(scatter, OUTLIER * self.noise)
-            self.noise += max(0.1, 1.0 / self.folds) * (scatter - self.noise)
+            off = (per_inference - last) * (self.batch / self.seconds_per_request)
+            folds = self.folds = self.folds + 1
+            scatter = 0.5 * off * off * fresh
+            if folds > OUTLIER_FOLDS and scatter > OUTLIER * self.noise:
+                scatter = OUTLIER * self.noise
+            self.noise += (1.0 / folds if folds < 10 else 0.1) * (scatter - self.noise)
         self.last = per_inference
         if not self.recent_requests:
             self.recent_since = now
-        self.recent_requests += self.pending_requests
-        self.recent_inferences += self.pending_inferences
-        self.recent_busy_s += self.pending_busy_s
+        self.recent_requests += fresh
+        self.recent_inferences += inferences
+        self.recent_busy_s += busy_s
         if now - self.recent_since < RECENT_S or self.recent_requests < RECENT_REQUESTS:
             return
         count, inferences, busy_s = self.recent_requests, self.recent_inferences, self.recent_busy_s
@@ -196,32 +196,44 @@ class GroupRates:
         """Rate, smallest execution time and whether the rate is the limit, by batch size in half octaves, as far as
         asked for."""
 
-    def served(self, now: float, work: Work, *, limit: float, is_crowded: bool) -> None:
+    def served(self, now: float, work: Work | Figures, *, limit: float, is_crowded: bool) -> None:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
         waited meanwhile, so that every slot there is was taken."""
-        if not (work.busy_s > 0.0 and work.request_s > 0.0):
+        requests, inferences, busy_s, request_s, inference_s, execution_s = work
+        if not (busy_s > 0.0 and request_s > 0.0):
             return
-        occupancy = work.request_s / work.busy_s
+        occupancy, size = request_s / busy_s, inference_s / request_s
         is_full = limit > 0 and occupancy >= (CROWDED_FULL if is_crowded else FULL) * limit
-        key = (_half_octave(work.inference_s / work.request_s), _FULL_KEY if is_full else _half_octave(occupancy))
+        # As in ``_half_octave``, without two calls a replica.
+        key = (
+            round(2.0 * log2(size)) if size > 1.0 else 0,
+            _FULL_KEY if is_full else round(2.0 * log2(occupancy)) if occupancy > 1.0 else 0,
+        )
         cell = self._cells.get(key)
         if cell is None:
             cell = self._cells[key] = _Cell()
             if len(self._cells) > MAX_CELLS:
                 self._forget_stalest()
-        cell.add(now, work)
-        second = math.floor(now)
+        cell.used_at = now
+        cell.pending_requests += requests
+        cell.pending_inferences += inferences
+        cell.pending_busy_s += busy_s
+        cell.pending_execution_s += execution_s
+        second = int(now)
         if second != self._second:
             self._second = second
-            for each in self._cells.values():
-                if each.pending_requests >= FOLD_REQUESTS:
-                    is_new = not each.is_known
-                    each.fold(now)
-                    if is_new:
-                        self._full = None
-            if second >= self._summed_at + SUMMARY_S or self._full is None:
-                self._summed_at = second
-                self._of_size.clear()
+            self._fold(now, second)
+
+    def _fold(self, now: float, second: int) -> None:
+        """Once a second."""
+        for cell in self._cells.values():
+            if cell.pending_requests >= FOLD_REQUESTS:
+                if cell.requests <= 0.0:
+                    self._full = None
+                cell.fold(now)
+        if second >= self._summed_at + SUMMARY_S or self._full is None:
+            self._summed_at = second
+            self._of_size.clear()
 
     def rate(self, batch: float | None) -> Rate | None:
         """The rate of one replica for requests of about ``batch`` inferences, None: as they last were; the result is

@@ -4,6 +4,7 @@ Unlike the windows of ``autoscaler.windows`` these forget by themselves: silence
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import add, sub
@@ -14,6 +15,7 @@ from tidegate.histogram import BUCKETS, bucket_upper_micros
 from tidegate.records import SparseHistogram
 
 UPPER_MICROS = tuple(bucket_upper_micros(index) for index in range(BUCKETS))
+LOWER_MICROS = (0, *UPPER_MICROS[:-1])
 TIE = 1e-9
 """A rank this near to a cumulative count counts as equal to it."""
 
@@ -91,14 +93,9 @@ class RecentSums:
         return f"<RecentSums {self._filled}/{self._slots} slots of {self._slot_s:g} s>"
 
 
-class Done(NamedTuple):
-    """What replicas did in a while."""
-
-    requests: float = 0
-    inferences: float = 0
-    execution_s: float = 0.0
-    """Sum over the requests."""
-    queue_s: float = 0.0
+Done = tuple[float, float, float, float]
+"""What replicas did in a while: requests, inferences, and the sums of their execution and queueing seconds."""
+NOTHING_DONE: Done = (0.0, 0.0, 0.0, 0.0)
 
 
 class RecentWork:
@@ -109,7 +106,7 @@ class RecentWork:
 
     def __init__(self, window_s: float = 10.0) -> None:
         self._window_s = window_s
-        self._marks: deque[tuple[float, Done]] = deque(((-math.inf, Done()),))
+        self._marks: deque[tuple[float, Done]] = deque(((-math.inf, NOTHING_DONE),))
         """(when, all that was done until then) of earlier readings."""
         self._requests: float = 0
         self._inferences: float = 0
@@ -123,31 +120,32 @@ class RecentWork:
 
     def read(self, now: float) -> Done:
         """What was done lately; nothing at all is exactly zero."""
-        marks = self._marks
-        while len(marks) > 1 and marks[1][0] <= now - self._window_s:
+        marks, oldest = self._marks, now - self._window_s
+        while len(marks) > 1 and marks[1][0] <= oldest:
             marks.popleft()
-        until, since = Done(self._requests, self._inferences, self._execution_s, self._queue_s), marks[0][1]
-        if until.requests <= since.requests:
+        requests, inferences, execution_s, queue_s = marks[0][1]
+        until = self._requests, self._inferences, self._execution_s, self._queue_s
+        if until[0] <= requests:
             # Small numbers again: sums that grow for ever would lose what is small.
             self._requests = self._inferences = 0
             self._execution_s = self._queue_s = 0.0
             marks.clear()
-            marks.append((-math.inf, Done()))
+            marks.append((-math.inf, NOTHING_DONE))
             return NOTHING_DONE
         if not 0.0 <= now - marks[-1][0] < MARK_S:
             marks.append((now, until))
-        return Done(
-            until.requests - since.requests,
-            until.inferences - since.inferences,
-            max(0.0, until.execution_s - since.execution_s),
-            max(0.0, until.queue_s - since.queue_s),
+        execution_s, queue_s = until[2] - execution_s, until[3] - queue_s
+        return (
+            until[0] - requests,
+            until[1] - inferences,
+            execution_s if execution_s > 0.0 else 0.0,
+            queue_s if queue_s > 0.0 else 0.0,
         )
 
     def __repr__(self) -> str:
         return f"<RecentWork {self._requests:g} requests, {len(self._marks)} marks in {self._window_s:g} s>"
 
 
-NOTHING_DONE = Done()
 MARK_S = 0.9
 """Readings nearer to each other leave one mark."""
 
@@ -164,37 +162,40 @@ class Reading(NamedTuple):
 NOTHING = Reading(None, 0, 0)
 
 
-class Gain(NamedTuple):
-    """What a cumulative histogram has got since a moment."""
-
-    buckets: tuple[int, ...]
-    """Rising."""
-    counts: Sequence[int]
-    total: int
-
-
-NO_GAIN = Gain((), (), 0)
+Seen = tuple[tuple[int, ...], tuple[int, ...]]
+"""A cumulative histogram as it is kept until the next one: rising buckets, and their counts."""
+NOTHING_SEEN: Seen = ((), ())
+Gain = tuple[tuple[int, ...], Sequence[int], int]
+"""What a cumulative histogram has got since a moment: rising buckets, their counts, and the sum of these."""
+NO_GAIN: Gain = ((), (), 0)
 
 
-def gained(now_counts: SparseHistogram, before: SparseHistogram) -> Gain | None:
-    """What came since ``before``, which was looked at when it came; None: what is told cannot be true. Buckets that
-    shrank (a reset nobody announced) have got nothing."""
-    if now_counts == before:
-        return NO_GAIN
-    buckets, counts = zip(*now_counts, strict=True) if now_counts else ((), ())
-    if before:
+def seen(told: SparseHistogram) -> Seen:
+    """``told`` to be kept; what cannot be true has seen nothing."""
+    found = gained(told, NOTHING_SEEN)
+    return NOTHING_SEEN if found is None else found[1]
+
+
+def gained(told: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None:
+    """What came since ``before``, and what is to be kept for the next time; None: what is told cannot be true. Buckets
+    that shrank (a reset nobody announced) have got nothing."""
+    if not told:
+        return NO_GAIN, NOTHING_SEEN
+    buckets, counts = zip(*told)  # noqa: B905 - pairs, whose check takes as long as all of it
+    known_buckets, known = before
+    if buckets == known_buckets:
         # Nearly always the same buckets as before; numbers that are none fail a comparison.
-        known_buckets, known = zip(*before, strict=True)
-        if buckets == known_buckets:
-            more = list(map(sub, counts, known))
-            total = sum(more)
-            if total <= PLAUSIBLE and min(more) >= 0:
-                return Gain(buckets, more, total)
-    if not is_histogram(now_counts):
+        if counts == known:
+            return NO_GAIN, before
+        more = list(map(sub, counts, known))
+        total = sum(more)
+        if total <= PLAUSIBLE and min(more) >= 0:
+            return (known_buckets, more, total), (known_buckets, counts)
+    if not is_histogram(told):
         return None
-    get = dict(before).get
-    more = [max(0, count - get(index, 0)) for index, count in now_counts]
-    return Gain(buckets, more, sum(more))
+    get = dict(zip(known_buckets, known, strict=True)).get
+    more = [max(0, count - get(index, 0)) for index, count in told]
+    return (buckets, more, sum(more)), (buckets, counts)
 
 
 class RecentHistogram:
@@ -238,7 +239,7 @@ class RecentHistogram:
         for index, count in observations:
             counts[index] = counts.get(index, 0) + count
         buckets = tuple(sorted(counts))
-        self.gain(now, Gain(buckets, [counts[index] for index in buckets], sum(counts.values())))
+        self.gain(now, (buckets, [counts[index] for index in buckets], sum(counts.values())))
 
     def gain(self, now: float, more: Gain) -> None:
         """Adds what came at ``now``; what is older than the window is dropped."""
@@ -291,19 +292,17 @@ class RecentHistogram:
         total = self._total
         if total <= 0:
             return NOTHING
-        rank, below, late = q * total, total, 0
-        limit_micros, quantile_s = limit_s * 1e6, None
-        for index, count in zip(reversed(self._buckets), reversed(self._merged), strict=True):
-            if not count:
-                continue
+        buckets, merged = self._buckets, self._merged
+        late = sum(merged[bisect_left(buckets, bisect_left(LOWER_MICROS, limit_s * 1e6)) :])
+        rank, below, quantile_s = q * total, total, None
+        for at in range(len(merged) - 1, -1, -1):
+            count = merged[at]
             below -= count
-            lower = UPPER_MICROS[index - 1] if index else 0
-            if lower >= limit_micros:
-                late += count
-            if quantile_s is None and (below < rank or below <= 0):
-                share = max(0.0, rank - below) / count
+            if count and (below < rank or below <= 0):
+                index = buckets[at]
+                lower = LOWER_MICROS[index]
+                share = (rank - below) / count if rank > below else 0.0
                 quantile_s = (lower + (UPPER_MICROS[index] - lower) * share) / 1e6
-            if quantile_s is not None and lower < limit_micros:
                 break
         return Reading(quantile_s, total, late)
 

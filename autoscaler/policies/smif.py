@@ -262,7 +262,7 @@ class SmifPolicy:
         present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
         in_time = 0.0
         for kind in kinds:
-            in_time += kind.group.ready * kind.mu * max(self._slo_s, kind.group.floor_s or 0.0)
+            in_time += kind.group.ready * kind.mu * max(self._slo_s, _alone_s(kind.group))
         self._backlog = present / in_time if in_time > 0.0 else 0.0
         if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
             self._standing_since = None
@@ -369,10 +369,9 @@ class SmifPolicy:
     def _is_hopeless(self, group: GroupObservation, now: float) -> bool:
         """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
         requests that had the replica for themselves: under another limit they may have queued in the model server."""
-        if group.busy < IDLE_SHARE * group.ready or (group.floor_s or 0.0) > self._slo_s:
+        if group.busy < IDLE_SHARE * group.ready or _alone_s(group) > self._slo_s:
             return True
-        company = group.concurrency / group.busy if group.busy > 0.0 else 0.0
-        if company > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
+        if _company(group) > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
             return False
         limit = self._limits.get(group.accelerator)
         changed_at = None if limit is None else limit[1]
@@ -498,6 +497,18 @@ class SmifPolicy:
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+def _company(group: GroupObservation) -> float:
+    """Requests in a replica that has work."""
+    return group.concurrency / group.busy if group.busy > 0.0 else 0.0
+
+
+def _alone_s(group: GroupObservation) -> float:
+    """What a request takes at least that has a replica for itself. The lowest occupancy seen may be a high one: then
+    its requests may have queued inside the model server."""
+    company = _company(group)
+    return (group.floor_s or 0.0) / (company if company > ALONE else 1.0)
 
 
 @lru_cache(maxsize=4096)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from autoscaler.collector import PART, PATIENCE, Collector
+from autoscaler.collector import PART, Collector
 from autoscaler.observation import FleetGroup, Observation
+from autoscaler.sources import PATIENCE
 from tests.support.autoscaling import T0, demand, function, gateway_sample, replica_sample, revision
 from tidegate.function import Revision
 from tidegate.histogram import bucket_index

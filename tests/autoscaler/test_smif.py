@@ -118,11 +118,12 @@ def test_a_large_backlog_that_stands_asks_for_one_more_whatever_the_arrivals_say
 def test_a_backlog_inside_the_replicas_counts_too_and_a_larger_one_sooner() -> None:
     """Four slots, one request at a time: eight of twelve requests of 64 queue inside two model servers."""
     batches = replace(T4, mu_ips=176.0, rps=5.2, ips=330.0, limit=4, mean_batch=64.0, busy=2.0, concurrency=8.0)
+    batches = replace(batches, floor_s=1.45)
     stuck = seen(batches, ips=330.0, waiting=4, waiting_inferences=256, concurrency_inferences=768.0)
     stuck = replace(stuck, rps=5.2)
     wished = [wish.desired for wish in hold_for(SmifPolicy(smif(latency_s=0.75), T0, 2), stuck, 30)]
     assert (wished[9], wished[12]) == (2, 3), "2.9 times what is served in time: 10.3 s"
-    slow = replace(stuck, groups=(replace(batches, floor_s=1.5),))
+    slow = replace(stuck, groups=(replace(batches, floor_s=1.45, limit=1, concurrency=2.0),))
     assert {wish.desired for wish in hold_for(SmifPolicy(smif(latency_s=0.75), T0, 2), slow, 30)} == {2}, "execution"
 
 

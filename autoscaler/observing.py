@@ -1,0 +1,123 @@
+"""One group's observation: what its replicas tell now, and what was read of its windows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from autoscaler.meters import Figures, Group
+from autoscaler.observation import FleetGroup, GroupObservation, group_observation
+from autoscaler.plausible import PLAUSIBLE
+from autoscaler.sampling import ALL_UP_TO, sample_size
+from autoscaler.sources import NO_MEANS, Means, ReplicaSource
+from tidegate.records import AppSample
+
+SECOND_S = 2.0
+"""The mean of a longer interval is not of this second."""
+SAME_ROUND_S = 0.75
+"""Samples that lie no further apart were pulled in the same round."""
+FIGURES_S = 1.5
+"""What was read of a group's windows is read anew after so long."""
+NO_FIGURES = Figures(-math.inf, None, False, (None, None, None, None, None, None, 0, 0))
+
+Heard = tuple[float, Means, Sequence[AppSample]]
+"""When the one was heard of that was heard of least lately, what the ready replicas of a group tell together, scaled
+up to all of them, and what their model servers say now."""
+NOBODY: Heard = (math.inf, NO_MEANS, ())
+
+
+def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Heard:
+    """``ready``: the group's ready replicas; those that were last heard of before ``stale`` tell nothing."""
+    if len(ready) == 1:
+        source = replicas.get(ready[0])
+        if source is None or source.at < stale:
+            return NOBODY
+        app = source.sample.app
+        return source.at, source.means, () if app is None or not app.up else (app,)
+    sources = [each for each in map(replicas.get, ready) if each is not None and each.at >= stale]
+    if not sources:
+        return NOBODY
+    if len(ready) > ALL_UP_TO:
+        sources = _newest(sources, sample_size(len(ready)))
+    limit: int | None = None
+    concurrency = concurrency_inferences = rps = ips = busy = 0.0
+    for source in sources:
+        told, _, *figures = source.means
+        if limit is None or (told is not None and 0 < told < (limit or math.inf)):
+            limit = told
+        concurrency += figures[0]
+        concurrency_inferences += figures[1]
+        rps += figures[2]
+        ips += figures[3]
+        busy += figures[4]
+    count = len(sources)
+    scale = len(ready) / count
+    means = (scale * concurrency, scale * concurrency_inferences, scale * rps, scale * ips, scale * busy)
+    apps = [each.sample.app for each in sources if each.sample.app is not None and each.sample.app.up]
+    return min(each.at for each in sources), (limit, count, *means), apps
+
+
+def _newest(sources: list[ReplicaSource], enough: int) -> list[ReplicaSource]:
+    """Of a group that is too large for all to be asked every second: those that were heard of in this one, about this
+    one, if they are enough to speak for the others."""
+    newest = max((source.at for source in sources), default=0.0)
+    found = [each for each in sources if newest - each.at < SAME_ROUND_S and 0.0 < each.interval_s <= SECOND_S]
+    return found if len(found) >= enough else sources
+
+
+def observed_group(
+    group: FleetGroup,
+    means: Means,
+    apps: Sequence[AppSample],
+    kept: Group | None,
+    now: float,
+    q: float,
+    slo_s: float,
+    *,
+    is_turn: bool,
+) -> GroupObservation:
+    """``is_turn``: the windows are read anew; else what was last read of them holds for ``FIGURES_S``."""
+    if kept is None:
+        figures = NO_FIGURES
+    else:
+        known = kept.figures
+        if is_turn or known is None or not 0.0 <= now - known.at < FIGURES_S:
+            known = kept.read(now, q, slo_s)
+        figures = known
+    _, bound_ips, is_learnt, tail = figures
+    if not means[1] and kept is not None:
+        tail = (None, None, None, tail[3], None, *tail[5:])
+    mu_ips = bound_ips if is_learnt else group.mu_ips
+    if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
+        mu_ips = None  # told by somebody; what is observed is finite, or a recording could not say it
+    metrics = group.metrics
+    if metrics:
+        metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}
+    found = group_observation(
+        group.accelerator,
+        len(group.ready),
+        group.starting,
+        group.draining,
+        group.room,
+        group.price_per_hour,
+        mu_ips,
+        is_learnt,
+        bound_ips,
+        *means,
+        *tail,
+        metrics,
+    )
+    return found if not apps or kept is None or kept.app is None else _with_apps(found, kept, apps, now)
+
+
+def _with_apps(found: GroupObservation, kept: Group, apps: Sequence[AppSample], now: float) -> GroupObservation:
+    """With what its model servers say of themselves: their own durations count more than those from outside."""
+    if kept.app is None:
+        return found
+    told = kept.app.metrics(apps, now)
+    queue_s = found.queue_s
+    return replace(
+        found,
+        floor_s=found.floor_s if kept.app.compute_s is None else kept.app.compute_s,
+        queue_s=None if queue_s is None else queue_s + told.get("queue-s", 0.0),
+        metrics={**told, **found.metrics},
+    )
