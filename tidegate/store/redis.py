@@ -32,7 +32,7 @@ BEAT_S: Final = 1.0
 LOG_ENTRIES: Final = 1024
 """Writes that a watch may be behind before it reads everything again."""
 
-_Words = list[str | bytes]
+_Words = list[str | bytes]  # in the class `list` is the method
 
 _KEYS: Final = ("tidegate:values", "tidegate:versions", "tidegate:changes")
 
