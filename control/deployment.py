@@ -197,7 +197,10 @@ class Deployment:
     def explain(self, name: str, last: int) -> ExplainView:
         deployed = self._deployed(name)
         words = self._round.autoscaler.explain(name, last)
-        emulated = sorted(each.name for each in self._round.backend.devices() if each.is_emulated)
+        usable = self._round.backend.room(deployed.current.revision)
+        emulated = sorted(
+            each.name for each in self._round.backend.devices() if each.is_emulated and each.name in usable
+        )
         if words and emulated:
             words.append(f"emulated, their service times come from a profile: {', '.join(emulated)}")
         if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:

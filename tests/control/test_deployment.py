@@ -13,7 +13,8 @@ from control.deployment import Deployment
 from control.own_metrics import register
 from control.state import StateDirectory
 from control.views import GatewayView, ReplacedView
-from tests.support.control_world import World, in_world
+from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
+from tests.support.control_world import CPU, World, in_world
 from tidegate.store.embedded import EmbeddedStore
 
 MANIFEST = """
@@ -100,6 +101,26 @@ def at_desk(folder: Path, tell: Callable[[Desk], Awaitable[None]]) -> None:
         await store.close()
 
     in_world(folder, story)
+
+
+def test_explain_names_the_emulated_accelerators_that_a_function_may_use(tmp_path: Path) -> None:
+    t4 = Accelerator(
+        name="t4",
+        kind=AcceleratorKind.EMULATED,
+        count=1,
+        memory_bytes=1 << 30,
+        profile=Profile(base_s=0.01, per_item_s=0),
+    )
+
+    async def tell(desk: Desk) -> None:
+        desk.world.backend.equip((CPU, t4))
+        await desk.deploy()
+        assert "from a profile: t4" in (await desk.get("/functions/echo/explain")).json()["text"]
+        await desk.deploy(MANIFEST + "  accelerators: [cpu]\n")
+        await desk.world.advance(3.0)
+        assert "emulated" not in (await desk.get("/functions/echo/explain")).json()["text"]
+
+    at_desk(tmp_path, tell)
 
 
 def test_deploying_a_manifest(tmp_path: Path) -> None:
