@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from control.round import Round
     from traffic.canary import Tally
 
+STALLED_PART: Final = 0.25
+"""Of a canary's window: when nothing of it has ended for so long though requests are under way, no step is passed."""
 MISSED_S: Final = 3.0
 """A window that has lasted for longer when it is first looked at is begun anew."""
 BROKEN_WINDOW_S: Final = 10.0
@@ -33,6 +35,10 @@ class _Side:
     """One revision of a rollout: what it had counted when the window began, and its arrivals since."""
 
     origin: Counts
+    moved_at: float
+    """When the last of its requests was seen to end, but for those that clients gave up."""
+    told: int = 0
+    """Requests that had ended so by then."""
     arrivals: deque[tuple[float, int]] = field(default_factory=deque)
 
 
@@ -132,9 +138,13 @@ class Rollouts:
         limit_s = sla.latency_s or rolling.plan.canary_window_s
         new = self._tally(window.new, candidate.revision.id, limit_s, now)
         old = self._tally(window.old, deployed.current.revision.id, limit_s, now)
+        still_s = now - window.new.moved_at
+        is_stalled = self._under_way(candidate.revision.id) > 0 and (
+            still_s >= STALLED_PART * rolling.plan.canary_window_s
+        )
         self._seen[deployed.name] = (new, old)
         budget = 1.0 - sla.percentile / 100.0
-        seen = Seen(is_ready=is_ready, is_in_force=is_in_force, new=new, old=old, budget=budget)
+        seen = Seen(is_ready=is_ready, is_in_force=is_in_force, is_stalled=is_stalled, new=new, old=old, budget=budget)
         return advanced(rolling, seen, now)
 
     def tallies(self, function: str) -> "tuple[Tally, Tally] | None":
@@ -153,9 +163,15 @@ class Rollouts:
         if known is not None and known.since == rolling.since:
             return known
         new, old = candidate.revision.id, deployed.current.revision.id
-        fresh = _Window(rolling.since, _Side(self._meter.of(new)), _Side(self._meter.of(old)))
+        sides = (_Side(self._meter.of(each), moved_at=rolling.since) for each in (new, old))
+        fresh = _Window(rolling.since, *sides)
         self._windows[deployed.name] = fresh
         return fresh
+
+    def _under_way(self, revision: str) -> int:
+        """Requests that have not ended; streams that have begun are none."""
+        total = self._meter.of(revision)
+        return total.requests - total.ended - self._meter.streaming(revision)
 
     def _tally(self, side: _Side, revision: str, limit_s: float, now: float) -> "Tally":
         from traffic.canary import Tally
@@ -164,6 +180,8 @@ class Rollouts:
         side.arrivals.append((now, total.requests))
         while len(side.arrivals) > 1 and side.arrivals[1][0] <= now - limit_s:
             side.arrivals.popleft()
+        if (told := total.ended - total.cancelled) != side.told:
+            side.told, side.moved_at = told, now
         at, arrived = side.arrivals[0]
         # A stream keeps its promise with its first byte; that it goes on is nothing bad.
         under_way = arrived - total.ended - self._meter.streaming(revision)

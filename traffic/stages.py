@@ -36,6 +36,8 @@ class Seen:
     """A replica of the new revision is ready."""
     is_in_force: bool = True
     """Every gateway works from a table with the present split."""
+    is_stalled: bool = False
+    """The new revision has requests under way, and for a while none of them has ended."""
     new: Tally = NOTHING
     """Of the present window."""
     old: Tally = NOTHING
@@ -109,6 +111,8 @@ def _canary(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     left_s = rollout.since + rollout.plan.canary_window_s - now
     if left_s > 0:
         return _saying(rollout, f"{words}; the window lasts {left_s:.0f} s more")
+    if seen.is_stalled:
+        return _waiting(rollout, "stalled", f"requests are under way and none ends, waits: {words}", now)
     if judgement.verdict is Verdict.GOOD:
         return _next_step(rollout, words, now)
     if judgement.verdict is Verdict.OPEN:

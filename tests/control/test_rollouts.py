@@ -314,6 +314,29 @@ def test_streams_that_go_on_are_not_overdue(tmp_path: Path, streaming: int, over
     in_world(tmp_path, tell)
 
 
+def test_a_canary_that_hangs_passes_no_step(tmp_path: Path) -> None:
+    """Seconds of good answers, then none: too few are overdue to judge by, and it may not go on either."""
+
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        await Load(world, rps=2000.0).run(int(0.6 * CANARY.canary_window_s))
+        told = world.gateways.demands["echo-00002"]
+        world.gateways.demands["echo-00002"] = replace(told, arrivals=told.arrivals + 2)
+        await world.advance(0.9 * CANARY.canary_window_s)
+        view = steering.rollout("echo")
+        assert (view.step, view.events[-1].code) == (1, "stalled")
+        world.gateways.demands["echo-00002"] = replace(told, arrivals=told.arrivals + 4, cancelled=2)
+        await world.advance(2.0)
+        assert steering.rollout("echo").step == 1, "clients that give up tell nothing"
+        world.gateways.demands["echo-00002"] = replace(
+            told, arrivals=told.arrivals + 4, cancelled=2, answered=told.answered + 2, within_sla=told.within_sla + 2
+        )
+        await world.advance(2.0)
+        assert steering.rollout("echo").step == 2
+
+    in_world(tmp_path, tell)
+
+
 def test_the_rollout_of_a_superseded_canary_ends(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         steering = await two(world, rollout=CANARY)

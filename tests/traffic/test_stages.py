@@ -145,6 +145,16 @@ def test_a_version_that_breaks_again_and_again_is_taken_back_though_each_time_it
     assert "3 times" in world.rollout.verdict
 
 
+def test_a_step_is_not_passed_while_requests_are_under_way_and_none_ends() -> None:
+    running = advanced(rollout(), Seen(is_ready=True), 1.0)
+    good = tally(50.0, 0.0)
+    held = advanced(running, Seen(is_ready=True, is_stalled=True, new=good, old=good), 32.0)
+    assert (held.step, held.events[-1].code) == (0, "stalled")
+    again = advanced(held, Seen(is_ready=True, is_stalled=True, new=good, old=good), 33.0)
+    assert len(again.events) == len(held.events)
+    assert advanced(again, Seen(is_ready=True, new=good, old=good), 34.0).step == 1
+
+
 def test_losses_of_an_earlier_step_do_not_count() -> None:
     world = World()
     for step in (1, 2, 3):
