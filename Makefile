@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-triton lint format bench fuzz docs clean lock
+.PHONY: help install demo test test-live test-triton lint format bench fuzz docs clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -18,6 +18,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
+
+install: $(STAMP) ## nothing but the setup: .venv/bin/tidegate
 
 demo: $(STAMP) ## a real model from zero, under load, and back to zero (two minutes of load; FLAGS=--fast for a short one)
 	@$(BIN)/tidegate demo $(FLAGS)
