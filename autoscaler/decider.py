@@ -242,14 +242,14 @@ class Decider:
             state.activating_until = now + ACTIVATION_SEEN_WITHIN_S
         state.last = Decision(
             function=state.revision.function.name,
-            revision=state.revision.id,
+            revision=observation.revision,
             at=now,
             policy=state.revision.function.scaling.policy,
             ready=observation.ready,
             desired=desired,
             groups=groups,
             reasons=reasons,
-            observed=figures(observation) | dict(observed),
+            observed={**figures(observation), **observed},
             is_dry_run=is_dry_run,
         )
         return state.last

@@ -28,6 +28,8 @@ def spread(
 
     One row for every group, zero included, in the order given. Fewer than ``desired`` where there is no room.
     """
+    if base is None and desired == sum([group.ready + group.starting for group in groups]):
+        return tuple([row(group.accelerator, group.ready + group.starting) for group in groups])
     if base is None:
         counts = {group.accelerator: group.ready + group.starting for group in groups}
     else:
@@ -43,7 +45,10 @@ def spread(
 def fitted(observation: Observation) -> Observation:
     """The observation as if no accelerator had more replicas than it takes: where one has become smaller, those that
     are too many are nobody's capacity any more. The very same one where none has."""
-    if all(group.room is None or group.room >= 0 for group in observation.groups):
+    for group in observation.groups:
+        if group.room is not None and group.room < 0:
+            break
+    else:
         return observation
     return replace(observation, groups=tuple(_fitted(group) for group in observation.groups))
 

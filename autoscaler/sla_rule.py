@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 TIE = 1e-9
 """A computed figure this near to its limit counts as equal to it."""
@@ -42,6 +42,25 @@ class RuleParameters:
     max_up_factor: float = 2.0
     scale_to_zero: bool = True
     zero_grace_s: float = 90.0
+
+
+class RuleFacts(Protocol):
+    """What the rule looks at: the fields of :class:`RuleGroup`, whoever has them."""
+
+    @property
+    def mu_ips(self) -> float: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def max_replicas(self) -> int: ...
+    @property
+    def load_ips(self) -> float: ...
+    @property
+    def execution_s(self) -> float | None: ...
+    @property
+    def latency_s(self) -> float | None: ...
+    @property
+    def below_for_s(self) -> float: ...
 
 
 class RuleGroup(NamedTuple):
@@ -72,12 +91,13 @@ def ceil(value: float) -> int:
     return math.ceil(value - TIE)
 
 
-def autoscale(slo_s: float, groups: Sequence[RuleGroup], parameters: RuleParameters, idle_s: float) -> RuleResult:
+def autoscale(slo_s: float, groups: Sequence[RuleFacts], parameters: RuleParameters, idle_s: float) -> RuleResult:
     """The replicas of each group. ``idle_s``: time since the last load."""
-    if math.fsum(group.load_ips for group in groups) <= 0.0:
+    if math.fsum([group.load_ips for group in groups]) <= 0.0:
         return _without_load(slo_s, groups, parameters, idle_s)
     flags: list[Flag] = []
-    feasible = [_is_feasible(group, slo_s) for group in groups]
+    limit_s = slo_s + TIE
+    feasible = [group.execution_s is None or group.execution_s <= limit_s for group in groups]
     is_reachable = any(feasible)
     if not is_reachable:
         flags.append(Flag.SLO_INFEASIBLE)
@@ -90,7 +110,7 @@ def autoscale(slo_s: float, groups: Sequence[RuleGroup], parameters: RuleParamet
             if group.replicas > 0:
                 flags.append(Flag.HETERO_UP)
             continue
-        need = _need(group, slo_s, parameters, may_press=is_reachable)
+        need = _need(group, slo_s, parameters, is_reachable)
         if need > group.max_replicas:
             spill += (need - group.max_replicas) * parameters.rho * group.mu_ips
             need = group.max_replicas
@@ -101,11 +121,11 @@ def autoscale(slo_s: float, groups: Sequence[RuleGroup], parameters: RuleParamet
     return RuleResult(tuple(needs), tuple(flags))
 
 
-def _is_feasible(group: RuleGroup, slo_s: float) -> bool:
+def _is_feasible(group: RuleFacts, slo_s: float) -> bool:
     return group.execution_s is None or group.execution_s <= slo_s + TIE
 
 
-def _without_load(slo_s: float, groups: Sequence[RuleGroup], parameters: RuleParameters, idle_s: float) -> RuleResult:
+def _without_load(slo_s: float, groups: Sequence[RuleFacts], parameters: RuleParameters, idle_s: float) -> RuleResult:
     if not any(group.replicas for group in groups):
         return RuleResult((0,) * len(groups), (Flag.ZERO,))
     if parameters.scale_to_zero and idle_s >= parameters.zero_grace_s - TIE:
@@ -118,7 +138,7 @@ def _without_load(slo_s: float, groups: Sequence[RuleGroup], parameters: RulePar
     return RuleResult(tuple(int(index == parked) for index in range(len(groups))), (Flag.PARK,))
 
 
-def _need(group: RuleGroup, slo_s: float, parameters: RuleParameters, *, may_press: bool) -> int:
+def _need(group: RuleFacts, slo_s: float, parameters: RuleParameters, may_press: bool) -> int:
     """Replicas of a feasible group for its own load. ``may_press`` False: no group can meet the target, so a miss of
     it asks for nothing."""
     count, latency_s = group.replicas, group.latency_s
@@ -133,7 +153,7 @@ def _need(group: RuleGroup, slo_s: float, parameters: RuleParameters, *, may_pre
 
 def _place(
     spill: float,
-    groups: Sequence[RuleGroup],
+    groups: Sequence[RuleFacts],
     feasible: Sequence[bool],
     needs: list[int],
     parameters: RuleParameters,

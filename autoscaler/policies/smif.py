@@ -30,7 +30,7 @@ from autoscaler.load import NO_LOAD, STEADY_S, Load, LoadEstimate
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
-from autoscaler.sla_rule import Flag, RuleGroup, RuleParameters, RuleResult, autoscale, ceil
+from autoscaler.sla_rule import Flag, RuleParameters, RuleResult, autoscale, ceil
 from autoscaler.survivors import Calm, LateShare, Scars, predicted_s
 from tidegate import scaling_parameters
 from tidegate.function import ConcurrencyUnit, Function
@@ -75,24 +75,23 @@ MANY = 1_000_000
 
 @dataclass(slots=True)
 class _Kind:
-    """One group on its way through a decision."""
+    """One group on its way through a decision, with the facts that the rule looks at."""
 
     group: GroupObservation
-    mu: float
+    mu_ips: float
     how: str
     """Where the rate comes from."""
-    existing: int
-    steady_mu: float = 0.0
+    steady_mu: float
     """The lower of the rate now and its mean over minutes: what a replica is taken away by."""
-    load: float = 0.0
+    replicas: int
+    ready: int
+    max_replicas: int
+    execution_s: float | None
+    load_ips: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
     least: int = 0
     """The most that the load has asked of it within the cool-down."""
-
-    @property
-    def is_exact(self) -> bool:
-        return self.how == "learnt"
 
 
 class SmifPolicy:
@@ -169,69 +168,83 @@ class SmifPolicy:
         feasible = self._feasible(kinds)
         fed = self._fed(load, feasible, observation, now)
         self._judge(kinds, feasible, load, fed, observation, now, reasons)
-        result = autoscale(self._slo_s, [self._rule_group(kind) for kind in kinds], self._parameters, 0.0)
+        result = autoscale(self._slo_s, kinds, self._parameters, 0.0)
         counts = self._after_checks(kinds, result, load, now, reasons)
         return self._wish(observation, kinds, counts, result, load, reasons)
 
     # --- what is known
 
     def _note_changes(self, observation: Observation, now: float) -> None:
-        ready = tuple(group.ready for group in observation.groups)
+        ready, limits = tuple([group.ready for group in observation.groups]), self._limits
         if ready != self._ready:
             self._ready, self._settled_at = ready, now + SETTLE_S
         for group in observation.groups:
-            if group.limit is None:
-                continue
-            known = self._limits.get(group.accelerator)
-            if known is None or known[0] != group.limit:
-                self._limits[group.accelerator] = group.limit, None if known is None else now
+            limit = group.limit
+            if limit is not None:
+                known = limits.get(group.accelerator)
+                if known is None or known[0] != limit:
+                    limits[group.accelerator] = limit, None if known is None else now
 
     def _kinds(self, observation: Observation, reasons: list[Reason]) -> list[_Kind] | None:
         """Groups in order of price with their service rates; None: no rate is known at all."""
-        by_price = sorted(
-            observation.groups, key=lambda group: (group.price_per_hour is None, group.price_per_hour or 0.0)
-        )
-        found = [(group, *self._mu(group)) for group in by_price]
+        groups = observation.groups
+        order = _order_of_price(tuple([group.price_per_hour for group in groups]))
+        found = [(groups[index], *self._mu(groups[index])) for index in order]
         known = [mu for _, mu, _ in found if mu > 0.0]
         if not known:
             return None
-        mean = sum(known) / len(known)
+        mean = 0.0
         if len(known) < len(found):
+            mean = sum(known) / len(known)
             names = ", ".join(group.accelerator for group, mu, _ in found if mu <= 0.0)
             reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
-        kinds = [
-            _Kind(group, mu if mu > 0.0 else mean, how if mu > 0.0 else "as others", group.ready + group.starting)
-            for group, mu, how in found
-        ]
-        for kind in kinds:
-            kind.steady_mu = self._steady_mu(kind)
+        kinds = []
+        for group, mu, how in found:
+            if mu <= 0.0:
+                mu, how = mean, "as others"
+            existing = group.ready + group.starting
+            room = group.room
+            kinds.append(
+                _Kind(
+                    group,
+                    mu,
+                    how,
+                    self._steady_mu(group.accelerator, mu, how),
+                    existing,
+                    group.ready,
+                    MANY if room is None else existing + group.draining + room,
+                    group.floor_s,
+                )
+            )
         return kinds
 
-    def _steady_mu(self, kind: _Kind) -> float:
-        name = kind.group.accelerator
-        how, mean = self._rates.get(name, (kind.how, kind.mu))
-        mean = mean + (kind.mu - mean) / STEADY_S if how == kind.how else kind.mu
-        self._rates[name] = (kind.how, mean)
-        return min(kind.mu, mean)
+    def _steady_mu(self, name: str, mu: float, how: str) -> float:
+        known = self._rates.get(name)
+        mean = mu
+        if known is not None and known[0] == how:
+            mean = known[1] + (mu - known[1]) / STEADY_S
+        self._rates[name] = (how, mean)
+        return mu if mu < mean else mean
 
     def _mu(self, group: GroupObservation) -> tuple[float, str]:
         """(service rate of one replica, where it comes from); 0: not known."""
-        told, bound = group.mu_ips or 0.0, group.mu_bound_ips or 0.0
-        if group.is_mu_learnt and told > 0.0:
+        told = group.mu_ips or 0.0
+        if told > 0.0 and group.is_mu_learnt:
             return told, "learnt"
+        bound = group.mu_bound_ips or 0.0
         if told > INFORMATIVE * bound:
             return told, "profile"
         slots = (group.limit or 0) / group.execution_s if group.execution_s else 0.0
         if self._function.concurrency_unit is not ConcurrencyUnit.INFERENCES:
             slots *= group.mean_batch or 1.0
         if slots > 0.0:
-            return max(slots, bound), "slots"
+            return (slots if slots > bound else bound), "slots"
         return bound, "best seen"
 
     def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
         """What arrives, what waits too long already, and the rate that is to be provided."""
-        requests = sum(group.rps for group in observation.groups)
-        batch = sum(group.ips for group in observation.groups) / requests if requests > 0.0 else 1.0
+        requests = sum([group.rps for group in observation.groups])
+        batch = sum([group.ips for group in observation.groups]) / requests if requests > 0.0 else 1.0
         load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
         extra = 0.0
         if observation.waiting_inferences > 0:
@@ -240,7 +253,7 @@ class SmifPolicy:
                 # Queued inferences over the time in which they came, at least a second.
                 extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
             else:
-                capacity = sum(kind.group.ready * kind.mu for kind in kinds)
+                capacity = sum(kind.ready * kind.mu_ips for kind in kinds)
                 extra = max(0.0, waiting - capacity * self._slo_s) / DRAIN_S
             if extra > 0.01 * load.mid:
                 reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
@@ -252,6 +265,8 @@ class SmifPolicy:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
         # What waits too long bears witness too: then ordinary certainty is enough.
         sure = max(load.low, load.sure) if extra > 0.0 else load.sure
+        if floor <= 0.0 and extra <= 0.0:
+            return load
         return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
 
     def _note_standing(self, observation: Observation, kinds: Sequence[_Kind], now: float) -> None:
@@ -262,7 +277,10 @@ class SmifPolicy:
         present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
         in_time = 0.0
         for kind in kinds:
-            in_time += kind.group.ready * kind.mu * max(self._slo_s, _alone_s(kind.group))
+            alone_s = kind.execution_s or 0.0
+            if alone_s > self._slo_s:
+                alone_s = _alone_s(kind.group)
+            in_time += kind.ready * kind.mu_ips * (alone_s if alone_s > self._slo_s else self._slo_s)
         self._backlog = present / in_time if in_time > 0.0 else 0.0
         if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
             self._standing_since = None
@@ -273,27 +291,25 @@ class SmifPolicy:
 
     def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
         """Kinds that can meet the target at all; where none can, the fastest alone, as in the rule."""
-        can = [kind for kind in kinds if kind.group.floor_s is None or kind.group.floor_s <= self._slo_s]
-        return can or [min(kinds, key=lambda kind: kind.group.floor_s or 0.0)]
+        can = [kind for kind in kinds if kind.execution_s is None or kind.execution_s <= self._slo_s]
+        return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
 
     def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
         """The load that the rule decides upon: the one that the present size is right for, if it is among those that
         explain what was seen."""
-        carried = sum(self._usable(kind) * kind.existing for kind in feasible)
+        rho = self._parameters.rho
+        carried = sum([rho * kind.mu_ips * kind.replicas for kind in feasible])
         if carried <= 0.0:
             return load.mid
         if self._standing_since is not None and now - self._standing_since >= STANDING_S * LARGE / self._backlog:
-            existing = sum(kind.existing for kind in feasible)
+            existing = sum(kind.replicas for kind in feasible)
             return max(load.mid, carried * (existing + 1) / existing)
         if load.sure > carried:
-            is_guess = all(kind.how == "best seen" for kind in feasible if kind.existing)
+            is_guess = all(kind.how == "best seen" for kind in feasible if kind.replicas)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
                 return carried  # The best yield seen so far is no limit, and nobody is late.
             return max(load.mid, load.sure)
         return min(carried, load.high)
-
-    def _usable(self, kind: _Kind) -> float:
-        return self._parameters.rho * kind.mu
 
     def _is_calm(self, observation: Observation) -> bool:
         """Whether latencies are known, and small."""
@@ -311,30 +327,33 @@ class SmifPolicy:
         reasons: list[Reason],
     ) -> None:
         """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
-        left = fed
+        left, rho, cooldown_s, calms = fed, self._parameters.rho, self._parameters.cooldown_s, self._calm
         for kind in feasible:
-            kind.load = min(left, self._usable(kind) * kind.existing)
-            left -= kind.load
-        feasible[0].load += max(0.0, left)
+            carried = rho * kind.mu_ips * kind.replicas
+            kind.load_ips = carried if carried < left else left
+            left -= kind.load_ips
+        feasible[0].load_ips += max(0.0, left)
         is_settled = now >= self._settled_at and observation.starting == 0
         if not is_settled and any(kind.group.late >= LATE_ANSWERS for kind in kinds):
             reasons.append(reason("settling"))
         for kind in kinds:
-            group, name = kind.group, kind.group.accelerator
-            kind.latency_s = self._counted_latency(kind, is_settled, load, kinds, now, reasons)
-            is_calm = kind.latency_s is None or kind.latency_s < self._slo_s
-            calm = self._calm.get(name)
+            group = kind.group
+            if group.latency_s is not None and group.answers:
+                kind.latency_s = self._counted_latency(kind, group.latency_s, is_settled, load, kinds, now, reasons)
+            calm = calms.get(group.accelerator)
             if calm is None:
-                calm = self._calm[name] = Calm()
-            if is_calm and group.starting == 0:
-                kind.below_for_s = calm.below_for_s(now, ceil(kind.load / self._usable(kind)), group.existing)
+                calm = calms[group.accelerator] = Calm()
+            if not group.starting and (kind.latency_s is None or kind.latency_s < self._slo_s):
+                wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
+                kind.below_for_s = calm.below_for_s(now, wanted, kind.replicas)
             else:
                 calm.forget()
-            kind.least = calm.most_wanted(now, self._parameters.cooldown_s)
+            kind.least = calm.most_wanted(now, cooldown_s)
 
     def _counted_latency(
         self,
         kind: _Kind,
+        latency_s: float,
         is_settled: bool,
         load: Load,
         kinds: Sequence[_Kind],
@@ -343,28 +362,29 @@ class SmifPolicy:
     ) -> float | None:
         """The percentile as the rule is to see it: a miss only where it is one and more replicas help, at most the low
         watermark while it is calm, the target itself (neither) in between; None: it says nothing."""
-        group, slo_s = kind.group, self._slo_s
-        if group.latency_s is None or group.answers == 0:
-            return None
+        group, slo_s, name = kind.group, self._slo_s, kind.group.accelerator
         if not is_settled:
-            self._late.pop(group.accelerator, None)
+            self._late.pop(name, None)
             return slo_s
-        late_share = self._late.setdefault(group.accelerator, LateShare()).update(now, group.answers, group.late)
-        if group.latency_s <= slo_s:
+        known = self._late.get(name)
+        if known is None:
+            known = self._late[name] = LateShare()
+        late_share = known.update(now, group.answers, group.late)
+        if latency_s <= slo_s:
             tail_s = min(slo_s, group.tail_s or group.floor_s or 0.0)
             mark = self._parameters.down_watermark
-            is_calm = group.latency_s <= tail_s + mark * (slo_s - tail_s)
-            return min(group.latency_s, mark * slo_s) if is_calm else slo_s
+            is_calm = latency_s <= tail_s + mark * (slo_s - tail_s)
+            return min(latency_s, mark * slo_s) if is_calm else slo_s
         allowed = group.answers * (1.0 - self._q)
-        if group.late < max(LATE_ANSWERS, allowed + SURE * math.sqrt(allowed)) or late_share <= 1.0 - self._q:
+        if late_share <= 1.0 - self._q or group.late < LATE_ANSWERS or group.late < allowed + SURE * math.sqrt(allowed):
             return slo_s
-        missed = f"{group.accelerator}: {figure(group.latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
+        missed = f"{name}: {figure(latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
         if self._is_hopeless(group, now):
             reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
             return None
         reasons.append(reason("sla_missed", missed))
         self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
-        return group.latency_s
+        return latency_s
 
     def _is_hopeless(self, group: GroupObservation, now: float) -> bool:
         """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
@@ -377,18 +397,6 @@ class SmifPolicy:
         changed_at = None if limit is None else limit[1]
         return changed_at is None or now - changed_at >= TAIL_S
 
-    def _rule_group(self, kind: _Kind) -> RuleGroup:
-        group = kind.group
-        return RuleGroup(
-            mu_ips=kind.mu,
-            replicas=kind.existing,
-            max_replicas=MANY if group.room is None else kind.existing + group.draining + group.room,
-            load_ips=kind.load,
-            execution_s=group.floor_s,
-            latency_s=kind.latency_s,
-            below_for_s=kind.below_for_s,
-        )
-
     # --- what becomes of the rule's answer
 
     def _after_checks(
@@ -396,12 +404,14 @@ class SmifPolicy:
     ) -> list[int]:
         """The rule's counts, smaller ones only where those that stay carry the load inside the target. The most
         expensive go first."""
-        counts = [max(count, kind.existing) for kind, count in zip(kinds, result.replicas, strict=True)]
-        is_guess = any(kind.existing and not kind.is_exact for kind in kinds)
+        asked = result.replicas
+        counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, asked, strict=True)]
+        is_guess = any(kind.replicas and kind.how != "learnt" for kind in kinds)
         for index in reversed(range(len(kinds))):
-            wanted, present = max(result.replicas[index], kinds[index].least), kinds[index].existing
-            if wanted >= present:
+            wanted, present = asked[index], kinds[index].replicas
+            if wanted >= present or kinds[index].least >= present:
                 continue
+            wanted = max(wanted, kinds[index].least)
             if is_guess:
                 wanted = present - 1  # Tried out one by one.
             name = kinds[index].group.accelerator
@@ -422,7 +432,7 @@ class SmifPolicy:
 
     def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
         """Why the fleet must not become so small; None: it may. Only replicas that are ready now count."""
-        staying = [min(kind.group.ready, count) for kind, count in zip(kinds, counts, strict=True)]
+        staying = [min(kind.ready, count) for kind, count in zip(kinds, counts, strict=True)]
         capacity = sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
         rate = max(load.mid, load.steady)
         before, after = _utilization(load.mid, kinds), rate / capacity if capacity > 0.0 else 1.0
@@ -431,7 +441,7 @@ class SmifPolicy:
         if self._scars.forbid(now, load.high / capacity):
             return f"the target was missed at {figure(100 * self._scars.utilization)} % before"
         servers = (
-            sum(kind.group.ready * (kind.group.limit or 1) for kind in kinds),
+            sum(kind.ready * (kind.group.limit or 1) for kind in kinds),
             sum(count * (kind.group.limit or 1) for kind, count in zip(kinds, staying, strict=True)),
         )
         for kind, count in zip(kinds, staying, strict=True):
@@ -449,14 +459,14 @@ class SmifPolicy:
         cooldown_s = min(p.cooldown_s, PARK_SHARE * p.zero_grace_s) if p.scale_to_zero else p.cooldown_s
         p = replace(p, cooldown_s=cooldown_s)
         self._calm.clear()
-        result = autoscale(self._slo_s, [self._rule_group(kind) for kind in kinds], p, idle_s)
+        result = autoscale(self._slo_s, kinds, p, idle_s)
         counts = list(result.replicas)
         if Flag.PARK in result.flags:
-            ready = next((index for index, kind in enumerate(kinds) if kind.group.ready), None)
+            ready = next((index for index, kind in enumerate(kinds) if kind.ready), None)
             parked = counts.index(1)
-            if ready is not None and not kinds[parked].group.ready:
+            if ready is not None and not kinds[parked].ready:
                 counts[ready] = 1
-                if p.scale_to_zero and p.zero_grace_s - idle_s < WORTH_A_START_S and not kinds[parked].group.existing:
+                if p.scale_to_zero and p.zero_grace_s - idle_s < WORTH_A_START_S and not kinds[parked].replicas:
                     counts[parked] = 0
         return self._wish(observation, kinds, counts, result, NO_LOAD, [])
 
@@ -482,21 +492,28 @@ class SmifPolicy:
         load: Load,
         reasons: list[Reason],
     ) -> Wish:
-        rates = ", ".join(f"{kind.group.accelerator} {figure(kind.mu)} ({kind.how})" for kind in kinds)
         told = [reason(flag.value) for flag in dict.fromkeys(result.flags)]
+        by_name, observed = {}, {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
+        for kind, count in zip(kinds, counts, strict=True):
+            name = kind.group.accelerator
+            by_name[name] = count
+            observed["mu_ips_" + name] = kind.mu_ips
         if load.mid > 0.0:
+            rates = ", ".join([f"{kind.group.accelerator} {figure(kind.mu_ips)} ({kind.how})" for kind in kinds])
             detail = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}; a replica: {rates}"
             told.insert(0, reason("sla_load", detail))
-        by_name = {kind.group.accelerator: count for kind, count in zip(kinds, counts, strict=True)}
         share = self._function.gpu.core_percentage
-        groups = tuple([row(name, by_name[name], share) for name in [each.accelerator for each in observation.groups]])
-        observed = {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
-        for kind in kinds:
-            observed[f"mu_ips_{kind.group.accelerator}"] = kind.mu
+        groups = tuple([row(each.accelerator, by_name[each.accelerator], share) for each in observation.groups])
         return Wish(desired=sum(counts), groups=groups, reasons=(*told, *reasons), observed=observed)
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+@lru_cache(maxsize=4096)
+def _order_of_price(prices: tuple[float | None, ...]) -> tuple[int, ...]:
+    """The cheapest first, equal ones in the order given, those without a price last."""
+    return tuple(sorted(range(len(prices)), key=lambda index: (prices[index] is None, prices[index] or 0.0)))
 
 
 def _company(group: GroupObservation) -> float:
@@ -521,7 +538,7 @@ def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
     """Load over what the ready replicas can serve; 0 while none is ready."""
     capacity = 0.0
     for kind in kinds:
-        capacity += kind.mu * kind.group.ready
+        capacity += kind.mu_ips * kind.ready
     return load_ips / capacity if capacity > 0.0 else 0.0
 
 
