@@ -25,6 +25,10 @@ class StateError(ValueError):
     """It is no state of this policy, or the policy keeps something that cannot be written down."""
 
 
+class OtherVersionError(StateError):
+    """The state is of a version of this program that remembered other things."""
+
+
 def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plain:
     """``value`` as plain data. Raises StateError for an object of a class that is not in ``keeps``."""
     kind = type(value)
@@ -91,7 +95,7 @@ def _made(kind: type, values: dict[str, Any]) -> object:
     names = _attributes(kind)
     if values.keys() != set(names):
         other = ", ".join(sorted(values.keys() ^ set(names)))
-        raise StateError(f"{kind.__name__} was of another version of this program: {other}")
+        raise OtherVersionError(f"{kind.__name__} was of another version of this program: {other}")
     made: object = object.__new__(kind)
     for name in names:
         object.__setattr__(made, name, values[name])

@@ -13,7 +13,7 @@ import msgspec
 
 from autoscaler.decider import Decider
 from autoscaler.replay.recording import Header, Line, Step
-from autoscaler.state import StateError
+from autoscaler.state import OtherVersionError, StateError
 from tidegate.codec import encode
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
@@ -52,13 +52,17 @@ class Played:
     """Decisions of the recording that the replay's were compared with."""
     difference: Difference | None
     """The first one; None: there is none, or nothing was compared."""
+    left_out: int = 0
+    """Steps without a state to go on from: a part before them is missing, or of another version of this program."""
 
 
 def again(lines: Sequence[tuple[int, Line]]) -> Played:
     """The recorded policy decides again, from what it remembered at the headers that say so; every decision is
-    compared. Where a part is missing its steps, and those up to the next such header, are left out."""
+    compared. Where a part is missing, or is of another version of this program, its steps and those up to the next such
+    header are left out."""
     decider, revision, moments = Decider(), None, list[Moment]()
-    compared, difference = 0, None
+    compared, difference, left_out = 0, None, 0
+    unlike: InvalidInputError | None = None
     before: Header | None = None
     is_known = False
     if all(line.state is None for _, line in lines if isinstance(line, Header)):
@@ -69,11 +73,12 @@ def again(lines: Sequence[tuple[int, Line]]) -> Played:
             revision = line.deployed
             is_known = line.state is not None or (is_known and before is not None and line.part == before.part + 1)
             before = line
-            if line.state is not None:
-                _restore(decider, line, number)
+            if line.state is not None and (refused := _restore(decider, line, number)) is not None:
+                is_known, unlike = False, unlike or refused
             continue
         assert revision is not None
         if not is_known:
+            left_out += 1
             continue
         replayed = _decide(decider, line, number)
         moments.append(Moment(line, replayed, is_missed(line, revision.function)))
@@ -82,7 +87,9 @@ def again(lines: Sequence[tuple[int, Line]]) -> Played:
             if difference is None:
                 difference = _difference(number, line.decision, replayed)
     assert revision is not None
-    return Played(revision.function, revision.id, tuple(moments), compared, difference)
+    if unlike is not None and not moments:
+        raise unlike
+    return Played(revision.function, revision.id, tuple(moments), compared, difference, left_out)
 
 
 def instead(lines: Sequence[tuple[int, Line]], function: Function) -> Played:
@@ -114,18 +121,18 @@ def is_missed(step: Step, function: Function) -> bool | None:
     return seen.latency_s > limit_s
 
 
-def _restore(decider: Decider, line: Header, number: int) -> None:
+def _restore(decider: Decider, line: Header, number: int) -> InvalidInputError | None:
+    """Goes on from what a header says; the fault where it is of another version. Raises InvalidInputError where it is
+    of none."""
+    allowed = "what the policy remembered, as this version of the program writes it; with --policy or --set any will do"
     try:
         decider.restore(line.deployed, line.state)
     except StateError as error:
-        raise InvalidInputError(
-            "recording",
-            [
-                Fault(
-                    "state", str(error), "what the policy remembered, as this version of the program writes it", number
-                )
-            ],
-        ) from error
+        fault = InvalidInputError("recording", [Fault("state", str(error), allowed, number)])
+        if isinstance(error, OtherVersionError):
+            return fault
+        raise fault from error
+    return None
 
 
 def _decide(decider: Decider, step: Step, number: int) -> Decision:

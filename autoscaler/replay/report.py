@@ -65,6 +65,9 @@ def text(played: Played, *, is_other: bool) -> str:
     has_recorded = any(decision is not None for decision in recorded)
     own = played.function.scaling.policy
     lines = [f"{played.revision}: {len(moments)} observations{_period(moments)}"]
+    if played.left_out:
+        why = "a part before them is missing, or is of another version of this program"
+        lines.append(f"{played.left_out} more are left out: {why}")
     if is_other and has_recorded:
         was = next(decision.policy for decision in recorded if decision is not None)
         lines.append(f"recorded: policy {was}; replayed: policy {own}{_parameters(played)}, on the same observations")
@@ -169,6 +172,7 @@ def plain(played: Played, *, is_other: bool) -> dict[str, Any]:
         "parameters": dict(sorted(played.function.scaling.parameters.items())),
         "is_other": is_other,
         "observations": len(moments),
+        "left_out": played.left_out,
         "compared": played.compared,
         "difference": played.difference,
         "recorded": totals(moments, recorded) if moments else None,

@@ -156,6 +156,23 @@ def test_a_state_that_is_none_is_a_fault() -> None:
         again(parsed("\n".join(json.dumps(row) for row in rows if row.get("format") is None or row is rows[0])))
 
 
+def test_what_another_version_remembered_is_left_out_up_to_the_next_state() -> None:
+    rows = [json.loads(line) for line in recording("smif").splitlines()]
+    telling = [index for index, row in enumerate(rows) if row.get("state") is not None]
+    policy = json.loads(json.dumps(rows[telling[0]]["state"]["policy"]))
+    (name,) = policy
+    rows[telling[0]]["state"]["policy"] = {name: policy[name] | {"_long_gone": 1}}
+    played = again(parsed("\n".join(json.dumps(row) for row in rows)))
+    later = sum("observation" in row for row in rows[telling[1] :])
+    assert (played.compared, played.difference) == (later, None)
+    assert played.left_out == SECONDS - later
+    assert f"{played.left_out} more are left out" in report.text(played, is_other=False)
+    for index in telling[1:]:
+        rows[index]["state"]["policy"] = {name: policy[name] | {"_long_gone": 1}}
+    with pytest.raises(InvalidInputError, match=r"line 1: state.*another version.*with --policy"):
+        again(parsed("\n".join(json.dumps(row) for row in rows)))
+
+
 def test_steps_before_a_header_or_back_in_time_are_faults() -> None:
     rows = recording("kpa").splitlines()
     faults: list[Fault] = []
