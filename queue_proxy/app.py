@@ -37,6 +37,7 @@ class AppMeter:
         "_base",
         "_batch",
         "_fill",
+        "_highest",
         "_last",
         "_levels",
         "_models",
@@ -62,7 +63,9 @@ class AppMeter:
         self._levels: dict[str, list[float]] = {}
         self._names: set[str] = set()
         self._shown: dict[Figure, float] = {}
-        """Counters as they were last told."""
+        """Counters as they are told; one that the last text's engine has not is not told."""
+        self._highest = dict.fromkeys(COUNTERS, 0.0)
+        """What was ever told: a counter that comes back goes on from there."""
         self._base = dict.fromkeys(COUNTERS, 0.0)
         """What is told beyond what the series sum up to: another name or model may have come to count."""
         self._batch, self._fill = Histogram(), Histogram()
@@ -145,10 +148,10 @@ class AppMeter:
             if total is None:
                 self._shown.pop(figure, None)
                 continue
-            shown = self._shown.get(figure, 0.0)
-            if self._base[figure] + total < shown:
-                self._base[figure] = shown - total
-            self._shown[figure] = self._base[figure] + total
+            highest = self._highest[figure]
+            if self._base[figure] + total < highest:
+                self._base[figure] = highest - total
+            self._shown[figure] = self._highest[figure] = max(highest, self._base[figure] + total)
 
     def _note_batches(self, inferences: float | None, executions: float | None) -> None:
         """The mean batch since the last scrape, once for each execution."""

@@ -171,6 +171,14 @@ def test_a_name_or_a_model_that_comes_to_count_later_sets_nothing_back() -> None
     assert read(other, other + ours % 2, other + ours % 7, models=("m",)).sample(2.0).inferences == 95.0
 
 
+def test_a_counter_that_was_not_told_for_a_while_goes_on_from_where_it_was() -> None:
+    tgi, vllm = b"tgi_request_success 100\ntgi_request_duration_sum 40\n", b"vllm:e2e_request_latency_seconds_sum %d\n"
+    torch = b"# TYPE ts_inference_latency_microseconds countts_inference_latency 5\nts_queue_latency_microseconds 7\n"
+    texts = (tgi, torch, vllm % 3, vllm % 5, torch, vllm % 6)
+    seen = [read(*texts[:count]).sample(0.0).request_s for count in range(1, len(texts) + 1)]
+    assert seen == [40.0, None, 40.0, 42.0, None, 43.0]
+
+
 def test_a_series_that_comes_back_is_counted_once() -> None:
     one, both = b'ts_inference_requests_total{model_name="a"} 5\n', b'ts_inference_requests_total{model_name="b"} 7\n'
     assert read(one + both, one, one + both).sample(2.0).requests == 12.0
