@@ -15,7 +15,7 @@ from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.live import Disk
 from tidegate.records import Spread
 from tidegate.table import NAME, Row, Text, assemble, by_spelling, reach
-from tidegate.units import UnreadableError, go_int
+from tidegate.units import UnreadableError, UnreadablePartsError, go_int
 
 NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
 KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
@@ -110,9 +110,10 @@ class Draft:
         """Reads the value of a row of a table."""
         try:
             value = row.kind.read(text)
-        except UnreadableError:
+        except UnreadableError as error:
             if origin.text != self._flags.get(row.lands):
-                self.fault(origin, row.kind.allowed)
+                parts = f"; not readable: {error}" if isinstance(error, UnreadablePartsError) else ""
+                self.fault(origin, row.kind.allowed + parts)
             self._unread.add(row.lands)
             return
         self.put(row.lands, value, origin)

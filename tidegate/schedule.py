@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tidegate.units import UnreadableError, duration, whole
+from tidegate.units import UnreadableError, UnreadablePartsError, duration, whole
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def _number(text: str, names: Mapping[str, int]) -> int:
 
 @lru_cache(maxsize=1024)
 def scale_windows(text: str) -> tuple[ScaleWindow, ...]:
-    """Raises UnreadableError with every part that cannot be read."""
+    """Raises UnreadablePartsError with every part that cannot be read."""
     texts = [each for each in text.split(";") if each.strip()]
     faults: list[str] = []
     found: list[ScaleWindow] = []
@@ -161,7 +161,7 @@ def scale_windows(text: str) -> tuple[ScaleWindow, ...]:
     if len(texts) > MOST_WINDOWS:
         faults.append(f"{len(texts)} windows, at most {MOST_WINDOWS}")
     if faults:
-        raise UnreadableError("; ".join(faults))
+        raise UnreadablePartsError("; ".join(faults))
     return tuple(found)
 
 

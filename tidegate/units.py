@@ -51,6 +51,10 @@ class UnreadableError(ValueError):
     """The text is not of the kind that was asked for."""
 
 
+class UnreadablePartsError(UnreadableError):
+    """The same of a text of several parts: it names those that cannot be read."""
+
+
 def whole(text: str) -> int:
     """``12`` -> 12; at most 18 digits, no leading zeros."""
     if not _WHOLE.fullmatch(text):
