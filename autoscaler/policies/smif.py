@@ -87,6 +87,7 @@ class _Kind:
     ready: int
     max_replicas: int
     execution_s: float | None
+    """Of a request that has a replica for itself."""
     load_ips: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
@@ -213,7 +214,7 @@ class SmifPolicy:
                     existing,
                     group.ready,
                     MANY if room is None else existing + group.draining + room,
-                    group.floor_s,
+                    None if group.floor_s is None else _alone_s(group),
                 )
             )
         return kinds
@@ -278,8 +279,6 @@ class SmifPolicy:
         in_time = 0.0
         for kind in kinds:
             alone_s = kind.execution_s or 0.0
-            if alone_s > self._slo_s:
-                alone_s = _alone_s(kind.group)
             in_time += kind.ready * kind.mu_ips * (alone_s if alone_s > self._slo_s else self._slo_s)
         self._backlog = present / in_time if in_time > 0.0 else 0.0
         if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:

@@ -102,7 +102,7 @@ class QueueWorld:
         self._events: list[tuple[float, int, Replica, float, int, float]] = []
         self._number = self._second = 0
         self._counts = {"arrivals": 0, "arrivals_inferences": 0, "answered": 0, "within_sla": 0}
-        self._waiting_s = self._waiting_at = 0.0
+        self._waiting_s = self._waiting_inference_s = 0.0
         self._latency = Histogram()
         self._by_group: dict[str, Histogram] = {}
         self._next_arrival: float | None = None
@@ -177,6 +177,7 @@ class QueueWorld:
 
     def _wait_until(self, moment: float) -> None:
         self._waiting_s += (moment - self.now) * len(self._queue)
+        self._waiting_inference_s += (moment - self.now) * sum(batch for _, batch in self._queue)
 
     def _serve(self) -> None:
         while self._queue:
@@ -246,6 +247,7 @@ class QueueWorld:
             waiting_inferences=waiting_inferences,
             oldest_waiting_s=self.now - self._queue[0][0] if self._queue else 0.0,
             waiting_request_s=self._waiting_s,
+            waiting_inference_s=self._waiting_inference_s,
             latency=self._latency.sparse(),
             groups=tuple(
                 GroupTraffic(group=name, requests=seen.total, inferences=0, failures=0, latency=seen.sparse())
