@@ -36,7 +36,8 @@ def series(
         say(f"the last {since}, one point each {view.step_s} s")
         console().print(table(view))
     else:
-        say(f"nothing has been recorded of {name} yet")
+        what = " ".join(each for each in (group, metric) if each is not None)
+        say(f"nothing is known of {name}{what and ': ' + what} in the last {since}")
 
 
 def register(app: typer.Typer) -> None:
