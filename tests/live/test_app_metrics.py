@@ -103,11 +103,12 @@ def test_metrics_that_are_broken_in_any_way_never_disturb_the_traffic() -> None:
                     await serves(replica)
             assert high_water_kib(replica) - before < 24 * 1024
             stale = await until(world, replica, up=False)
-            assert (stale["pending"], stale["requests"]) == (None, good["requests"])
+            assert stale["pending"] is None
+            assert stale["requests"] >= good["requests"], "one more reading may have come before the first fault"
             await serves(replica)
             teller.mode = "good"
             back = await until(world, replica, up=True)
-            assert back["requests"] > good["requests"]
+            assert back["requests"] > stale["requests"]
             async with client(replica.admin) as http:
                 text = (await http.get("/metrics")).text
             assert "tidegate_app_metrics_up{" in text
