@@ -153,6 +153,7 @@ class TrafficMeter:
         return self._shadows.get(revision, ShadowSeen())
 
     def forget_revision(self, revision: str) -> None:
+        """Nothing is left of the revision: its figures go. Its part of the last minute stays."""
         self._revisions.pop(revision, None)
         self._lost.pop(revision, None)
         self._shadows.pop(revision, None)
@@ -197,10 +198,13 @@ class TrafficMeter:
         while slices and slices[0].at <= now - self.window_s:
             slices.popleft()
         self._totals.setdefault(demand.function, Counts()).add(counts)
-        self._revisions.setdefault(demand.revision, Counts()).add(counts)
-        if demand.shadow is not None:
-            earlier = ShadowSeen() if before is None or before.shadow is None else before.shadow
-            self._shadows[demand.revision] = _grown(self.shadow(demand.revision), demand.shadow, earlier)
+        if counts != Counts():  # a worker may tell of a forgotten revision for a while
+            self._revisions.setdefault(demand.revision, Counts()).add(counts)
+        earlier = None if before is None else before.shadow
+        if demand.shadow is not None and demand.shadow != earlier:
+            self._shadows[demand.revision] = _grown(
+                self.shadow(demand.revision), demand.shadow, earlier or ShadowSeen()
+            )
         latency = difference(demand.latency, () if before is None else before.latency)
         sizes = difference(demand.sizes, () if before is None else before.sizes)
         if counts != Counts() or latency or sizes:

@@ -66,8 +66,9 @@ class Rollouts:
         published = (0, 0) if table is None else table.version
         is_in_force = all(version >= published for version in self._world.gateways.versions())
         functions = self._world.registry.all()
-        for name in self._seen.keys() - {deployed.name for deployed in functions}:
-            del self._seen[name]
+        for name in (self._seen.keys() | self._windows.keys()) - {deployed.name for deployed in functions}:
+            self._seen.pop(name, None)
+            self._windows.pop(name, None)
         for deployed in functions:
             if deployed.rolling is None or deployed.candidate is None:
                 self._windows.pop(deployed.name, None)

@@ -472,6 +472,7 @@ class Round:
                 self.revocations.forget(tracked.id)
                 self.autoscaler.forget(tracked.id)
                 self._shares.forget(tracked.id)
+                self.meter.forget_revision(tracked.id)
         for name in self.registry.deleted():
             if not any(tracked.function == name for tracked in self._tracked.values()):
                 self.learning.drop(name)

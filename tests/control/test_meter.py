@@ -1,8 +1,10 @@
 """The last minute of a function, from cumulative counters of several workers."""
 
+from dataclasses import replace
+
 from control.meter import KEPT_GONE, TrafficMeter
 from tidegate.histogram import Histogram
-from tidegate.records import GatewaySample, RevisionDemand
+from tidegate.records import GatewaySample, RevisionDemand, ShadowSeen
 
 
 def demand(
@@ -126,3 +128,16 @@ def test_what_a_worker_had_under_way_at_its_end_is_not_under_way_for_ever() -> N
     meter.record(sample(2, demand(12, under_way=1)), 0.1)
     counts = meter.of("echo-00001")
     assert (counts.requests, counts.ended, counts.cancelled) == (12, 12, 1), "it told more before its end"
+
+
+def test_a_forgotten_revision_leaves_nothing_though_a_worker_still_tells_of_it() -> None:
+    meter = TrafficMeter()
+    shadow = ShadowSeen(requests=3)
+    meter.record(sample(1, replace(demand(10), shadow=shadow)), 0.0)
+    assert (meter.of("echo-00001").requests, meter.shadow("echo-00001").requests) == (10, 3)
+    meter.forget_revision("echo-00001")
+    meter.record(sample(2, replace(demand(10), shadow=shadow)), 1.0)
+    assert not (meter._revisions or meter._shadows)
+    meter.record(sample(3, replace(demand(11), shadow=shadow)), 2.0)
+    assert meter.of("echo-00001").requests == 1, "it is back: it begins anew"
+    assert meter.view("echo", 98.0, 2.0).requests == 11

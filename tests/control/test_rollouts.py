@@ -390,9 +390,12 @@ def test_a_deleted_function_takes_its_rollout_along(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         steering = await two(world, rollout=CANARY)
         await Load(world).run(3)
+        assert world.meter.of("echo-00002").requests > 0
         await world.delete("echo")
         await world.advance(8.0)
         assert world.replicas() == []
+        assert repr(world.round.rollouts) == "<Rollouts 0 under way>"
+        assert world.meter.of("echo-00002").requests == 0, "nothing is left of it"
         await world.deploy(version(3, rollout=CANARY))
         await world.advance(3.0)
         assert world.shares() == {"echo-00003": 100.0}, "the first of its life has nobody to be compared with"
