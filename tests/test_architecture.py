@@ -6,6 +6,7 @@ Each rule is one sentence; a test that fails prints it with the file and the lin
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -116,9 +117,16 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.Import | ast.ImportFrom | ast.Attribute, ...]:
+    """What the rules look at: every import and every ``a.b`` of a file, which is read once."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, dotted module) of every import, those inside functions included; ``from a import b`` is ``a.b``."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -175,7 +183,7 @@ def test_cores_do_no_io(path: Path) -> None:
 def test_clock_environment_and_chance_come_from_outside(path: Path) -> None:
     relative = path.relative_to(ROOT)
     is_border = relative.name == "main.py" or "cli" in relative.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
             continue
         rule = BANNED_CALLS.get((node.value.id, node.attr))

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from control.access import BODY_BYTES
-from control.api import build_app
 from control.service import CannotRunError, LeavingError, RefusedError, UnknownFunctionError
 from control.views import (
     ColdStartView,
@@ -34,6 +33,7 @@ from control.views import (
     SplitView,
     TrafficView,
 )
+from tests.support.control_api import app_over
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.store.records import StoreFaultError
 
@@ -168,7 +168,7 @@ def ask(
     body: Any = None,
 ) -> httpx.Response:
     async def run() -> httpx.Response:
-        app = build_app(service or Answering(), token=TOKEN, version="1.2.3", names=("box.example",))
+        app = app_over(service or Answering(), token=TOKEN, version="1.2.3", names=("box.example",))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         allowed = {} if token is None else {"authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:

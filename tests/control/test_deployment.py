@@ -8,12 +8,12 @@ from pathlib import Path
 
 import httpx
 
-from control.api import build_app
 from control.deployment import Deployment
 from control.own_metrics import register
 from control.state import StateDirectory
 from control.views import GatewayView, ReplacedView
 from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
+from tests.support.control_api import app_over
 from tests.support.control_world import CPU, World, in_world
 from tidegate.store.embedded import EmbeddedStore
 
@@ -93,7 +93,7 @@ def at_desk(folder: Path, tell: Callable[[Desk], Awaitable[None]]) -> None:
             stop=lambda: None,
             renew=renew,
         )
-        app = build_app(deployment, token="t", version="1.0")
+        app = app_over(deployment, token="t", version="1.0")
         transport = httpx.ASGITransport(app)
         headers = {"authorization": "Bearer t"}
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:

@@ -28,7 +28,7 @@ trees = st.recursive(
     lambda below: st.lists(below, max_size=4) | st.dictionaries(pieces, below, max_size=6),
     max_leaves=20,
 )
-FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 def check(text: str, terms: Terms) -> None:

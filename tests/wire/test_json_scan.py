@@ -76,7 +76,7 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
     return (space + "{" + comma.join(written) + "}" + space).encode("utf-8", "surrogatepass"), pairs
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(bodies(), _CUTS)
 def test_what_json_says_however_it_is_cut(case: tuple[bytes, list[tuple[str, Any]]], cuts: bytes) -> None:
     body, pairs = case
@@ -103,7 +103,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(st.lists(_PIECES, max_size=16).map(b"".join), st.booleans(), _CUTS)
 def test_any_bytes_however_they_are_cut(tail: bytes, opened: bool, cuts: bytes) -> None:
     body = b'{"model":' + tail if opened else tail

@@ -36,7 +36,7 @@ FILE = part(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([FILE, part(b"whisper-1"), part(b"true", b"; name=stream"), part(b"", b'; name="x"')]),
              max_size=5, unique=True),
@@ -54,7 +54,7 @@ def test_any_pieces(parts: list[bytes], preamble: bytes, end: bytes, cuts: bytes
     assert scanned([body]) == scanned(cut(body, cuts)) == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(

@@ -107,7 +107,7 @@ def test_a_key_twice_inside_the_stream_options() -> None:
     assert type(read_request(b'{"stream_options":{"include_usage":true,"include_usage":false}}')) is Bad
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["model", "user", "stream", "max_tokens", "messages", "input", "x"]),

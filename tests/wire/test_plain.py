@@ -72,7 +72,7 @@ def told(head: RequestHead | Bad | None) -> object:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(RULES)),
     st.sampled_from([b"GET", b"POST", b"TRACE", b"get"]),

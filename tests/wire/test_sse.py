@@ -16,7 +16,7 @@ _EVENTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(_EVENTS, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.binary(min_size=1, max_size=6))
 def test_each_event_is_seen_once(events: list[tuple[bytes, list[bytes]]], eol: bytes, cuts: bytes) -> None:
     text, expected = b"", []
