@@ -92,6 +92,7 @@ class Fleet:
             room = self.revisions[route.id] = RevisionRoom(route.id, function, now)
         room.counts_inferences = route.unit_inferences
         room.percent = route.percent
+        room.is_tagged = bool(route.tags)
         room.failure = route.failure
         room.failure_kind = route.failure_kind
         present = {group.accelerator: group for group in room.groups}

@@ -103,6 +103,7 @@ class RevisionRoom:
         "groups",
         "id",
         "is_plain",
+        "is_tagged",
         "lanes",
         "main",
         "patient_until",
@@ -127,6 +128,8 @@ class RevisionRoom:
         self.counts_inferences = False
         self.percent = 0.0
         """Of the function's new requests."""
+        self.is_tagged = False
+        """Clients may ask for it by name, whatever its percent is."""
         self.patient_until = 0.0
         """When the first that waits takes a slot that it has left alone (:meth:`activator.lanes.Lane.choose`); 0: it
         did not, or that was seen to."""
@@ -163,6 +166,11 @@ class RevisionRoom:
 
     def __repr__(self) -> str:
         return f"<RevisionRoom {self.id} {self.waiting} waiting, {self.replica_count} replicas>"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether those who wait for it may stay: it gets new requests, or has a tag and somebody who serves."""
+        return self.percent > 0 or (self.is_tagged and self.has_ready)
 
     @property
     def replica_count(self) -> int:

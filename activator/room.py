@@ -339,8 +339,8 @@ class WaitingRoom:
         """Works from this table on; False: not newer than the present one, ignored.
 
         Requests stay. Credits of replicas that are gone vanish; what runs there goes on. Requests of a revision that is
-        gone, or that gets no new requests and has nothing ready, wait for the function's largest one; without any they
-        are refused.
+        gone or being retired, or that gets no new requests and has nothing ready, wait for the function's largest one;
+        where no revision is left they are refused.
         """
         if table.version <= self._version:
             return False
@@ -367,10 +367,10 @@ class WaitingRoom:
         return True
 
     def _move_on(self, now: float) -> None:
-        """What waits for a revision that was replaced before it was ready would wait for ever: its successor serves."""
+        """What waits for a revision that is being retired might wait for ever: it may never be ready, or hang."""
         for function in self._fleet.functions.values():
             for room in function.revisions[1:]:
-                if room.percent > 0 or room.has_ready or not room.waiting or not function.revisions[0].percent:
+                if room.keeps or not room.waiting or not function.revisions[0].percent:
                     continue
                 successor = function.revisions[0]
                 for bind in tuple(room.items()):

@@ -315,12 +315,16 @@ def test_a_revision_that_cannot_be_served_fails_waiting_and_new_requests_at_once
 
 
 def replaced(
-    old: list[tuple[str, str]], new: list[tuple[str, str]], *, percents: tuple[float, float] = (0.0, 100.0)
+    old: list[tuple[str, str]],
+    new: list[tuple[str, str]],
+    *,
+    percents: tuple[float, float] = (0.0, 100.0),
+    tags: tuple[str, ...] = (),
 ) -> FunctionRoute:
-    """A function whose second revision takes over from its first."""
+    """A function whose second revision takes over from its first, which has ``tags``."""
     routes = [function(old, revision=F), function(new, revision="f-00002")]
     revisions = [replace(route.revisions[0], percent=percent) for route, percent in zip(routes, percents, strict=True)]
-    return replace(routes[0], revisions=tuple(revisions))
+    return replace(routes[0], revisions=(replace(revisions[0], tags=tags), revisions[1]))
 
 
 def test_what_waits_for_a_revision_that_was_replaced_before_it_was_ready_goes_to_its_successor() -> None:
@@ -336,12 +340,29 @@ def test_what_waits_for_a_revision_that_was_replaced_before_it_was_ready_goes_to
     assert (counts.waiting, counts.cancelled, counts.refused) == (0, 0, 0)
 
 
-def test_what_waits_for_a_replica_that_serves_stays_there_though_its_revision_is_replaced() -> None:
+def test_what_waits_for_a_retired_revision_moves_on_though_its_replica_says_that_it_serves() -> None:
+    one = lobby("r0")
+    one.ready("r0", 7)
+    assert one.arrive("running", 0.5) == "running -> r0 on 7"
+    one.arrive("a", 1.0)
+    one.arrive("by tag", 1.0, pinned=True)
+    one.arrive("b", 1.1)
+    one.did(1.1)
+    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")])]), 2.0)
+    assert "link r1" in one.did(2.0)
+    assert one.arrive("c", 2.0, revision="f-00002") == "waits"
+    one.did(2.0)
+    moved = one.ready("r1", 1, 2, 3, now=2.1)
+    assert [line[:7] for line in moved] == ["a -> r1", "b -> r1", "c -> r1"], "in the order of their arrival"
+    assert one.answer("running", 2.2)[0].startswith("by tag -> r0 on 7"), "what runs goes on, a tag leads there"
+
+
+def test_what_waits_for_a_tagged_revision_that_serves_stays_there_though_it_gets_no_new_requests() -> None:
     one = lobby("r0")
     one.ready("r0")
     one.arrive("a", 1.0)
     one.did(1.0)
-    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")])]), 2.0)
+    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")], tags=("old",))]), 2.0)
     one.did(2.0)
     assert one.hear("r0", Grant(((7, 1),)), now=2.1) == ["a -> r0 on 7, want 2 0"]
 
