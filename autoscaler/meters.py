@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from autoscaler.apps import AppFigures
-from autoscaler.plausible import ReplicaGain
+from autoscaler.plausible import ROUNDING, ReplicaGain
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates
 from autoscaler.sampling import UNEVEN, UNEVEN_RPS
 from autoscaler.series import Gain, RecentHistogram, RecentSums, RecentWork, gained, seen
@@ -68,7 +68,7 @@ class Group:
     def read(self, now: float, q: float, slo_s: float) -> Figures:
         mean_batch = execution_s = queue_s = mu_ips = floor_s = None
         requests, inferences, executing_s, queueing_s = self.work.read(now)
-        if requests > 0:
+        if requests >= 1:
             self.mean_batch = mean_batch = inferences / requests
             execution_s, queue_s = executing_s / requests, queueing_s / requests
         is_learnt = False
@@ -168,12 +168,14 @@ class Meter:
         slots = float(limit) if limit == before.limit else 0.0
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
-        group.rates.served(
-            now,
-            (requests, inferences, busy_s, request_s, inference_s, execution_s),
-            limit=slots,
-            is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
-        )
+        if busy_s > ROUNDING and request_s > ROUNDING:
+            # Less is rounding, and a quotient of it no number.
+            group.rates.served(
+                now,
+                (requests, inferences, busy_s, request_s, inference_s, execution_s),
+                limit=slots,
+                is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
+            )
         if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
             source.executions_due = now + EXECUTIONS_EVERY_S
             found = gained(sample.execution, source.executions)

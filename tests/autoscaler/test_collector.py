@@ -418,3 +418,12 @@ def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> Non
         )
         look(c, T0 + second, A)
     assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(8.5 / 0.055, rel=0.02)
+
+
+def test_a_sum_that_grows_by_next_to_nothing_stops_nobody() -> None:
+    c = collector(A)
+    warm = replica_sample(A, requests=50, inferences=50, busy_s=50.0)
+    c.replica(warm, T0)
+    tiny = replace(warm, sequence=2, uptime_s=2.0, requests=60, busy_s=51.0, in_flight_request_s=1e-300)
+    assert c.replica(replace(tiny, in_flight_inference_s=1e14), T0 + 1)
+    assert look(c, T0 + 1, A).groups[0].busy == 1.0
