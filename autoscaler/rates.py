@@ -6,7 +6,8 @@ a batch of 64 does not take 64 times as long as a batch of one. One *cell* holds
 one batch size and occupancy (both in half octaves), smoothed: the newest second weighs ``ALPHA``, unless it was of few
 requests; then a cell remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it. A model that has
 become faster or slower is followed at once all the same: when the last ``RECENT_S`` of work differ from the mean by
-more than chance explains, they are the mean.
+more than chance explains, they are the mean. Seconds in which next to nothing ended are a stall and no rate, unless
+they last (``STALL``); and a full cell that a later yield below the limit belies is forgotten (``BELIED``).
 
 A replica that is never full has a known rate too where more company brings no more: twice the requests in flight, and
 within ``GAIN`` the same yield (``_plateau``). So a server without a limit, or one that does one thing at a time behind
@@ -36,6 +37,8 @@ CROWDED_FULL = 0.5
 WARM_REQUESTS = 8
 WARM_S = 20.0
 """A replica is warm after so many requests, or so much work."""
+LEAST_S = 1e-9
+"""Work of less is rounding; what is divided by it may overflow."""
 SUMMARY_S = 5
 """How often what was learnt below the limit is looked through anew."""
 MAX_CELLS = 64
@@ -49,6 +52,10 @@ SURE = 4.0
 """Standard errors of the recent work that a difference must exceed to be no chance."""
 OUTLIER, OUTLIER_FOLDS = 9.0, 5
 """No second scatters more than three times as much as the others; once there are so many."""
+STALL = 10.0
+"""So many times the mean is a stall (our choice): aside until the last ``RECENT_S`` and ``RECENT_REQUESTS`` are it."""
+BELIED = 1.25
+"""A replica that is not full and yields so much more than full ones once did shows that those were disturbed."""
 GAIN = 0.05
 """Twice the company that brings less than this more yield brings none."""
 TOLD_REQUESTS = 50
@@ -113,27 +120,39 @@ class _Cell:
     recent_requests: float = 0.0
     recent_inferences: float = 0.0
     recent_busy_s: float = 0.0
+    is_stalled: bool = False
+    """What is recent is a stall's, and not in the mean."""
+    learnt_at: float = 0.0
+    """Mean time of what the mean is of."""
 
     def fold(self, now: float) -> None:
         """Takes what was gathered into the mean."""
         fresh, inferences, busy_s = self.pending_requests, self.pending_inferences, self.pending_busy_s
-        if inferences <= 0.0 or busy_s <= 0.0:
+        is_stall = self.requests > 0.0 and busy_s > STALL * self.seconds_per_request * fresh
+        if not is_stall and (inferences <= 0.0 or busy_s <= 0.0):
             return
-        share = fresh / (self.requests + fresh)
-        self._compare(now, fresh, inferences, busy_s)
-        self.batch += share * (inferences / fresh - self.batch)
-        self.seconds_per_request += share * (busy_s / fresh - self.seconds_per_request)
-        self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
-        memory, requests = fresh * (1.0 / ALPHA - 1.0), self.requests + fresh
-        memory = memory if memory > MEMORY_REQUESTS else MEMORY_REQUESTS
-        self.requests = requests if requests < memory else memory
+        if is_stall is not self.is_stalled:
+            self.is_stalled = is_stall
+            self.recent_requests = self.recent_inferences = self.recent_busy_s = 0.0
+        if is_stall:
+            self._follow(now, fresh, inferences, busy_s)
+        else:
+            share = fresh / (self.requests + fresh)
+            self._scatter(fresh, busy_s / inferences)
+            self._follow(now, fresh, inferences, busy_s)
+            self.batch += share * (inferences / fresh - self.batch)
+            self.seconds_per_request += share * (busy_s / fresh - self.seconds_per_request)
+            self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
+            self.learnt_at += share * (now - self.learnt_at)
+            memory, requests = fresh * (1.0 / ALPHA - 1.0), self.requests + fresh
+            memory = memory if memory > MEMORY_REQUESTS else MEMORY_REQUESTS
+            self.requests = requests if requests < memory else memory
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
 
-    def _compare(self, now: float, fresh: float, inferences: float, busy_s: float) -> None:
-        """Whether the work of the last seconds is another model's than the one that the mean is of."""
-        per_inference, last = busy_s / inferences, self.last
+    def _scatter(self, fresh: float, per_inference: float) -> None:
+        """How much a second differs from the one before it: a change is one large difference among many small ones."""
+        last = self.last
         if last > 0.0:
-            # Of neighbours: a change is one large difference among many small ones.
             off = (per_inference - last) * (self.batch / self.seconds_per_request)
             folds = self.folds = self.folds + 1
             scatter = 0.5 * off * off * fresh
@@ -141,6 +160,9 @@ class _Cell:
                 scatter = OUTLIER * self.noise
             self.noise += (1.0 / folds if folds < 10 else 0.1) * (scatter - self.noise)
         self.last = per_inference
+
+    def _follow(self, now: float, fresh: float, inferences: float, busy_s: float) -> None:
+        """Whether the work of the last seconds is another model's than the one that the mean is of."""
         if not self.recent_requests:
             self.recent_since = now
         self.recent_requests += fresh
@@ -155,6 +177,17 @@ class _Cell:
         off = abs(busy_s / inferences * self.mu_ips - 1.0)
         if off > CHANGED and off > SURE * math.sqrt(self.noise / count):
             self.batch, self.seconds_per_request, self.requests = inferences / count, busy_s / count, count
+            self.learnt_at = now
+
+    def is_belied_by(self, other: "_Cell") -> bool:
+        """Whether ``other``, of the same size and below the limit, has shown since that more is possible: in requests
+        too, because somewhat larger batches alone yield more."""
+        return (
+            other.requests >= TOLD_REQUESTS
+            and other.learnt_at > self.used_at
+            and other.mu_ips > BELIED * self.mu_ips
+            and BELIED * other.seconds_per_request < self.seconds_per_request
+        )
 
     @property
     def is_known(self) -> bool:
@@ -200,7 +233,7 @@ class GroupRates:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
         waited meanwhile, so that every slot there is was taken."""
         requests, inferences, busy_s, request_s, inference_s, execution_s = work
-        if not (busy_s > 0.0 and request_s > 0.0):
+        if not (busy_s > LEAST_S and request_s > LEAST_S):
             return
         occupancy, size = request_s / busy_s, inference_s / request_s
         is_full = limit > 0 and occupancy >= (CROWDED_FULL if is_crowded else FULL) * limit
@@ -227,13 +260,18 @@ class GroupRates:
     def _fold(self, now: float, second: int) -> None:
         """Once a second."""
         for cell in self._cells.values():
-            if cell.pending_requests >= FOLD_REQUESTS:
+            if cell.pending_requests >= FOLD_REQUESTS or (
+                # So much work would have ended as many.
+                cell.requests > 0.0 and cell.pending_busy_s > STALL * FOLD_REQUESTS * cell.seconds_per_request
+            ):
                 if cell.requests <= 0.0:
                     self._full = None
                 cell.fold(now)
         if second >= self._summed_at + SUMMARY_S or self._full is None:
             self._summed_at = second
             self._of_size.clear()
+            if len(self._cells) > 1:
+                self._forget_belied()
 
     def rate(self, batch: float | None) -> Rate | None:
         """The rate of one replica for requests of about ``batch`` inferences, None: as they last were; the result is
@@ -323,6 +361,15 @@ class GroupRates:
         if not self._full and len(cells) > 1:
             plateau = _plateau({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
         return max(cell.mu_ips for cell in cells) if plateau is None else plateau, floor_s, plateau is not None
+
+    def _forget_belied(self) -> None:
+        """Full cells that cannot be true any more; to see what is, a replica must be full again."""
+        for key, full in list(self._cells.items()):
+            if key[1] == _FULL_KEY and full.is_known:
+                rest = (cell for (size, occupancy), cell in self._cells.items() if size == key[0] and occupancy >= 0)
+                if any(map(full.is_belied_by, rest)):
+                    del self._cells[key]
+                    self._full = None
 
     def _forget_stalest(self) -> None:
         stalest = min(self._cells, key=lambda key: (self._cells[key].used_at, key))

@@ -85,6 +85,8 @@ def test_garbage_and_idle_intervals_teach_nothing() -> None:
     rates = GroupRates()
     for bad in (work(0, 0.0), work(5, 0.0), Work(5, 0, 1.0, 1.0, 0.0, 1.0), Work(5, 5, float("nan"), 1.0, 1.0, 1.0)):
         served(rates, 3, bad, limit=1)
+    served(rates, 3, Work(5, 5, 1.0, 5e-324, 1.0, 1.0), limit=1)
+    served(rates, 3, Work(5, 5, 5e-324, 1.0, 1.0, 1.0), limit=1)
     assert rates.rate(1.0) is None
     assert rates.floor_s(None) is None
 
@@ -144,6 +146,102 @@ def test_a_model_that_changes_is_followed_within_thirty_seconds(per_second: int,
     rate = rates.rate(1.0)
     assert rate is not None
     assert rate.mu_ips == pytest.approx(per_second / 0.9 / factor, rel=0.05)
+
+
+@pytest.mark.parametrize("seconds", [2, 6, 60])
+@pytest.mark.parametrize("then", [4, 140])
+def test_a_stall_is_no_rate(seconds: int, then: int) -> None:
+    """A stopped process: its slots are taken and nothing ends, then what was in them does, and more or nothing."""
+    rates = GroupRates()
+    served(rates, 30, work(140, 1.0, occupancy=4.0), limit=4)
+    before = rates.rate(1.0)
+    served(rates, seconds, work(0, 1.0, occupancy=4.0), limit=4, start=T0 + 30)
+    served(rates, 1, work(then, 0.1 + then / 140, occupancy=4.0), limit=4, start=T0 + 30 + seconds)
+    after = rates.rate(1.0)
+    assert before is not None
+    assert after is not None
+    assert after.is_at_limit
+    assert after.mu_ips == pytest.approx(before.mu_ips, rel=0.05)
+
+
+def test_a_stall_of_all_at_once_is_no_rate_and_two_with_work_between_are_no_change() -> None:
+    """The replica was not heard of meanwhile: one interval tells of all seconds."""
+    rates = GroupRates()
+    served(rates, 30, work(140, 1.0, occupancy=4.0), limit=4)
+    for at in range(40, 400, 40):
+        served(rates, 1, work(8, 6.0, occupancy=4.0), limit=4, start=T0 + at)
+        served(rates, 1, work(50, 0.35, occupancy=4.0), limit=4, start=T0 + at + 20)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(140.0, rel=0.05)
+
+
+@pytest.mark.parametrize("per_second", [10, 20, 200])
+@pytest.mark.parametrize("factor", [9.0, 11.0, 15.0])
+def test_a_model_that_becomes_ten_times_slower_for_good_is_followed_all_the_same(
+    per_second: int, factor: float
+) -> None:
+    rates, done = GroupRates(), 0.0
+    for second in range(30 + 35):
+        before = int(done)
+        done += per_second * (1.0 if second < 30 else 1.0 / factor)
+        rates.served(T0 + second, work(int(done) - before, 1.0), limit=1, is_crowded=True)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(per_second / factor, rel=0.1)
+
+
+def _belied(*, below: int, each: Work) -> GroupRates:
+    """A full cell of 11/s from a disturbed time, then seconds of work below the limit."""
+    rates = GroupRates()
+    served(rates, 20, work(11, 1.0, occupancy=4.0), limit=4)
+    served(rates, below, each, limit=4, start=T0 + 20)
+    return rates
+
+
+def test_a_full_rate_that_a_later_yield_below_the_limit_belies_is_forgotten() -> None:
+    """With a rate too low it would get so little to do that it is never full again."""
+    rates = _belied(below=60, each=work(8, 0.056))
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert not rate.is_at_limit
+    assert rate.mu_ips == pytest.approx(1 / 0.007, rel=0.01)
+    kept = GroupRates()
+    kept.restore(rates.learnt())
+    assert not any(cell.occupancy < 0 for cell in kept.learnt()), "nor does it come back with a restart"
+    served(rates, 5, work(150, 1.0, occupancy=4.0), limit=4, start=T0 + 80)
+    exact = rates.rate(1.0)
+    assert exact is not None
+    assert exact.is_at_limit
+    assert exact.mu_ips == pytest.approx(150.0)
+
+
+@pytest.mark.parametrize(
+    ("below", "each"),
+    [
+        (6, work(8, 0.056)),  # too few
+        (60, work(8, 8 / 13)),  # not clearly more
+        (60, work(8, 0.8, batch=16)),  # another size
+    ],
+)
+def test_a_full_rate_is_not_forgotten_for_less(below: int, each: Work) -> None:
+    rate = _belied(below=below, each=each).rate(1.0)
+    assert rate is not None
+    assert rate.is_at_limit
+    assert rate.mu_ips == pytest.approx(11.0)
+
+
+def test_a_full_rate_is_not_forgotten_for_what_was_before_it() -> None:
+    """The model has become slower; the last requests of a mean of before are no proof of the opposite."""
+    rates = GroupRates()
+    served(rates, 60, work(20, 0.2), limit=4)
+    served(rates, 20, work(11, 1.0, occupancy=4.0), limit=4, start=T0 + 60)
+    served(rates, 4, work(4, 0.4), limit=4, start=T0 + 80)
+    served(rates, 2, work(11, 1.0, occupancy=4.0), limit=4, start=T0 + 84)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.is_at_limit
+    assert rate.mu_ips == pytest.approx(11.0)
 
 
 def test_chance_is_no_change() -> None:
