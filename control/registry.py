@@ -10,6 +10,7 @@ it. What the control process decides by itself (a promotion, a step of a rollout
 be written (the store's ``fault`` says so).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -120,6 +121,8 @@ class Registry:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._writing = asyncio.Lock()
+        """Held while a function is written, so that the last one written is the one in memory."""
         self._functions: dict[str, FunctionRecord] = {}
         self._revisions: dict[str, dict[int, RevisionRecord]] = {}
         self._seen: dict[str, tuple[FunctionRecord, Deployed]] = {}
@@ -208,8 +211,7 @@ class Registry:
             known = FunctionRecord(name=known.name, latest=known.latest)
         changed = _with_deploy(known, record)
         await self._store.put(_revision_key(function.name, number), encode(record))
-        await self._store.put(_function_key(function.name), encode(changed))
-        self._functions[function.name] = changed
+        await self._change(changed)
         self._revisions.setdefault(function.name, {})[number] = record
         await self._forget_old(changed)
         return record
@@ -222,14 +224,8 @@ class Registry:
 
     def roll(self, name: str, rollout: Rollout) -> bool:
         """The rollout as it is now; True where :meth:`save` should write it down."""
-        function = self._functions[name]
-        changed = replace(function, rollout=rollout)
-        if rollout.is_over:
-            changed = replace(changed, settled=max(changed.settled, rollout.candidate))
-        if rollout.phase is Phase.PROMOTED:
-            changed = _serving(changed, rollout.candidate)
-        self._functions[name] = changed
-        before = function.rollout
+        before = self._functions[name].rollout
+        self._functions[name] = _rolled(self._functions[name], rollout)
         return before is None or replace(before, verdict=rollout.verdict) != rollout
 
     async def begin(self, name: str, rollout: Rollout) -> None:
@@ -239,6 +235,10 @@ class Registry:
         await self._change(
             replace(function, rollout=rollout, settled=function.latest, returning=None, split={}, serving=main)
         )
+
+    async def steer(self, name: str, rollout: Rollout) -> None:
+        """The rollout as somebody asks for it to be. Raises StoreError."""
+        await self._change(_rolled(self._functions[name], rollout))
 
     async def split(self, name: str, split: Mapping[int, float] | None, tags: Mapping[str, int], now: float) -> None:
         """Percents by number, or None for those that there are; and all tags. Raises StoreError."""
@@ -250,14 +250,18 @@ class Registry:
         await self._change(function)
 
     async def follow(self, name: str, now: float) -> None:
-        """No split by hand any more: the newest revision takes over as if it had just been deployed."""
+        """No split by hand any more: the newest revision takes over as if it had just been deployed. Raises
+        StoreError."""
         function = self._functions[name]
         main = _current(function)
         await self._change(replace(_superseded(function, now), split={}, returning=None, serving=main, settled=main))
 
-    async def give_back(self, name: str, number: int, now: float) -> None:
-        """Revision ``number`` is to serve again; it does when it is promoted. Raises StoreError."""
+    async def give_back(self, name: str, number: int, now: float, over: Rollout | None = None) -> None:
+        """Revision ``number`` is to serve again; it does when it is promoted. ``over``: the rollout that this ends.
+        Raises StoreError."""
         function = self._functions[name]
+        if over is not None:
+            function = _rolled(function, over)
         main = _current(function)
         returning = None if number == main else number
         kept = replace(_superseded(function, now), split={}, serving=main, settled=function.latest)
@@ -266,7 +270,8 @@ class Registry:
     async def save(self, name: str) -> None:
         """Writes which revision serves. A store that fails says so itself; a restart promotes again."""
         with contextlib.suppress(StoreFaultError):
-            await self._store.put(_function_key(name), encode(self._functions[name]))
+            async with self._writing:
+                await self._store.put(_function_key(name), encode(self._functions[name]))
 
     async def delete(self, name: str) -> bool:
         """Takes the function out of service. Its last number stays, and its revisions until :meth:`forget`: a control
@@ -275,8 +280,7 @@ class Registry:
         if function is None or function.deleted:
             return False
         changed = FunctionRecord(name=name, latest=function.latest, deleted=True)
-        await self._store.put(_function_key(name), encode(changed))
-        self._functions[name] = changed
+        await self._change(changed)
         self._seen.pop(name, None)
         return True
 
@@ -293,8 +297,9 @@ class Registry:
             await self._drop(name, number)
 
     async def _change(self, function: FunctionRecord) -> None:
-        await self._store.put(_function_key(function.name), encode(function))
-        self._functions[function.name] = function
+        async with self._writing:
+            await self._store.put(_function_key(function.name), encode(function))
+            self._functions[function.name] = function
 
     async def _forget_old(self, function: FunctionRecord) -> None:
         revisions = self._revisions[function.name]
@@ -345,6 +350,14 @@ def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRe
     if scaling.initial_scale == 0 and scaling.min_scale == 0:
         return _serving(changed, record.number)  # nothing of it is started now: there is no readiness to wait for
     return changed
+
+
+def _rolled(function: FunctionRecord, rollout: Rollout) -> FunctionRecord:
+    """With its rollout in this state."""
+    changed = replace(function, rollout=rollout)
+    if rollout.is_over:
+        changed = replace(changed, settled=max(changed.settled, rollout.candidate))
+    return _serving(changed, rollout.candidate) if rollout.phase is Phase.PROMOTED else changed
 
 
 def _superseded(function: FunctionRecord, now: float) -> FunctionRecord:

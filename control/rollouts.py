@@ -76,12 +76,12 @@ class Rollouts:
             is_ready = self._world.is_ready(deployed.candidate.revision.id)
             after = self._advanced(deployed, deployed.rolling, deployed.candidate, is_ready, is_in_force, now)
             if after is not deployed.rolling:
+                if self._world.registry.roll(deployed.name, after):
+                    self._world.save_soon(deployed.name)
                 self.rolled(deployed, after)
 
     def rolled(self, deployed: Deployed, after: Rollout) -> None:
-        """The rollout is in another state: written down, told, and put into force with the next table."""
-        if self._world.registry.roll(deployed.name, after):
-            self._world.save_soon(deployed.name)
+        """The registry has the rollout in another state: told, and put into force with the next table."""
         before = () if deployed.rollout is None else deployed.rollout.events
         if deployed.candidate is not None:
             for event in after.events:

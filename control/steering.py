@@ -129,9 +129,11 @@ class Steering:
                 raise RefusedError(f"{name} has no earlier revision; {deployed.current.revision.id} is the first kept")
         if faults or record is None:
             raise InvalidInputError("rollback", faults)
-        if deployed.rolling is not None:
-            self._end(deployed, deployed.rolling, Phase.ABORTED, "rolled back by hand")
-        await self._registry.give_back(name, record.number, self._round.clock.now())
+        rolling = deployed.rolling
+        over = None if rolling is None else self._ended(rolling, Phase.ABORTED, "rolled back by hand")
+        await self._registry.give_back(name, record.number, self._round.clock.now(), over)
+        if over is not None:
+            self._round.rollouts.rolled(deployed, over)
         await self._round.rollouts.taken_up(name)
         return self.split(name)
 
@@ -150,8 +152,9 @@ class Steering:
         if request.action is RolloutAction.BEGIN:
             await self._begin(deployed, request)
         else:
-            self._act(deployed, request.action)
-            await self._registry.save(name)
+            after = self._acted(deployed, request.action)
+            await self._registry.steer(name, after)
+            self._round.rollouts.rolled(deployed, after)
         await self._round.rollouts.taken_up(name)
         return self.rollout(name)
 
@@ -177,7 +180,7 @@ class Steering:
         fresh = Rollout(candidate=named.number, base=deployed.current.number, plan=plan, began_at=now)
         await self._registry.begin(deployed.name, begun(fresh, deployed.rolling, now))
 
-    def _act(self, deployed: Deployed, action: RolloutAction) -> None:
+    def _acted(self, deployed: Deployed, action: RolloutAction) -> Rollout:
         from traffic.stages import paused, resumed
 
         rolling, now = deployed.rolling, self._round.clock.now()
@@ -188,20 +191,20 @@ class Steering:
             case RolloutAction.PROMOTE:
                 if not self._round.is_ready(id_):
                     raise RefusedError(f"{id_} has no ready replica yet: all requests would wait for it")
-                self._end(deployed, rolling, Phase.PROMOTED, "promoted by hand")
+                return self._ended(rolling, Phase.PROMOTED, "promoted by hand")
             case RolloutAction.ABORT:
-                self._end(deployed, rolling, Phase.ABORTED, "aborted by hand")
+                return self._ended(rolling, Phase.ABORTED, "aborted by hand")
             case RolloutAction.PAUSE if rolling.phase is Phase.RUNNING:
-                self._round.rollouts.rolled(deployed, paused(rolling, now))
+                return paused(rolling, now)
             case RolloutAction.RESUME if rolling.phase is Phase.PAUSED:
-                self._round.rollouts.rolled(deployed, resumed(rolling, now))
+                return resumed(rolling, now)
             case _:
                 raise RefusedError(f"the rollout of {id_} is {rolling.phase}: it cannot {action}")
 
-    def _end(self, deployed: Deployed, rolling: Rollout, phase: Phase, why: str) -> None:
+    def _ended(self, rolling: Rollout, phase: Phase, why: str) -> Rollout:
         from traffic.stages import ended
 
-        self._round.rollouts.rolled(deployed, ended(rolling, phase, self._round.clock.now(), phase.value, why))
+        return ended(rolling, phase, self._round.clock.now(), phase.value, why)
 
     # --- small things ---
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from control.registry import KEPT_REVISIONS, Registry
 from tidegate.function import Function, Scaling, Server, ServerKind
+from tidegate.rollout import Phase, Rollout, RolloutPlan
 from tidegate.store.embedded import EmbeddedStore
 from tidegate.store.records import StoreFaultError
 
@@ -203,3 +205,29 @@ def test_what_is_in_use_is_kept_however_old(tmp_path: Path) -> None:
         assert not deployed.is_direct
 
     story(tmp_path, tell)
+
+
+def test_what_was_asked_for_last_is_what_a_restart_finds(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path / "state.db")
+        registry = await Registry.load(store)
+        await deploy(registry, function())
+        registry.promote("echo", 1)
+        await deploy(registry, function(timeout_s=9.0))
+        rollout = Rollout(candidate=2, base=1, plan=RolloutPlan(canary_steps=(1.0,)), began_at=0.0)
+        await registry.begin("echo", rollout)
+
+        async def step() -> None:
+            """A decision of the control process while the other write is under way."""
+            registry.roll("echo", replace(rollout, phase=Phase.RUNNING))
+            await registry.save("echo")
+
+        await asyncio.gather(registry.steer("echo", replace(rollout, phase=Phase.ABORTED)), step())
+        found = (await Registry.load(store)).get("echo")
+        assert found is not None
+        assert found.rollout is not None
+        assert found.rollout.phase is Phase.ABORTED
+        assert found == registry.get("echo")
+        await store.close()
+
+    asyncio.run(run())

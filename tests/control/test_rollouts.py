@@ -18,6 +18,7 @@ from tidegate.function import Function, Scaling
 from tidegate.records import Decision, ShadowSeen
 from tidegate.replica import ReplicaState
 from tidegate.rollout import Phase, RolloutPlan
+from tidegate.store.records import StoreFaultError
 
 CANARY = RolloutPlan(canary_steps=(1.0, 50.0), canary_window_s=10.0)
 AWAKE = Scaling(min_scale=1)
@@ -457,6 +458,32 @@ def test_a_rollout_by_hand_can_be_paused_resumed_changed_and_aborted(tmp_path: P
         assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}
         await load.run(5)
         assert world.shares() == {"echo-00001": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+@pytest.mark.parametrize("action", [*RolloutAction, None])
+def test_what_is_asked_for_and_cannot_be_kept_is_not_done(tmp_path: Path, action: RolloutAction | None) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        await Load(world).run(3)
+        if action is RolloutAction.RESUME:
+            await act(world, steering, RolloutAction.PAUSE)
+        before, published = steering.rollout("echo"), world.shares()
+        await world.store.close()
+        with pytest.raises(StoreFaultError):
+            if action is None:
+                await steering.rollback("echo", RollbackRequest())
+            elif action is RolloutAction.BEGIN:
+                await act(world, steering, action, canary_steps="5", canary_window="10s")
+            else:
+                await act(world, steering, action)
+        assert steering.rollout("echo") == before
+        await world.advance(1.0)
+        assert world.shares() == published == {"echo-00001": 99.0, "echo-00002": 1.0}
+        if action is not RolloutAction.RESUME:
+            await Load(world).run(12)
+            assert world.shares()["echo-00002"] == 50.0, "what is decided without asking holds in memory"
 
     in_world(tmp_path, tell)
 

@@ -110,7 +110,10 @@ class FakeReplica:
 class World:
     """Everything of a deployment but processes and sockets."""
 
-    def __init__(self, registry: Registry, folder: Path, backend: FakeBackend, clock: ManualClock) -> None:
+    def __init__(
+        self, registry: Registry, folder: Path, backend: FakeBackend, clock: ManualClock, store: EmbeddedStore
+    ) -> None:
+        self.store = store
         self.clock = clock
         self.backend = backend
         self.gateways = FakeGateways()
@@ -242,9 +245,8 @@ def in_world(
         store = await EmbeddedStore.open(folder / "state.db")
         try:
             registry = await Registry.load(store)
-            world = World(
-                registry, folder, backend or FakeBackend([accelerator, *others], clock, random.Random(1)), clock
-            )
+            backend_ = backend or FakeBackend([accelerator, *others], clock, random.Random(1))
+            world = World(registry, folder, backend_, clock, store)
             world.gateways.tables.append(world.round.begin())
             world.gateways.applied = world.gateways.tables[-1].version
             await tell(world)
