@@ -165,8 +165,9 @@ class GatewayWorker:
         limits = read_limits(self._config.limits, "limits")
         self._sock = sock
         tls = None if self._certificate is None else self._certificate.context
-        self._server = server = await serve_proxy(self.chain, sock, limits, self._sweeper, tls=tls)
+        # The admin socket first: a worker that cannot have it ends, and must not have accepted anybody before.
         admin = await serve_endpoint(self._admin, self._config.admin_address)
+        self._server = server = await serve_proxy(self.chain, sock, limits, self._sweeper, tls=tls)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
