@@ -1,7 +1,8 @@
-"""A gateway worker's end, as signals and orders tell it, without sockets."""
+"""A gateway worker's begin and end."""
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,3 +42,29 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
         return first, second
 
     assert asyncio.run(main()) == (False, True)
+
+
+@pytest.mark.live
+def test_a_worker_that_cannot_start_takes_nobodys_connection_along(tmp_path: Path) -> None:
+    """Its admin socket cannot be had: who stands in the listener's queue still stands there for the others."""
+    taken = tmp_path / "admin"
+    taken.mkdir()
+
+    async def main(listener: socket.socket) -> None:
+        config = WorkerConfig(
+            worker="g0", listen_fd=-1, admin=f"unix:{taken}", table_file=str(tmp_path / "t"), token="secret"
+        )
+        worker = GatewayWorker(config, incarnation="i", rng=random.Random(1))
+        with pytest.raises(OSError):
+            await worker.serve(listener)
+        await asyncio.sleep(0)
+        await worker._tasks.close()
+        worker._sweeper.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        copy = listener.dup()
+        asyncio.run(main(copy))
+        copy.close()
+        listener.settimeout(1.0)
+        accepted, _ = listener.accept()
+        accepted.close()
