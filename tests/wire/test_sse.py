@@ -66,3 +66,8 @@ def test_an_endless_event_takes_no_memory() -> None:
 )
 def test_the_first_event_with_output(event: bytes, expected: bool) -> None:
     assert has_output(event) is expected
+
+
+def test_a_last_line_of_one_byte_is_no_data() -> None:
+    assert EventStream().feed(b"data: x\nu\n\n") == [b"x"]
+    assert EventStream().feed(b"\n\ndata: x\nu\n\n") == [b"x"]

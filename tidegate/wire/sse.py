@@ -66,8 +66,9 @@ class EventStream:
 
 def _content(block: bytes) -> bytes | None:
     """The event's data lines, joined; None: it has none."""
-    if block[:6] == b"data: " and block.find(b"\n") >= len(block) - 2 and b"\r" not in block:
-        return block[6:].rstrip(b"\n")
+    line = block.rstrip(b"\n")
+    if line[:6] == b"data: " and b"\n" not in line and b"\r" not in line:
+        return line[6:]
     lines = [line[6:] if line[5:6] == b" " else line[5:] for line in block.splitlines() if line[:5] == b"data:"]
     return b"\n".join(lines) if lines else None
 
