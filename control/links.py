@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tidegate.codec import decode, encode
+from tidegate.codec import Lines, decode, encode
 from tidegate.errors import TidegateError
 from tidegate.records import Activation, RouteTable
 
@@ -53,7 +53,7 @@ class Link:
         return await self._call("POST", path, body)
 
     @asynccontextmanager
-    async def lines(self, path: str) -> AsyncGenerator[AsyncGenerator[str, None], None]:
+    async def lines(self, path: str) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
         """An endless stream of lines; raises LinkError when it cannot be opened or breaks."""
         try:
             limit = httpx.Timeout(CALL_S, read=None)
@@ -95,15 +95,16 @@ class GatewayLink(Link):
             yield _activations(lines)
 
 
-async def _activations(lines: AsyncGenerator[str, None]) -> AsyncGenerator[Activation, None]:
+async def _activations(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[Activation, None]:
     async for line in lines:
-        if line.strip():
-            yield decode(line, Activation)
+        yield decode(line, Activation)
 
 
-async def _lines(response: httpx.Response) -> AsyncGenerator[str, None]:
-    async for line in response.aiter_lines():
-        yield line
+async def _lines(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    lines = Lines()
+    async for piece in response.aiter_bytes():
+        for line in lines.push(piece):
+            yield line
 
 
 def _words(error: Exception) -> str:

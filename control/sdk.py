@@ -45,7 +45,7 @@ from control.views import (
     SplitRequest,
     SplitView,
 )
-from tidegate.codec import CodecError, decode, encode
+from tidegate.codec import CodecError, Lines, decode, encode
 from tidegate.errors import TidegateError
 
 T = TypeVar("T")
@@ -361,8 +361,10 @@ class Tidegate:
             if not response.is_success:
                 response.read()
                 raise ApiError(response.status_code, _detail(response))
-            for line in response.iter_lines():
-                yield decode(line, kind)
+            lines = Lines()
+            for piece in response.iter_bytes():
+                for line in lines.push(piece):
+                    yield decode(line, kind)
 
     def __repr__(self) -> str:
         return f"<Tidegate {self.url}>"

@@ -25,3 +25,24 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise CodecError(str(error)) from error
+
+
+class Lines:
+    """Whole lines out of the pieces of a stream of JSON lines (newline-delimited JSON).
+
+    A line ends at a line feed and nowhere else. ``str.splitlines``, and with it ``iter_lines`` of httpx, also ends one at
+    U+0085, U+2028 and five others, all of which stand unescaped inside JSON strings (RFC 8259, section 7).
+    """
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def push(self, piece: bytes) -> list[bytes]:
+        """The lines that ``piece`` completes, without their line feeds; empty lines are left out."""
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        return [line for line in whole if line.strip()]
+
+    def __repr__(self) -> str:
+        return f"<Lines {len(self._rest)} bytes of the next>"

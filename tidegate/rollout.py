@@ -4,7 +4,6 @@
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -220,4 +219,3 @@ ROLLOUT: Final[tuple[Row, ...]] = (
         sentence="Share of the requests of which a new revision gets a copy; it serves nobody until it is promoted.",
     ),
 )
-ROLLOUT_ROW: Final[Mapping[str, Row]] = {row.key: row for row in ROLLOUT}

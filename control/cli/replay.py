@@ -101,7 +101,7 @@ def _play(text: str, policy: str | None, settings: list[str]) -> "tuple[Played, 
         played = trace.play(trace.parse(text.splitlines(keepends=True)), unrecorded(policy, settings))
         return played, policy is not None
     faults: list[Fault] = []
-    lines = list(recording.read(text.splitlines(), faults))
+    lines = list(recording.read(text.split("\n"), faults))
     if faults:
         raise InvalidInputError("recording", faults)
     header = next(line for _, line in lines if isinstance(line, recording.Header))

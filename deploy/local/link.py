@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from tidegate.codec import CodecError, decode
+from tidegate.codec import CodecError, Lines, decode
 from tidegate.errors import TidegateError
 from tidegate.records import ColdStartPhases
 from tidegate.replica import ReplicaState
@@ -66,8 +66,9 @@ class ProxyLink:
                 async with self._client.stream(
                     "GET", f"{self._base}/events", timeout=httpx.Timeout(COMMAND_TIMEOUT_S, read=None)
                 ) as reply:
-                    async for line in reply.aiter_lines():
-                        if line.strip():
+                    lines = Lines()
+                    async for piece in reply.aiter_bytes():
+                        for line in lines.push(piece):
                             yield decode(line, ProxyState)
                             pause = _FIRST_PAUSE_S
             except CodecError as error:
