@@ -30,8 +30,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 class Lines:
     """Whole lines out of the pieces of a stream of JSON lines (newline-delimited JSON).
 
-    A line ends at a line feed and nowhere else. ``str.splitlines``, and with it ``iter_lines`` of httpx, also ends one at
-    U+0085, U+2028 and five others, all of which stand unescaped inside JSON strings (RFC 8259, section 7).
+    A line ends at a line feed and nowhere else. ``str.splitlines``, and with it ``iter_lines`` of httpx, also ends one
+    at U+0085, U+2028 and five others, all of which stand unescaped inside JSON strings (RFC 8259, section 7).
     """
 
     __slots__ = ("_rest",)
