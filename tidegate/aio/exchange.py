@@ -128,6 +128,7 @@ class Exchange:
         "body_complete",
         "bytes_in",
         "bytes_out",
+        "check",
         "context",
         "deadline",
         "ended",
@@ -180,6 +181,9 @@ class Exchange:
         self.on_body: Callable[[Exchange], None] | None = None
         """Set by an app that waits for the first bytes of the body (many clients send head and body apart): called
         once when more of the request arrives, if it still waits then."""
+        self.check: Callable[[Exchange, bytes, bool], None] | None = None
+        """Set by an app that must have read each further piece of the body, and whether it is the last, before it goes
+        on to an upstream; it ends the exchange where something is wrong with it."""
         self.status = 0
         """Final status; 0 before, 499 when the client went away, 502 when the answer broke off."""
         self.truncated = False
@@ -272,6 +276,18 @@ class Exchange:
         """Keeps its body after it was sent up to this size, where that is more than usual and it is still there."""
         if 0 < self._replay < size:
             self._replay = size
+
+    def gather(self, size: int = KEPT_BYTES) -> None:
+        """Reads up to ``size`` bytes of the body while it waits, for an app that looks for something in there; without
+        a size as much as usual. Meanwhile the budget does not stop it: the app must heed :attr:`is_over_budget`."""
+        self._replay = max(size, KEPT_BYTES)
+        self._room()
+        self._settle_budget()
+
+    @property
+    def is_over_budget(self) -> bool:
+        """The bodies of all waiting requests take more than they may."""
+        return self._budget is not None and self._budget.used > self._budget.limit
 
     def set_deadline(self, when: float) -> None:
         """Moves the deadline (seconds of ``time.monotonic``)."""
@@ -469,13 +485,14 @@ class Exchange:
         budget.used += charged - self._charged
         self._charged = charged
         if waits and not self.body_complete and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
-            self._client.pause(BUDGET_SPENT)
+            if self._replay <= KEPT_BYTES:
+                self._client.pause(BUDGET_SPENT)
         elif not waits:
             self._client.resume(BUDGET_SPENT)
 
     def _room(self) -> None:
         """Pauses or resumes the client after the state or the kept amount has changed."""
-        if self._kept >= KEPT_BYTES and (self._state < SENT or self.holding):
+        if self._kept >= (self._replay if self._state < SENT else KEPT_BYTES) and (self._state < SENT or self.holding):
             self._client.pause(BODY_KEPT)
         else:
             self._client.resume(BODY_KEPT)
@@ -487,6 +504,10 @@ class Exchange:
         data = event.data
         self.heard = now
         self.bytes_in += len(data)
+        if self.check is not None:
+            self.check(self, data, event.done)
+            if self._state == ENDED:
+                return
         if event.done:
             self.body_complete = True
             self._trailers = event.trailers
@@ -610,7 +631,7 @@ class Exchange:
         self._early = b""
         self._parts = None
         self.app.finished(self)
-        self.context = self.on_body = None
+        self.context = self.on_body = self.check = None
         client.ended()
 
     def _may_have_length(self, status: int) -> bool:
@@ -714,7 +735,7 @@ class Exchange:
         self._parts = None
         self.app.finished(self)
         self.context = None  # what an app keeps there often refers back: no cycle is left to the collector
-        self.on_body = None
+        self.on_body = self.check = None
 
     def __repr__(self) -> str:
         return f"<Exchange {self.head.method!r} {self.head.target!r} {_STATES[self._state]}, status {self.status}>"

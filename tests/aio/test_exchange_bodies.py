@@ -1,0 +1,148 @@
+"""An app that looks for something in a body: how far it is read, what it sees before an upstream does, what it ends."""
+
+from typing import Any, cast
+
+from tidegate.aio.exchange import BODY_KEPT, BUDGET_SPENT, KEPT_BYTES, BodyBudget, Exchange
+from tidegate.wire.events import Data
+from tidegate.wire.h1_server import H1Server
+from tidegate.wire.head import HeadRules
+
+MIB = 1 << 20
+
+
+class Client:
+    """A client side that remembers for which reasons it is not read, and what it was answered."""
+
+    peer, trusted, exchange = b"127.0.0.1", False, None
+
+    def __init__(self) -> None:
+        self.paused = 0
+        self.answers: list[int] = []
+
+    def pause(self, why: int) -> None:
+        self.paused |= why
+
+    def resume(self, why: int) -> None:
+        self.paused &= ~why
+
+    def answer(self, status: int, *_: object) -> None:
+        self.answers.append(status)
+
+    def forwarding_lines(self, head: object) -> bytes:
+        return b""
+
+    def date(self) -> bytes:
+        return b"now"
+
+    def ended(self) -> None:
+        """Nothing follows."""
+
+    last = ended
+
+
+class Wire:
+    """A connection to an upstream, its pool and its transport in one."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.hold_s, self.dead, self.request_complete, self.exchange = 0.0, False, False, None
+        self.pool = self.outbox = self.transport = self.engine = self
+        self.is_discarded = False
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def take(self) -> "Wire":
+        return self
+
+    def is_closing(self) -> bool:
+        return False
+
+    def request(self, method: bytes) -> None:
+        """It is noted elsewhere."""
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def discard(self) -> None:
+        self.is_discarded = True
+
+
+class App:
+    def __init__(self) -> None:
+        self.counted: list[int] = []
+
+    def finished(self, ex: Exchange) -> None:
+        self.counted.append(ex.status)
+
+
+def begun(length: int, body: bytes = b"") -> tuple[Exchange, Client, App]:
+    engine = H1Server(HeadRules(), 1 << 30)
+    head = engine.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (length, body))
+    client, app = Client(), App()
+    return Exchange(cast(Any, client), cast(Any, app), cast(Any, head), engine, 1.0, 2.0), client, app
+
+
+def test_who_gathers_is_read_up_to_what_it_asked_for_and_then_as_usual() -> None:
+    ex, client, _ = begun(4 * MIB)
+    ex.gather(MIB)
+    for _ in range(15):
+        ex.client_data(Data(b"x" * 65536, False), 1.0)
+    assert (client.paused, len(ex.body)) == (0, 15 * 65536)
+    ex.client_data(Data(b"x" * 65536, False), 1.0)
+    assert client.paused == BODY_KEPT
+    ex.gather(2 * MIB)
+    assert client.paused == 0
+    ex.gather()
+    assert client.paused == BODY_KEPT, "it waits for a slot now, and more than 256 KB are there"
+    wire = Wire()
+    ex.forward(cast(Any, wire))
+    assert client.paused == 0
+    assert wire.data.endswith(b"x" * MIB)
+    ex.client_data(Data(b"y" * 65536, False), 1.0)
+    assert (ex.replayable, ex.body) == (False, b""), "beyond the usual amount nothing is kept once it was sent"
+
+
+def test_a_spent_budget_does_not_stop_who_gathers_but_tells_him() -> None:
+    ex, client, _ = begun(4 * MIB, b"x" * 65536)
+    budget = BodyBudget(100_000)
+    ex.gather(MIB)
+    ex.weigh(budget)
+    assert (ex.is_over_budget, client.paused) == (False, 0)
+    ex.client_data(Data(b"x" * 65536, False), 1.0)
+    assert (ex.is_over_budget, client.paused) == (True, 0)
+    ex.gather()
+    assert client.paused == BUDGET_SPENT
+    ex.respond(429)
+    assert (budget.used, client.answers) == (0, [429])
+
+
+def test_each_further_piece_is_seen_before_it_goes_on() -> None:
+    ex, _, app = begun(300_000, b"a")
+    wire = Wire()
+    seen: list[tuple[bytes, bool]] = []
+
+    def check(exchange: Exchange, data: bytes, is_last: bool) -> None:
+        assert not wire.data.endswith(data)
+        seen.append((data, is_last))
+        if data == b"bad":
+            exchange.respond(400)
+
+    ex.check = check
+    ex.forward(cast(Any, wire))
+    ex.client_data(Data(b"good", False), 1.0)
+    assert wire.data.endswith(b"agood")
+    ex.client_data(Data(b"bad", True), 1.0)
+    assert wire.data.endswith(b"agood"), "the last piece never left"
+    assert wire.is_discarded
+    assert (seen, app.counted) == ([(b"good", False), (b"bad", True)], [400])
+    ex.client_data(Data(b"more", True), 1.0)
+    assert (len(seen), app.counted) == (2, [400]), "who has ended it is not asked again"
+
+
+def test_without_a_wish_256_kilobytes_are_kept_as_ever() -> None:
+    ex, client, _ = begun(4 * MIB)
+    ex.client_data(Data(b"x" * (KEPT_BYTES - 1), False), 1.0)
+    assert client.paused == 0
+    ex.client_data(Data(b"x", False), 1.0)
+    assert client.paused == BODY_KEPT
