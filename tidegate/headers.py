@@ -28,6 +28,8 @@ SHADOW: Final = b"tidegate-shadow"
 # Internal, queue_proxy -> gateway.
 OUTCOME: Final = b"tidegate-outcome"
 """On failures: ``not-started``, ``started`` or ``answered``."""
+STATUS: Final = b"tidegate-status"
+"""Beside it, where the failure is told as a gRPC status: the HTTP status that it stands for."""
 TIMING: Final = b"tidegate-timing"
 """``queue=MS,model=MS`` of the head of an answer."""
 
