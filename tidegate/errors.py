@@ -30,11 +30,14 @@ class ErrorKind:
 
 
 BAD_REQUEST = ErrorKind("bad_request", 400, False, "correct the request")
+UNAUTHENTICATED = ErrorKind("unauthenticated", 401, False, "send a valid API key or token")
+NOT_ALLOWED = ErrorKind("not_allowed", 403, False, "ask whoever runs this deployment for access to the function")
 NOT_FOUND = ErrorKind("function_not_found", 404, False, "name a deployed function by host, path or model")
 TAG_NOT_FOUND = ErrorKind("tag_not_found", 404, False, "name one of the function's tags, or none")
 TOO_LARGE = ErrorKind("body_too_large", 413, False, "send a smaller request")
 BATCH_TOO_LARGE = ErrorKind("batch_too_large", 413, False, "split the batch")
 QUEUE_FULL = ErrorKind("queue_full", 429, True, "retry after the time in Retry-After")
+QUOTA_EXCEEDED = ErrorKind("quota_exceeded", 429, True, "retry after the time in Retry-After")
 START_FAILED = ErrorKind("start_failed", 503, False, "see `tidegate status` and `tidegate logs`")
 NOT_SERVABLE = ErrorKind("not_servable", 503, True, "retry later; see `tidegate status`")
 WAITED_TOO_LONG = ErrorKind("waited_too_long", 503, True, "retry later; the function has too few replicas")

@@ -12,6 +12,7 @@ from enum import StrEnum
 from tidegate.records import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 from tidegate.replica import ConcurrencyUnit as ConcurrencyUnit
 from tidegate.rollout import RolloutPlan
+from tidegate.tenants import AccessRule
 
 
 class Protocol(StrEnum):
@@ -245,6 +246,8 @@ class Function:
     routing: Routing = field(default_factory=Routing)
     rollout: RolloutPlan = field(default_factory=RolloutPlan)
     """How a new revision gets the traffic of the one before."""
+    access: AccessRule | None = None
+    """Who may call it; None: everybody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tidegate.live import Disk
 from tidegate.routing import read_matches
 from tidegate.spec import ACCELERATOR, API_VERSION, DEFAULT_READINESS, HANDLER, IMAGE, KIND, MODEL_NAME, SPEC, VARIABLE
 from tidegate.table import Kind
+from tidegate.tenants_access import read_access
 
 SOCKET_PATH_BYTES: Final = 100
 """Length of a unix socket's path that every system takes."""
@@ -276,6 +277,7 @@ def _lists(spec: Section, draft: Draft) -> None:
     if models:
         draft.values["models"] = tuple(node.text for node in models)
     draft.values["routing.matches"] = read_matches(spec)
+    draft.values["access"] = read_access(spec, draft)
     kinds = _names(spec, "accelerators", ACCELERATOR)
     if not kinds:
         return

@@ -1,0 +1,196 @@
+"""The tenants' file: text in, :class:`tidegate.tenants.Tenant` out; every fault at once, and never a key in one.
+
+::
+
+    tenants:
+      - name: acme
+        keys: [sha256:5e88..., file:keys/acme]
+        weight: 2
+        priority: 3
+        functions: [resnet, chat]
+        quotas: {requests-per-second: 50, tokens-per-minute: 100000, concurrency: 20}
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tidegate.document import Faults, Node, Scalar, Section, load, shown
+from tidegate.files import absolute
+from tidegate.table import NAME, Number, Row, Text, Whole, accepts, assemble
+from tidegate.tenants import Tenant, digest
+from tidegate.units import UnreadableError
+
+TENANTS: Final = 2000
+"""Most tenants of a file; each is a label of metrics and a part of every route table. Our choice."""
+KEYS: Final = 16
+"""Most keys of a tenant: the present one, the next one, one for each of its services. Our choice."""
+FUNCTIONS: Final = 1000
+KEY_BYTES: Final = (16, 512)
+"""Length of an API key."""
+
+TENANT_NAME: Final = Text(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._@:|-]{0,126}[A-Za-z0-9])?",
+    "a name of 1 to 128 letters, digits and . _ @ : | -, a letter or digit at both ends",
+)
+FUNCTION_NAME: Final = Text(NAME, "the name of a function")
+DIGEST: Final = Text(r"[0-9a-fA-F]{64}", "64 hexadecimal digits", lower=True)
+KEY_WORDS: Final = "sha256:HEX or file:PATH (`tidegate tenants key` makes a key and its SHA-256), not the key itself"
+
+_MOST: Final = 2**40
+_AMOUNTS: Final = (
+    ("requests-per-second", "Requests that begin in a second."),
+    ("requests-per-minute", "Requests that begin in a minute."),
+    ("inferences-per-second", "Inferences of the requests that begin in a second."),
+    ("inferences-per-minute", "Inferences of the requests that begin in a minute."),
+    ("tokens-per-second", "Tokens, of prompts and answers, in a second."),
+    ("tokens-per-minute", "Tokens, of prompts and answers, in a minute."),
+    ("concurrency", "Requests at the same time, waiting ones included."),
+)
+
+ROWS: Final[tuple[Row, ...]] = (
+    Row(key="name", kind=TENANT_NAME, lands="name", sentence="What metrics, `status` and a token's claim call it."),
+    Row(
+        key="weight",
+        kind=Number(0.01, 1000),
+        lands="weight",
+        default="1",
+        sentence="Its part of a busy function's work, against the weights of other tenants that wait.",
+    ),
+    Row(
+        key="priority",
+        kind=Whole(0, 9),
+        lands="priority",
+        default_words="the function's",
+        sentence="Class of its requests, 0 (first) to 9; a request may state a later one, not an earlier one.",
+    ),
+)
+QUOTA_ROWS: Final[tuple[Row, ...]] = tuple(
+    Row(
+        key=key,
+        kind=Whole(1, _MOST),
+        lands=f"quotas.{key.replace('-', '_')}",
+        default_words="no limit",
+        sentence=sentence,
+    )
+    for key, sentence in _AMOUNTS
+)
+
+ReadKey = Callable[[str], bytes]
+"""The bytes of the file at an absolute path; raises OSError."""
+
+
+def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tenant, ...]:
+    """The tenants of a text, in its order; paths of keys are seen from ``base``.
+
+    Raises InvalidInputError with every fault.
+    """
+    faults = Faults(source)
+    documents = load(text, faults)
+    faults.raise_any()
+    if len(documents) != 1:
+        faults.say("document", f"{len(documents)} documents", "one, with a list under `tenants`")
+        raise faults.error()
+    top = Section.of(documents[0], "document", faults)
+    if top is None:
+        raise faults.error()
+    top.where = ""
+    items = top.items("tenants")
+    if items is None:
+        if top.node.get("tenants") is None:
+            faults.say("tenants", "nothing", "a list of tenants", top.node.line)
+    elif len(items) > TENANTS:
+        faults.say("tenants", f"{len(items)} tenants", f"at most {TENANTS}", top.node.line)
+    reader = _Reader(faults, base, read_key)
+    found = [reader.tenant(item, f"tenants[{index}]") for index, item in enumerate((items or ())[:TENANTS])]
+    top.close()
+    faults.raise_any()
+    return tuple(tenant for tenant in found if tenant is not None)
+
+
+class _Reader:
+    def __init__(self, faults: Faults, base: str, read_key: ReadKey) -> None:
+        self._faults = faults
+        self._base = base
+        self._read_key = read_key
+        self._names: set[str] = set()
+        self._owners: dict[str, str] = {}
+        """Tenant by the SHA-256 of a key."""
+
+    def tenant(self, item: Node, where: str) -> Tenant | None:
+        section = Section.of(item, where, self._faults)
+        if section is None:
+            return None
+        values = self._values(section, ROWS)
+        quotas = section.section("quotas")
+        if quotas is not None:
+            values |= self._values(quotas, QUOTA_ROWS)
+            quotas.close()
+        name = str(values.get("name", ""))
+        if section.node.get("name") is None:
+            self._faults.say(section.path("name"), "nothing", TENANT_NAME.allowed, section.node.line)
+        elif name in self._names:
+            self._faults.say(section.path("name"), shown(name), "each name once", section.node.line)
+        self._names.add(name)
+        values["keys"] = self._keys(section, name)
+        values["functions"] = self._functions(section)
+        section.close()
+        return assemble(Tenant(name=name), values) if name else None
+
+    def _values(self, section: Section, rows: tuple[Row, ...]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for row in rows:
+            node = section.scalar(row.key)
+            if node is None:
+                continue
+            try:
+                values[row.lands] = row.kind.read(node.text)
+            except UnreadableError:
+                self._faults.add(section.path(row.key), node, row.kind.allowed)
+        return values
+
+    def _keys(self, section: Section, tenant: str) -> tuple[str, ...]:
+        found: list[str] = []
+        nodes = section.items("keys") or ()
+        if len(nodes) > KEYS:
+            self._faults.say(section.path("keys"), f"{len(nodes)} keys", f"at most {KEYS}", section.node.line)
+        for index, node in enumerate(nodes[:KEYS]):
+            where = f"{section.path('keys')}[{index}]"
+            kind, _, rest = (node.text if isinstance(node, Scalar) else "").partition(":")
+            known = None
+            if kind == "sha256" and accepts(DIGEST, rest):
+                known = rest.lower()
+            elif kind == "file" and rest:
+                known = self._key_file(where, absolute(self._base, rest), node.line)
+                if known is None:
+                    continue
+            if known is None:  # what stands there may be a key, so it is not shown
+                self._faults.say(where, "something else (not shown)", KEY_WORDS, node.line)
+                continue
+            owner = self._owners.setdefault(known, tenant)
+            if owner != tenant or known in found:
+                self._faults.say(where, f"a key that {shown(owner)} has", "each key once", node.line)
+            found.append(known)
+        return tuple(found)
+
+    def _key_file(self, where: str, path: str, line: int) -> str | None:
+        try:
+            key = self._read_key(path).strip()
+        except OSError as error:
+            self._faults.say(where, f"{shown(path)} ({error.strerror or 'not readable'})", "a file with a key", line)
+            return None
+        low, high = KEY_BYTES
+        if not low <= len(key) <= high or not all(0x21 <= byte <= 0x7E for byte in key):
+            told = f"one key of {low} to {high} printable ASCII characters without blanks"
+            self._faults.say(where, f"{shown(path)} with something else (not shown)", told, line)
+            return None
+        return digest(key)
+
+    def _functions(self, section: Section) -> tuple[str, ...]:
+        nodes = section.texts("functions")
+        if nodes is None:
+            return ()
+        if not 1 <= len(nodes) <= FUNCTIONS:
+            told = f"1 to {FUNCTIONS} names, or no such key for every function"
+            self._faults.say(section.path("functions"), f"{len(nodes)} names", told, section.node.line)
+        names = (section.text_of(section.path("functions"), node, FUNCTION_NAME) for node in nodes[:FUNCTIONS])
+        return tuple(dict.fromkeys(name for name in names if name is not None))
