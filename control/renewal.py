@@ -8,7 +8,7 @@ from tidegate.settings import SETTINGS, Settings
 
 RENEWABLE: Final = ("gateway.trusted_proxies", "gateway.tls_cert", "gateway.tls_key", "limits.", "log.access_sampling")
 """What only workers act on. The rest belongs to the control process, or to all processes together."""
-RELOADABLE: Final = ("accelerators.file", "log.level")
+RELOADABLE: Final = ("accelerators.file", "log.level", "tenants.file")
 """What the control process puts into force while it runs."""
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from tidegate.phases import ColdStartPhases as ColdStartPhases
 from tidegate.sample import AppSample as AppSample
 from tidegate.sample import ReplicaSample as ReplicaSample
 from tidegate.sample import SparseHistogram as SparseHistogram
+from tidegate.tenants import AccessRule, KeySet, Tenant, TenantSeen
 
 # --- gateway -> autoscaler -----------------------------------------------------------------------------------------
 
@@ -108,6 +109,12 @@ class GatewaySample:
     """Why the worker keeps an older certificate than the one in its files."""
     is_last: bool = False
     """The worker has retired and ends now."""
+    tenants: tuple[TenantSeen, ...] = ()
+    """Those that have called."""
+    quotas_lost: bool = False
+    """Quotas are this worker's even part of them: it does not reach the others."""
+    unknown_keys: dict[str, int] = field(default_factory=dict)
+    """Tokens signed with a key that a key set does not have, by the set's source. Cumulative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +285,8 @@ class FunctionRoute:
     """Asked of an ejected replica before it gets work again; None: a connection must be accepted."""
     matches: tuple[RouteMatch, ...] = ()
     revisions: tuple[RevisionRoute, ...] = ()
+    access: AccessRule | None = None
+    """Who may call it; None: everybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +301,9 @@ class RouteTable:
     default: str | None = None
     """Function for requests that name none; None: 404."""
     functions: tuple[FunctionRoute, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+    key_sets: tuple[KeySet, ...] = ()
+    """Those that some function's rule names."""
 
     @property
     def version(self) -> tuple[int, int]:

@@ -83,6 +83,14 @@ class ScalingSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     url: str = "embedded"
+    name: str | None = None
+    """None: ``auto``, a name of its own, kept in the state directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantSettings:
+    file: str | None = None
+    """None: there are no tenants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +109,7 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 
@@ -108,7 +117,9 @@ _PATH: Final = Text(r"[^\x00-\x1f\x7f]{1,4096}", "a path")
 _DOMAIN: Final = Text(r"[a-z0-9](?:[a-z0-9.-]{0,188}[a-z0-9])?", "a domain in lower case, at most 190 characters")
 _STORE: Final = Text(r"embedded|rediss?://[!-~]{1,500}", "embedded, redis://HOST:PORT/N or rediss://...")
 _IDLE: Final = Duration(0.1, 86_400)
-PATHS: Final = frozenset({"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file"})
+PATHS: Final = frozenset(
+    {"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file", "tenants.file"}
+)
 
 SETTINGS: Final[tuple[Row, ...]] = (
     Row(
@@ -243,6 +254,20 @@ SETTINGS: Final[tuple[Row, ...]] = (
         lands="store.url",
         default="embedded",
         sentence="Where shared state is kept.",
+    ),
+    Row(
+        key="store.name",
+        kind=WordOr("auto", Text(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", "1 to 63 of a-z, 0-9 and -")),
+        lands="store.name",
+        default="auto",
+        sentence="What this deployment's records are kept under in a Redis that several use; auto: a name of its own.",
+    ),
+    Row(
+        key="tenants.file",
+        kind=WordOr("none", _PATH),
+        lands="tenants.file",
+        default="none",
+        sentence="File that declares the tenants: their keys, weights and quotas.",
     ),
     Row(
         key="log.level",

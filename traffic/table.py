@@ -11,6 +11,7 @@ from typing import Protocol
 from tidegate.function import ConcurrencyUnit, Function, Revision
 from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 from tidegate.replica import ReplicaState
+from tidegate.tenants import KeySet, Tenant
 
 GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
 """States in which a replica is no place to send anything; all others are listed."""
@@ -70,12 +71,14 @@ class ServedFunction:
 class TableBuilder:
     """Numbers the tables of one control process: the number rises only when the content changes."""
 
-    __slots__ = ("_last", "_number", "domain", "epoch", "workers")
+    __slots__ = ("_last", "_number", "domain", "epoch", "key_sets", "tenants", "workers")
 
     def __init__(self, epoch: int, workers: int, domain: str = "localhost", number: int = 0) -> None:
         self.epoch = epoch
         self.workers = workers
         self.domain = domain
+        self.tenants: tuple[Tenant, ...] = ()
+        self.key_sets: tuple[KeySet, ...] = ()
         self._number = number
         self._last: RouteTable | None = None
 
@@ -93,6 +96,8 @@ class TableBuilder:
             domain=self.domain,
             default=default,
             functions=routes,
+            tenants=self.tenants,
+            key_sets=self.key_sets,
         )
         if self._last is None or table != self._last:
             self._number += 1
@@ -165,6 +170,7 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         outlier=routing.outlier,
         probe_path=function.readiness.path,
         matches=routing.matches,
+        access=function.access,
         revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),
     )
 
