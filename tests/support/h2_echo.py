@@ -1,10 +1,11 @@
 """The capture backend of the hostile HTTP/2 corpus without sockets: python-hyper's engine, strict, on given time.
 
 It answers the calls of ``/corpus.Echo/`` and records what it was sent. Whatever reaches it malformed is a fault of the
-proxy before it: :attr:`Echo.malformed`.
+proxy before it: :attr:`Record.malformed`.
 """
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -26,15 +27,44 @@ from tidegate.timeout import TimeoutFieldError, read_timeout_s
 
 PROBE = "/corpus.Echo/Probe"
 MOST_BYTES = 4 << 20
+HELD_BYTES = 1 << 18
+"""Of answers, written ahead of who takes them."""
 _CONNECTION_FIELDS = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 _token = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
 _path = re.compile(rb"/[!-~\x80-\xff]*").fullmatch
+_method = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+
+
+@dataclass
+class Record:
+    """What reached the backend while one case ran, on whatever connection."""
+
+    all: list["Call"] = field(default_factory=list)
+    malformed: str = ""
+    """The first fault."""
+    sent: int = 0
+    """DATA bytes of answers."""
+    most_open: int = 0
+    """Calls at once, without probes."""
+
+    @property
+    def calls(self) -> list["Call"]:
+        """All but the probes."""
+        return [call for call in self.all if call.path != PROBE]
+
+    def fault(self, why: str) -> None:
+        self.malformed = self.malformed or why
+
+    def began(self, call: "Call") -> None:
+        self.all.append(call)
+        self.most_open = max(self.most_open, sum(one.open and one.path != PROBE for one in self.all))
 
 
 @dataclass
 class Call:
     """One request as it arrived."""
 
+    record: Record
     fields: list[tuple[bytes, bytes]]
     path: str
     trailers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -46,7 +76,7 @@ class Call:
     answered: bool = False
     """Its head has been sent."""
     echoed: int = 0
-    outbox: bytes = b""
+    outbox: bytearray = field(default_factory=bytearray)
     """Of the answer, waiting for credit."""
     trailer: list[tuple[bytes, bytes]] | None = None
     due: list[tuple[float, bytes, bool]] = field(default_factory=list)
@@ -66,17 +96,20 @@ def message(payload: bytes) -> bytes:
 
 
 class Echo:
-    """The backend's end of one connection."""
+    """The backend's end of one connection; ``record`` tells where what begins now belongs."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Callable[[], Record]) -> None:
         # Its own checks are switched off where ours say more exactly what the corpus forbids.
         self._wire = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self._wire.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 250
         self._wire.initiate_connection()
+        self._record = record
         self.calls: dict[int, Call] = {}
-        self.malformed = ""
-        self.sent = 0
-        self.most_open = 0
+        self._busy: dict[int, Call] = {}
+        """Those that have something to do or to send."""
+        self._may_write = True
+        self._untaken = 0
+        """Bytes of answers that were written and not taken yet."""
         self.now = 0.0
 
     def receive(self, data: bytes, now: float) -> None:
@@ -87,16 +120,45 @@ class Echo:
                 with suppress(StreamClosedError):  # reset by a later frame of the same bytes
                     self._heard(event)
         except ProtocolError as error:
-            self.malformed = self.malformed or f"{type(error).__name__}: {error}"
+            self._record().fault(f"{type(error).__name__}: {error}")
 
     def take(self) -> bytes:
+        """What is to be sent; to be asked again until it is nothing."""
+        self._fill()
+        self._untaken = 0
         return self._wire.data_to_send()
+
+    def pause(self) -> None:
+        """The socket takes no more for now."""
+        self._may_write = False
+
+    def resume(self) -> None:
+        """It does again."""
+        self._may_write = True
+
+    def _fill(self) -> None:
+        for number, call in self._busy.items():
+            if call.outbox and call.reset_at is None:
+                self._flush(number, call)
+
+    def lost(self, now: float) -> None:
+        """The connection has ended."""
+        for call in self.calls.values():
+            if call.reset_at is None:
+                call.reset_at = now
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether something may wait for its time."""
+        return bool(self._busy)
 
     def tick(self, now: float) -> None:
         """What is due at ``now``."""
         self.now = now
-        for number, call in self.calls.items():
+        for number, call in list(self._busy.items()):
             if not call.open:
+                if call.reset_at is not None or (call.trailer is None and not call.outbox):
+                    del self._busy[number]
                 continue
             if now >= call.deadline:
                 self._end(number, call, 4)
@@ -110,10 +172,10 @@ class Echo:
     def _heard(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
             fields = [(bytes(name), bytes(value)) for name, value in event.headers]
-            self._check(fields, is_trailer=False)
-            call = Call(fields, (dict(fields).get(b":path", b"")).decode("latin-1"))
-            self.calls[event.stream_id] = call
-            self.most_open = max(self.most_open, sum(one.open and one.path != PROBE for one in self.calls.values()))
+            call = Call(self._record(), fields, (dict(fields).get(b":path", b"")).decode("latin-1"))
+            self._check(call, fields, is_trailer=False)
+            self.calls[event.stream_id] = self._busy[event.stream_id] = call
+            call.record.began(call)
             self._begin(event.stream_id, call)
         elif isinstance(event, DataReceived):
             call = self.calls[event.stream_id]
@@ -128,13 +190,13 @@ class Echo:
         elif isinstance(event, TrailersReceived):
             call = self.calls[event.stream_id]
             call.trailers = [(bytes(name), bytes(value)) for name, value in event.headers]
-            self._check(call.trailers, is_trailer=True)
+            self._check(call, call.trailers, is_trailer=True)
         elif isinstance(event, StreamEnded):
             call = self.calls[event.stream_id]
             call.complete = True
             length = call.value(b"content-length")
             if length is not None and int(length) != len(call.body):
-                self.malformed = self.malformed or "content-length unlike the DATA"
+                call.record.fault("content-length unlike the DATA")
             if call.open:
                 self._whole(event.stream_id, call)
         elif isinstance(event, StreamReset):
@@ -142,9 +204,7 @@ class Echo:
             if call.reset_at is None:
                 call.reset_at = self.now
         elif isinstance(event, WindowUpdated):
-            for number, call in self.calls.items():
-                if call.outbox and call.reset_at is None:
-                    self._flush(number, call)
+            self._fill()
 
     def _begin(self, number: int, call: Call) -> None:
         if call.value(b":method") != b"POST":
@@ -246,20 +306,22 @@ class Echo:
 
     def _flush(self, number: int, call: Call) -> None:
         try:
-            while call.outbox:
+            while call.outbox and self._may_write and self._untaken < HELD_BYTES:
                 room = min(self._wire.local_flow_control_window(number), self._wire.max_outbound_frame_size)
                 if room <= 0:
                     return
-                piece, call.outbox = call.outbox[:room], call.outbox[room:]
+                piece = bytes(call.outbox[:room])
+                del call.outbox[:room]
                 self._wire.send_data(number, piece)
-                self.sent += len(piece)
-            if call.trailer is not None:
+                call.record.sent += len(piece)
+                self._untaken += len(piece)
+            if call.trailer is not None and not call.outbox:
                 self._wire.send_headers(number, call.trailer, end_stream=True)
                 call.trailer = None
         except StreamClosedError:
             call.trailer = None
 
-    def _check(self, fields: list[tuple[bytes, bytes]], *, is_trailer: bool) -> None:
+    def _check(self, call: Call, fields: list[tuple[bytes, bytes]], *, is_trailer: bool) -> None:
         """The corpus' list of what is malformed."""
         seen: set[bytes] = set()
         regular = is_trailer
@@ -278,11 +340,11 @@ class Echo:
                 regular = True
             if any(byte in value for byte in b"\r\n\0") or value[:1] in (b" ", b"\t") or value[-1:] in (b" ", b"\t"):
                 fault = "value"
-            if name == b":path" and not _path(value):
-                fault = "path"
+            if (name == b":path" and not _path(value)) or (name == b":method" and not _method(value)):
+                fault = "value"
             seen.add(name)
             if fault:
-                self.malformed = self.malformed or f"{fault}: {name!r}: {value[:40]!r}"
+                call.record.fault(f"{fault}: {name!r}: {value[:40]!r}")
         host, authority = dict(fields).get(b"host"), dict(fields).get(b":authority")
         if host is not None and authority is not None and host != authority:
-            self.malformed = self.malformed or "host unlike :authority"
+            call.record.fault("host unlike :authority")
