@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ErrorKind
-from tidegate.flow.fair_queue import Key
+from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import WorkerMessage
+from tidegate.flow.ordered_queue import Key
 from tidegate.records import Activation
 
 if TYPE_CHECKING:
     from activator.replicas import Group, Replica
     from activator.revisions import RevisionRoom
+
+
+Affinity = bytes | list[int]
+"""What ``Spread.HASH`` goes by: a key, or the chain of a prompt's blocks (:func:`activator.prefixes.chain`)."""
 
 
 class Bind:
@@ -24,6 +29,7 @@ class Bind:
     __slots__ = (
         "arrived",
         "avoid",
+        "claim",
         "credit",
         "deadline",
         "entry",
@@ -73,8 +79,10 @@ class Bind:
         self.entry = 0
         self.reserved: Replica | None = None
         """The replica that holds back for it."""
-        self.prefers: bytes | None = None
+        self.prefers: Affinity | None = None
         """What it has in common with requests that should go to the same replica."""
+        self.claim: Claim | None = None
+        """Its tenant, and what it costs; None: it has none, or nothing is shared out between tenants."""
         self.avoid: str | None = None
         """A replica that must not take it."""
         self.may_return = False

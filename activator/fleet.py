@@ -5,6 +5,7 @@ wait survive it. Channels are opened to the replicas of revisions in use and clo
 """
 
 from activator.commands import Bind, Link, Unlink
+from activator.prefixes import memory_of
 from activator.replicas import Group, Replica, links_to
 from activator.revisions import FunctionState, RevisionRoom
 from tidegate.records import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
@@ -95,6 +96,7 @@ class Fleet:
         room.is_tagged = bool(route.tags)
         room.failure = route.failure
         room.failure_kind = route.failure_kind
+        room.prefixes.blocks = memory_of(function.hash_on)
         present = {group.accelerator: group for group in room.groups}
         room.groups = []
         for listed in route.groups:
@@ -146,6 +148,7 @@ class Fleet:
     def _remove_replica(self, replica: Replica) -> None:
         """Its credits vanish; what runs there goes on."""
         replica.gone = True
+        replica.group.revision.prefixes.forget(replica.id)
         if replica.linked:
             self._unlink(replica)
         if self.replicas.get(replica.id) is replica:

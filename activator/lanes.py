@@ -10,8 +10,9 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from activator.choice import DEBT_LIMIT, Pick, most_owed, preferred, soonest
-from tidegate.flow.fair_queue import FairQueue
+from activator.choice import DEBT_LIMIT, Pick, most_owed, soonest
+from tidegate.flow.fair_queue import Claim, FairQueue
+from tidegate.flow.ordered_queue import OrderedQueue
 
 if TYPE_CHECKING:
     from activator.commands import Bind
@@ -38,7 +39,8 @@ class Lane:
         self.groups = groups
         self.avoid = avoid
         """A replica that must not serve it."""
-        self.queue: FairQueue[Bind] = FairQueue()
+        self.queue: OrderedQueue[Bind] | FairQueue[Bind] = OrderedQueue()
+        """The latter as soon as somebody with a claim has waited here: then each tenant has its turn."""
         self.tail = 0.0
         """Age key of the youngest that waits, or of one that waited after it."""
         self.serving: list[Group] = []
@@ -76,8 +78,33 @@ class Lane:
         """The request waits here, in the place of its key."""
         since = bind.key[2]
         self.tail = max(self.tail, since) if self.queue else since
-        self.queue.push(bind)
+        queue = self.queue
+        if type(queue) is OrderedQueue:
+            if bind.claim is None:
+                queue.push(bind)
+            else:
+                self.queue = _shared(queue)
+                self.queue.push(bind)
+        else:
+            if bind.claim is None:
+                bind.claim = _nobodys(bind)
+            queue.push(bind)
         bind.lane = self
+
+    def served(self, bind: "Bind") -> None:
+        """A request that waited here gets a slot: its tenant's turn is over."""
+        if type(self.queue) is FairQueue:
+            self.queue.charge(bind)
+
+    def settle(self, claim: Claim, cost: float) -> None:
+        """What a request that got a slot did cost (:meth:`tidegate.flow.fair_queue.FairQueue.settle`)."""
+        if type(self.queue) is FairQueue:
+            self.queue.settle(claim, cost)
+
+    def relax(self) -> None:
+        """Somebody found a free slot at once: no tenant owes another anything."""
+        if type(self.queue) is FairQueue:
+            self.queue.relax()
 
     def candidates(self) -> "list[Replica]":
         """Replicas that may serve it now, with or without a free slot."""
@@ -100,7 +127,7 @@ class Lane:
         if len(groups) == 1:
             group = groups[0]
             if bind.prefers is not None:
-                return preferred(group.replicas, bind.prefers, bind.inferences)
+                return bind.revision.prefer(group, bind.prefers, bind.inferences)
             return pick(group.replicas, group.turn, bind.inferences, rng)
         able: list[Group] = []
         picked: list[Replica] = []
@@ -108,7 +135,7 @@ class Lane:
             if bind.prefers is None:
                 replica = pick(group.replicas, group.turn, bind.inferences, rng)
             else:
-                replica = preferred(group.replicas, bind.prefers, bind.inferences)
+                replica = bind.revision.prefer(group, bind.prefers, bind.inferences)
             if replica is not None:
                 able.append(group)
                 picked.append(replica)
@@ -169,6 +196,21 @@ class Lane:
         for replica, slots in zip(hidden, free, strict=True):
             replica.free = slots
         return chosen
+
+
+def _nobodys(bind: "Bind") -> Claim:
+    """The claim of a request of no tenant among those of tenants: together they are one, of weight 1."""
+    return Claim("", 1.0, bind.inferences)
+
+
+def _shared(queue: "OrderedQueue[Bind]") -> "FairQueue[Bind]":
+    """A queue for tenants in place of one without; who waits there stays."""
+    shared: FairQueue[Bind] = FairQueue()
+    for bind in queue.items():
+        queue.remove(bind)
+        bind.claim = bind.claim or _nobodys(bind)
+        shared.push(bind)
+    return shared
 
 
 def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list[Group]":

@@ -25,6 +25,8 @@ MOST_BLOCKS: Final = 64
 """Hashed of one prompt: 16 KB, some 15 us."""
 REPLICA_BLOCKS: Final = 8192
 """Remembered of one replica: 2 MB of prompts, about 1 MB of memory. Our choice."""
+REPLICA_MODELS: Final = 8
+"""Remembered of one replica where only the model counts: adapters that a server is likely to hold. Our choice."""
 
 
 class Named(Preferable, Protocol):
@@ -40,23 +42,29 @@ R = TypeVar("R", bound=Named)
 def chain(prompt: bytes, model: bytes = b"") -> list[int]:
     """The hashes of a prompt's whole blocks, each of all up to its end; of a prompt without one, its own.
 
-    ``model``: an adapter's cache is its own.
+    ``model``: an adapter's cache is its own, so its name is the first link; where it is loaded counts as well.
     """
     point = zlib.crc32(model)
-    hashes = []
+    hashes = [point] if model else []
     for end in range(BLOCK_BYTES, min(len(prompt), BLOCK_BYTES * MOST_BLOCKS) + 1, BLOCK_BYTES):
         point = zlib.crc32(prompt[end - BLOCK_BYTES : end], point)
         hashes.append(point)
     return hashes or [zlib.crc32(prompt, point)]
 
 
+def memory_of(hash_on: str) -> int:
+    """How much is remembered of one replica where ``FunctionRoute.hash_on`` says so."""
+    return REPLICA_MODELS if hash_on == "model" else REPLICA_BLOCKS
+
+
 class PrefixIndex(Generic[R]):
     """What each replica of a group was sent."""
 
-    __slots__ = ("_blocks", "_sent")
+    __slots__ = ("_sent", "blocks")
 
     def __init__(self, replica_blocks: int = REPLICA_BLOCKS) -> None:
-        self._blocks = replica_blocks
+        self.blocks = replica_blocks
+        """Remembered of each replica at most."""
         self._sent: dict[Hashable, OrderedDict[int, None]] = {}
         """By replica: hashes, the least recently used first. A block is never used after the ones before it in its
         prompt, so what is remembered of a prompt is always its beginning."""
@@ -83,7 +91,7 @@ class PrefixIndex(Generic[R]):
         for point in reversed(hashes):  # The first block last: it is the last to be forgotten.
             sent[point] = None
             sent.move_to_end(point)
-        while len(sent) > self._blocks:
+        while len(sent) > self.blocks:
             sent.popitem(last=False)
 
     def forget(self, replica: Hashable) -> None:

@@ -42,6 +42,7 @@ class Replica:
         "id",
         "idle",
         "in_flight",
+        "incarnation",
         "index",
         "limit",
         "linked",
@@ -75,6 +76,8 @@ class Replica:
         """The route table no longer lists it."""
         self.epoch = 0
         """Grows with each channel that opens or breaks: credits of another epoch mean nothing."""
+        self.incarnation = ""
+        """Names the process that last welcomed this worker."""
         self.state: ReplicaState | None = None
         """None: not heard yet."""
         self.limit = 0
@@ -142,6 +145,9 @@ class Replica:
             self.short_at = now
         elif isinstance(message, Welcome):
             self.reset()
+            if message.incarnation != self.incarnation:
+                self.incarnation = message.incarnation
+                self.group.revision.prefixes.forget(self.id)
             self.open = True
             self.limit = message.limit
             self.told = 0

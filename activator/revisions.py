@@ -9,9 +9,11 @@ from math import ceil
 from typing import Final
 
 from activator.activation import ActivationSignal
-from activator.choice import Pick, most_owed, replica_pick, settle_debts
-from activator.commands import Bind
+from activator.choice import Pick, most_owed, preferred, replica_pick, settle_debts
+from activator.commands import Affinity, Bind
+from activator.holdings import Holdings
 from activator.lanes import Lane, LaneKey
+from activator.prefixes import PrefixIndex
 from activator.replicas import Group, Replica
 from tidegate.records import Activation, Binding, FailureKind, FunctionRoute, QueueOrder, Spread
 
@@ -42,7 +44,9 @@ class FunctionState:
         "bound_bytes",
         "bound_requests",
         "by_deadline",
+        "hash_on",
         "hashes",
+        "holdings",
         "is_early",
         "max_wait_s",
         "name",
@@ -64,12 +68,15 @@ class FunctionState:
         self.pick: Pick[Replica] = replica_pick(Spread.MOST_FREE)
         self.hashes = False
         """Requests with equal keys prefer one replica."""
+        self.hash_on = ""
         self.by_deadline = False
         """Who has less time goes first."""
         self.is_early = False
         """A request's group is fixed at its arrival."""
         self.waiting = 0
         self.waiting_bytes = 0
+        self.holdings = Holdings()
+        """What each tenant has of the bounds."""
         self.revisions: list[RevisionRoom] = []
 
     def apply(self, route: FunctionRoute, workers: int) -> None:
@@ -77,12 +84,18 @@ class FunctionState:
         self.workers = workers
         self.bound_requests = ceil(route.queue_requests / workers)
         self.bound_bytes = ceil(route.queue_bytes / workers)
+        self.holdings.resize(max(1, self.bound_requests), max(1, self.bound_bytes))
         self.max_wait_s = route.max_wait_s
         self.timeout_s = route.timeout_s
         self.pick = replica_pick(route.spread)
         self.hashes = route.spread is Spread.HASH
+        self.hash_on = route.hash_on
         self.by_deadline = route.queue_order is QueueOrder.DEADLINE
         self.is_early = route.binding is Binding.EARLY
+
+    def is_full(self, size: int) -> bool:
+        """Whether no further request of so many bytes may wait."""
+        return self.waiting >= self.bound_requests or self.waiting_bytes + size > self.bound_bytes
 
 
 class RevisionRoom:
@@ -108,6 +121,7 @@ class RevisionRoom:
         "main",
         "patient_until",
         "percent",
+        "prefixes",
         "refused",
         "reserved",
         "shape",
@@ -136,6 +150,8 @@ class RevisionRoom:
         self.failure: str | None = None
         self.failure_kind = FailureKind.START_FAILED
         self.groups: list[Group] = []
+        self.prefixes: PrefixIndex[Replica] = PrefixIndex()
+        """What its replicas were sent, where requests prefer by that."""
         self.main = Lane(self.groups)
         """The lane of all groups."""
         self.lanes: dict[LaneKey, Lane] = {self.main.key: self.main}
@@ -210,6 +226,15 @@ class RevisionRoom:
             if group.share > 0
             for replica in group.replicas
         )
+
+    # --- affinity ---------------------------------------------------------------------------------------------------
+
+    def prefer(self, group: Group, by: Affinity, inferences: int) -> Replica | None:
+        """The replica of the group, among those with a free slot, that should take a request; None: none has one."""
+        if type(by) is list:
+            return self.prefixes.choose(group.replicas, by, inferences)
+        assert type(by) is bytes  # the other of the two
+        return preferred(group.replicas, by, inferences)
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
@@ -323,6 +348,8 @@ class RevisionRoom:
         self.waiting_inferences += bind.inferences
         function.waiting += 1
         function.waiting_bytes += bind.size
+        if bind.claim is not None:
+            function.holdings.add(bind)
 
     def part(self, bind: Bind, now: float) -> None:
         """The request waits no more, wherever it stands."""
@@ -336,6 +363,8 @@ class RevisionRoom:
         self.waiting_inferences -= bind.inferences
         self.function.waiting -= 1
         self.function.waiting_bytes -= bind.size
+        if bind.claim is not None:
+            self.function.holdings.discard(bind)
 
     def wish(self, now: float) -> Activation:
         """What is pushed while nobody serves those who wait."""

@@ -19,7 +19,7 @@ from math import inf
 from typing import Final
 
 from activator.choice import settle_debts
-from activator.commands import Activate, Bind, Command, Refuse, Send
+from activator.commands import Activate, Affinity, Bind, Command, Refuse, Send
 from activator.fleet import Fleet
 from activator.lanes import Lane, first_served
 from activator.refusals import failed, full, too_late, unserved
@@ -28,6 +28,7 @@ from activator.revisions import SHORT_S, RevisionRoom
 from activator.revisions import RoomCounts as RoomCounts
 from activator.timers import Timers
 from tidegate.errors import DEADLINE, NOT_SERVABLE
+from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
 from tidegate.flow.wants import DEFAULT_PRIORITY, encode_want
 from tidegate.records import RouteTable
@@ -78,16 +79,18 @@ class WaitingRoom:
         now: float,
         size: int = 0,
         priority: int = DEFAULT_PRIORITY,
-        key: bytes | None = None,
+        key: Affinity | None = None,
         pinned: bool = False,
         avoid: str | None = None,
+        claim: Claim | None = None,
     ) -> Bind | Refuse | None:
         """A request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it waits.
 
         Bind: forward it now; Refuse: fail it now; None: it waits, and a ``Bind`` or ``Refuse`` for it comes in ``out``.
         ``priority``: 0 goes first, 9 last. ``key``: requests with equal ones prefer one replica (``Spread.HASH``).
         ``pinned``: it is for this revision and never moves to another. ``avoid``: the replica of this id must not take
-        it.
+        it. ``claim``: its tenant, which has its turn among others (:mod:`tidegate.flow.fair_queue`) and its part of the
+        room (:mod:`activator.holdings`).
         """
         room = self._fleet.revisions.get(revision)
         if room is None:
@@ -103,6 +106,7 @@ class WaitingRoom:
         function = room.function
         if key is not None and function.hashes:
             bind.prefers = key
+        bind.claim = claim
         bind.is_pinned = pinned
         lane = room.main
         if avoid is not None or not room.is_plain:
@@ -118,6 +122,8 @@ class WaitingRoom:
                 if avoid is not None:
                     room.tidy(lane)
                 bind.lane = lane
+                if claim is not None:
+                    lane.relax()
                 self._bind(bind, replica, now)
                 return bind
         return self._wait(bind, lane, now)
@@ -183,6 +189,11 @@ class WaitingRoom:
                 replica.free += bind.units
                 if room.waiting:
                     self._serve(room, now)
+
+    def cost(self, bind: Bind, cost: float) -> None:
+        """What a request that was bound did cost its tenant; tell it before its end."""
+        if bind.claim is not None:
+            bind.lane.settle(bind.claim, cost)
 
     def aborted(self, bind: Bind, now: float) -> None:
         """Its exchange ended otherwise: client gone, replica broke, deadline. The credit goes back by message."""
@@ -417,10 +428,12 @@ class WaitingRoom:
             room.tidy(lane)
             room.refused += 1
             return failed(bind, self._rng)
-        if function.waiting >= function.bound_requests or function.waiting_bytes + bind.size > function.bound_bytes:
+        if function.is_full(bind.size) and not self._make_place(bind, now):
             room.tidy(lane)
             room.refused += 1
             return full(bind, self._rng)
+        if lane.avoid is not None:
+            lane = room.lane_of(bind) or lane  # Who gave way may have been the last in it.
         self._enqueue(bind, lane, now)
         if not room.active:
             self._link(room, now)
@@ -430,6 +443,18 @@ class WaitingRoom:
             self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
         self._signal(room, now)
         return None
+
+    def _make_place(self, bind: Bind, now: float) -> bool:
+        """Refuses waiting requests of tenants that fill more of the room; False: none does, it stays full."""
+        function = bind.revision.function
+        while function.is_full(bind.size):
+            other = function.holdings.gives_way(bind)
+            if other is None:
+                return False
+            self._remove(other, now)
+            other.revision.refused += 1
+            self.out.append(full(other, self._rng))
+        return True
 
     def _enqueue(self, bind: Bind, lane: Lane, now: float) -> None:
         room = bind.revision
@@ -469,6 +494,7 @@ class WaitingRoom:
 
     def _put_back(self, bind: Bind, now: float) -> None:
         """A request that was bound, or whose revision is gone, waits again in its old place."""
+        self.cost(bind, 0.0)
         room = bind.revision
         if room.gone:
             if bind.is_pinned:
@@ -516,6 +542,8 @@ class WaitingRoom:
         bind.epoch = replica.epoch
         replica.in_flight += 1
         group.turn = replica.index + 1
+        if type(bind.prefers) is list:
+            bind.revision.prefixes.record(replica, bind.prefers)
         if len(lane.serving) > 1:
             bound = lane.debt_limit(bind.inferences)
             settle_debts(lane.serving, group, lane.total_share, bind.inferences, bound)
@@ -563,6 +591,8 @@ class WaitingRoom:
             self._expire(bind, now)
             return
         self._remove(bind, now)
+        if bind.claim is not None:
+            bind.lane.served(bind)
         self._bind(bind, replica, now)
         self.out.append(bind)
 

@@ -1,0 +1,67 @@
+"""The order of waiting: priority class, fair turn, arrival; lazily removed."""
+
+import random
+
+from tidegate.flow.ordered_queue import Key, OrderedQueue
+
+
+class Person:
+    def __init__(self, *key: int) -> None:
+        self.key: Key = (key[0], key[1], float(key[2]), key[2])
+        self.entry = 0
+
+    def __repr__(self) -> str:
+        return f"<Person {self.key}>"
+
+
+def drained(queue: OrderedQueue[Person]) -> list[Person]:
+    people = []
+    while (person := queue.pop()) is not None:
+        people.append(person)
+    return people
+
+
+def test_class_then_turn_then_arrival() -> None:
+    urgent, early, late, unfair = Person(0, 0, 9), Person(1, 0, 1), Person(1, 0, 2), Person(1, 1, 0)
+    queue: OrderedQueue[Person] = OrderedQueue()
+    for person in (unfair, late, urgent, early):
+        queue.push(person)
+    assert queue.head() is urgent
+    assert drained(queue) == [urgent, early, late, unfair]
+
+
+def test_who_comes_back_stands_in_the_old_place() -> None:
+    first, second = Person(0, 0, 1), Person(0, 0, 2)
+    queue: OrderedQueue[Person] = OrderedQueue()
+    queue.push(first)
+    queue.push(second)
+    assert queue.pop() is first
+    queue.push(first)
+    assert drained(queue) == [first, second]
+
+
+def test_removed_and_back_is_there_once() -> None:
+    # The heap still holds the dead entry with the same key when the person returns.
+    first, second = Person(0, 0, 1), Person(0, 0, 2)
+    queue: OrderedQueue[Person] = OrderedQueue()
+    queue.push(first)
+    queue.push(second)
+    assert queue.remove(second)
+    queue.push(second)
+    assert len(queue) == 2
+    assert queue.items() == [first, second]
+    assert drained(queue) == [first, second]
+    assert not queue.remove(second)
+
+
+def test_a_thousand_cancellations_leave_no_corpses() -> None:
+    queue: OrderedQueue[Person] = OrderedQueue()
+    people = [Person(0, 0, number) for number in range(1000)]
+    for person in people:
+        queue.push(person)
+    random.Random(1).shuffle(people)
+    for person in people[10:]:
+        assert queue.remove(person)
+    assert len(queue) == 10
+    assert len(queue._heap) < 100
+    assert drained(queue) == sorted(people[:10], key=lambda person: person.key)
