@@ -9,10 +9,12 @@ whole numbers (bytes, inferences) ``le`` is the largest number below the edge: t
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import accumulate
 
 from tidegate.histogram import BUCKETS, Histogram, bucket_upper_micros
 
@@ -57,6 +59,11 @@ BATCH = whole_buckets(2, 3, 5, 9, 18, 36, 72, 144, 288, 576, 1152)
 """Inferences per request: 1, 2, 4, 8, 17, ... so that every power of two ends a bucket."""
 
 
+def exact_buckets(*edges: int, unit: float = 1.0) -> Buckets:
+    """Buckets of a :class:`StepHistogram`: each edge belongs to the bucket that it ends, as ``le`` says."""
+    return Buckets(edges, tuple(f"{edge * unit:.6f}".rstrip("0").rstrip(".") for edge in edges), unit)
+
+
 FILL = Buckets(
     tuple(range(128, 1025, 128)), ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "0.875", "1"), 1.0 / 1024.0
 )
@@ -72,6 +79,32 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     buckets: Buckets | None = None
+
+
+class StepHistogram:
+    """Counts in a metric's own buckets, for bounds that others prescribe: exact where ``tidegate.histogram`` has no
+    edges there."""
+
+    __slots__ = ("counts", "edges", "sum", "unit")
+
+    def __init__(self, metric: Metric) -> None:
+        buckets = _buckets(metric)
+        self.edges = buckets.edges
+        self.unit = buckets.unit
+        self.counts = [0] * (len(buckets.edges) + 1)
+        self.sum = 0
+
+    def record(self, steps: int) -> None:
+        """One observation, in whole steps of the buckets' unit."""
+        self.counts[bisect_left(self.edges, steps)] += 1
+        self.sum += steps
+
+    def record_s(self, seconds: float) -> None:
+        """The same of a duration, where steps are parts of a second."""
+        self.record(round(seconds / self.unit))
+
+    def __repr__(self) -> str:
+        return f"<StepHistogram {sum(self.counts)} observations>"
 
 
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
@@ -197,6 +230,38 @@ GATEWAY_BODY_BYTES = Metric(
 )
 GATEWAY_LOG_DROPPED = Metric(
     "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that nobody wrote.", ("worker",)
+)
+
+# --- tokens ---------------------------------------------------------------------------------------------------------
+
+GATEWAY_ARRIVED_TOKENS = Metric(
+    "tidegate_gateway_arrived_tokens_total", _C, "Tokens expected of the requests that arrived.", _REVISION
+)
+GATEWAY_PROMPT_TOKENS = Metric(
+    "tidegate_gateway_prompt_tokens_total", _C, "Tokens of prompts that one group of replicas has read.", _GROUP
+)
+GATEWAY_COMPLETION_TOKENS = Metric(
+    "tidegate_gateway_completion_tokens_total", _C, "Tokens that one group of replicas has written.", _GROUP
+)
+GATEWAY_CACHED_TOKENS = Metric(
+    "tidegate_gateway_cached_prompt_tokens_total", _C, "Tokens of prompts that model servers had in a cache.", _REVISION
+)
+GATEWAY_ESTIMATED_ANSWERS = Metric(
+    "tidegate_gateway_estimated_answers_total", _C, "Answers without usage: their tokens are estimates.", _REVISION
+)
+GATEWAY_FIRST_TOKEN = Metric(
+    "tidegate_gateway_first_token_seconds",
+    _H,
+    "Streams: head received to the first event with output, cold start included.",
+    _REVISION,
+    DURATION,
+)
+GATEWAY_BETWEEN_TOKENS = Metric(
+    "tidegate_gateway_between_tokens_seconds",
+    _H,
+    "Streams: from one event with output to the next.",
+    _REVISION,
+    DURATION,
 )
 
 # --- queue_proxy --------------------------------------------------------------------------------------------------
@@ -335,19 +400,26 @@ class Exposition:
 
     def add_histogram(self, metric: Metric, labels: Sequence[str], histogram: Histogram) -> None:
         """The buckets, sum and count of one histogram."""
-        buckets = metric.buckets
-        if buckets is None:
-            raise ValueError(f"{metric.name} has no buckets")
+        below = cumulative(histogram, _buckets(metric).edges)
+        self._add_buckets(metric, labels, below, histogram.total, histogram.sum_micros)
+
+    def add_steps(self, metric: Metric, labels: Sequence[str], histogram: StepHistogram) -> None:
+        """The same of one that counts in the metric's own buckets."""
+        below = list(accumulate(histogram.counts))
+        self._add_buckets(metric, labels, below[:-1], below[-1], histogram.sum)
+
+    def _add_buckets(self, metric: Metric, labels: Sequence[str], below: Sequence[int], count: int, steps: int) -> None:
+        buckets = _buckets(metric)
         lines = self._lines(metric)
         inner = _label_text(metric, labels)[:-1]
         prefix = f"{metric.name}_bucket{inner}," if inner else f"{metric.name}_bucket{{"
-        for label, count in zip(buckets.labels, cumulative(histogram, buckets.edges), strict=True):
-            lines.append(f'{prefix}le="{label}"}} {count}\n')
-        lines.append(f'{prefix}le="+Inf"}} {histogram.total}\n')
+        for label, up_to in zip(buckets.labels, below, strict=True):
+            lines.append(f'{prefix}le="{label}"}} {up_to}\n')
+        lines.append(f'{prefix}le="+Inf"}} {count}\n')
         closing = f"{inner}}}" if inner else ""
-        total = histogram.sum_micros * buckets.unit if buckets.unit != 1.0 else histogram.sum_micros
+        total = steps * buckets.unit if buckets.unit != 1.0 else steps
         lines.append(f"{metric.name}_sum{closing} {number(total)}\n")
-        lines.append(f"{metric.name}_count{closing} {histogram.total}\n")
+        lines.append(f"{metric.name}_count{closing} {count}\n")
 
     def render(self) -> bytes:
         """The whole text."""
@@ -364,6 +436,12 @@ class Exposition:
         if lines is None:
             lines = self._samples[metric] = []
         return lines
+
+
+def _buckets(metric: Metric) -> Buckets:
+    if metric.buckets is None:
+        raise ValueError(f"{metric.name} has no buckets")
+    return metric.buckets
 
 
 def cumulative(histogram: Histogram, edges: Sequence[int]) -> list[int]:

@@ -1,0 +1,37 @@
+"""What a gateway worker has seen of a revision's tokens, as it crosses the process border (``tidegate.records``)."""
+
+from dataclasses import dataclass
+
+from tidegate.sample import SparseHistogram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTokens:
+    """Tokens of the requests that one group answered. Cumulative."""
+
+    group: str
+    inferences: int
+    """Of the requests whose tokens these are."""
+    prompt: int
+    completion: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensSeen:
+    """Tokens of one revision. Cumulative."""
+
+    arrived: int = 0
+    """Expected of the requests that arrived, refused and expired ones included: this is lambda in tokens."""
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Of the prompts, those that the model server had in a cache."""
+    answers: int = 0
+    """Answers whose tokens are counted."""
+    estimated: int = 0
+    """Those of them that reported no usage: their figures are ours."""
+    first: SparseHistogram = ()
+    """Streams: head received -> first event with output, cold start included."""
+    between: SparseHistogram = ()
+    """Streams: from one event with output to the next."""
+    groups: tuple[GroupTokens, ...] = ()

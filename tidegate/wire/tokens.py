@@ -1,0 +1,185 @@
+"""Tokens of a call: an estimate of its prompt before it is routed, and what its answer shows of them as it passes.
+
+How many tokens a text has is up to the model's tokenizer, which is not here. Tokens per byte of a language differ
+little, though, and answers report what it was: so the ratio is learnt, for each class of scripts by itself, because a
+function's callers may write English and Chinese.
+
+A stream is heard and not held: :class:`StreamReader` is shown each piece after it has gone on. What it counts does not
+depend on how the stream was cut into pieces.
+"""
+
+import re
+from typing import Final
+
+from tidegate.wire.openai import TokenEstimate, Usage, UsageFinder
+from tidegate.wire.sse import EVENT_BYTES, EventStream, has_output
+
+SAMPLE_BYTES: Final = 4096
+"""Of a prompt are looked at to tell its script."""
+PLAIN, ESCAPED, ALPHABETIC, WIDE = range(4)
+"""Scripts: mostly ASCII; ASCII with most of the text as ``\\uXXXX``; two bytes a character (Greek, Cyrillic, Hebrew,
+Arabic); three and more (Chinese, Japanese, Korean, the scripts of India, Thai, emoji)."""
+_SHARE: Final = 3
+"""From a third of its bytes on a prompt is of another script: keys and punctuation are ASCII anyway. Our choice."""
+_ASCII: Final = bytes(range(128))
+_LEADS_OF_TWO: Final = bytes(range(0xC2, 0xE0))
+_ESCAPE_BYTES: Final = 6
+
+
+def script(sample: bytes) -> int:
+    """The class of scripts of a text, by its first bytes; a character that is cut off does not matter."""
+    if sample.isascii():
+        escaped = sample.count(b"\\u") * _ESCAPE_BYTES
+        return ESCAPED if escaped * _SHARE > len(sample) else PLAIN
+    foreign = sample.translate(None, _ASCII)
+    if len(foreign) * _SHARE <= len(sample):
+        return PLAIN
+    in_twos = 2 * (len(foreign) - len(foreign.translate(None, _LEADS_OF_TWO)))
+    return ALPHABETIC if 2 * in_twos > len(foreign) else WIDE
+
+
+class PromptEstimate:
+    """Tokens of prompts by their bytes and scripts, for one function; right in total (:class:`TokenEstimate`).
+
+    Each class begins with four bytes a token, in UTF-8: about what common tokenizers make of English, half a token for
+    a Cyrillic letter, three quarters of one for a Chinese character. An escaped character is six bytes and counts
+    three.
+    """
+
+    __slots__ = ("_ratios",)
+
+    def __init__(self) -> None:
+        self._ratios = tuple(TokenEstimate() for _ in range(4))
+
+    def of(self, prompt_bytes: int, written: int) -> int:
+        """Tokens of a prompt in the script ``written``, at least 1."""
+        return self._ratios[written].of(_weight(prompt_bytes, written))
+
+    def learn(self, prompt_bytes: int, written: int, tokens: int) -> None:
+        """A prompt was reported to have so many tokens."""
+        self._ratios[written].learn(_weight(prompt_bytes, written), tokens)
+
+    def __repr__(self) -> str:
+        return f"<PromptEstimate {self._ratios}>"
+
+
+def _weight(prompt_bytes: int, written: int) -> int:
+    return prompt_bytes // 2 if written == ESCAPED else prompt_bytes
+
+
+class AnswerLength:
+    """Tokens that answers of one kind of call have had, newer ones counting more; begins with ``FIRST``."""
+
+    __slots__ = ("_answers", "_tokens")
+
+    FIRST: Final = 256.0
+    """Expected of the first answer: our choice, a short paragraph or two."""
+    KEPT: Final = 0.98
+    """As in :class:`TokenEstimate`."""
+
+    def __init__(self, first: float = FIRST) -> None:
+        self._tokens = first
+        self._answers = 1.0
+
+    def expected(self, most: int | None) -> int:
+        """Tokens of the next answer, which may have ``most``; None: the request sets no limit."""
+        mean = round(self._tokens / self._answers)
+        return mean if most is None or mean < most else most
+
+    def learn(self, tokens: int) -> None:
+        """An answer that ended has had so many."""
+        self._tokens = self._tokens * self.KEPT + tokens
+        self._answers = self._answers * self.KEPT + 1.0
+
+    def __repr__(self) -> str:
+        return f"<AnswerLength {self._tokens / self._answers:.1f} tokens>"
+
+
+_summarizes = re.compile(rb'"type"\s*+:\s*+"response\.[a-z_.]*+(?<!\.delta)"').search
+
+
+def is_output(event: bytes) -> bool:
+    """Whether an event brings text that the model has just written. Events of the Responses API that tell the whole
+    text again (``response.output_text.done``, ``response.completed``) do not."""
+    at = event.find(b'"content":"')
+    if (at < 0 or event[at + 11 : at + 12] in (b'"', b"")) and not has_output(event):
+        return False
+    return b'"response.' not in event or _summarizes(event) is None
+
+
+_APART: Final = b"\n" * 16
+"""Shown to the finder between two pieces that do not follow each other, so that no record is read across them."""
+
+
+class StreamReader:
+    """Counts the events of an answer that bring output, and finds its usage."""
+
+    __slots__ = ("_events", "_is_between", "_missed", "_usage", "outputs")
+
+    def __init__(self) -> None:
+        self._events = EventStream()
+        self._usage = UsageFinder()
+        self._is_between = True
+        """The next piece begins an event."""
+        self._missed = False
+        """The last pieces had no usage, and the finder was not shown them."""
+        self.outputs = 0
+        """Events with output so far."""
+
+    def feed(self, data: bytes) -> int:
+        """The next piece of the body; how many events with output it has completed."""
+        end = len(data) - 2
+        if (
+            self._is_between
+            and end <= EVENT_BYTES
+            and data.find(b"\n") == end
+            and data[end:] == b"\n\n"
+            and data[:6] == b"data: "
+            and b"\r" not in data
+        ):
+            # One event of one line, as servers write them: nothing of it goes on in the next piece.
+            found = int(is_output(data))
+            if b'"usage"' in data and b'"usage":null' not in data:
+                self._find(data)
+            else:
+                self._missed = True
+        else:
+            found = sum(map(is_output, self._events.feed(data)))
+            self._is_between = data[-2:] == b"\n\n"
+            self._find(data)
+        self.outputs += found
+        return found
+
+    def _find(self, data: bytes) -> None:
+        if self._missed:
+            self._usage.feed(_APART)
+            self._missed = False
+        self._usage.feed(data)
+
+    def usage(self) -> Usage | None:
+        """What was reported so far; None: nothing."""
+        return self._usage.usage()
+
+    def __repr__(self) -> str:
+        return f"<StreamReader {self.outputs} outputs, {self._usage!r}>"
+
+
+class BodyReader:
+    """The same of an answer that is one JSON body: it has its usage, and no events."""
+
+    __slots__ = ("_usage",)
+
+    outputs: Final = 0
+
+    def __init__(self) -> None:
+        self._usage = UsageFinder()
+
+    def feed(self, data: bytes) -> int:
+        self._usage.feed(data)
+        return 0
+
+    def usage(self) -> Usage | None:
+        return self._usage.usage()
+
+    def __repr__(self) -> str:
+        return f"<BodyReader {self._usage!r}>"
