@@ -71,6 +71,15 @@ class ColdStarts:
             for replica in group.replicas
         )
 
+    def status(self, route: FunctionRoute) -> str:
+        """``ready``, ``starting``, ``asleep`` or ``failed``: as far as the channels told, without asking anybody."""
+        if self.is_awake(route):
+            return "ready"
+        serving = [revision for revision in route.revisions if revision.percent > 0.0]
+        if serving and all(revision.failure is not None for revision in serving):
+            return "failed"
+        return "starting" if any(group.replicas for revision in serving for group in revision.groups) else "asleep"
+
     def server_timing(self, replica: str, received: float, bound_at: float, told: bytes | None, now: float) -> bytes:
         """``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model.
 

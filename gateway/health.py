@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 
 from activator.commands import Bind
+from gateway import openai
 from gateway.cold import ColdStarts
 from gateway.match import Call, Target, stripped
 from tidegate import __version__
@@ -92,9 +93,19 @@ class Desk:
         """Status and body; None: it is work after all, for a replica."""
         call, front = target.call, target.front
         if front is None:
+            if call is Call.MODELS:
+                return openai.model_list(table.functions, self._cold)
             return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
         route = front.route
+        if call is Call.MODEL:
+            return openai.model_object(target.model, route, self._cold)
         awake = self._cold.is_awake(route)
+        if call is Call.OWN_MODELS:
+            if awake:
+                return None
+            if target.model:
+                return openai.model_object(target.model, route, self._cold)
+            return openai.model_list((route,), self._cold)
         if call is Call.METADATA:
             return None if awake else self._copy(target, path)
         if call is Call.MODEL_READY and target.model not in route.models and awake:

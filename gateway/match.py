@@ -3,8 +3,9 @@
 A request names its function, in this order, by host (``NAME.<domain>``, or ``TAG-NAME.<domain>`` for the revision that
 has this tag), by a function's own rules (``match``: host,
 path prefix, fields), by path prefix (``/functions/NAME/``, stripped before forwarding), by a model's name in a V2 or V1
-path, else it goes to the default function. A name that is given and unknown is "not found", never silently the
-default; only a model name may be unknown here, because the default function may serve models that it does not declare.
+path, by the model in the body of a call of OpenAI's API (``openai.py``, ``openai_body.py``), else it goes to the
+default function. A name that is given and unknown is "not found", never silently the default; only a model name in a
+path may be unknown here, because the default function may serve models that it does not declare.
 
 Of several rules that fit the most specific one counts: one with a host before one without, then the longer path, then
 more fields, then the table's order.
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from gateway import openai
 from gateway.front import Front
 from tidegate.function import Protocol
 from tidegate.records import FunctionRoute, RouteMatch, RouteTable
@@ -43,6 +45,12 @@ class Call(StrEnum):
     FUNCTION_READY = "function_ready"
     MODEL_READY = "model_ready"
     """Health of a function or model: never wakes it."""
+    MODELS = "models"
+    """OpenAI's and V1's list of all models."""
+    MODEL = "model"
+    """One of them."""
+    OWN_MODELS = "own_models"
+    """The same of a function that is named otherwise: told by itself while it is awake."""
     METADATA = "metadata"
     """About a model or its server: answered from the last known copy while the function sleeps."""
 
@@ -50,7 +58,7 @@ class Call(StrEnum):
 class Target:
     """Where a request goes; shared by all equal requests, never changed."""
 
-    __slots__ = ("call", "front", "is_metadata", "is_work", "model", "named", "strip", "v2")
+    __slots__ = ("call", "front", "is_metadata", "is_work", "model", "named", "named_in_body", "strip", "tell", "v2")
 
     def __init__(
         self,
@@ -60,6 +68,8 @@ class Target:
         v2: bool = False,
         named: str = "",
         model: str = "",
+        tell: openai.Tell | None = None,
+        named_in_body: bool = False,
     ) -> None:
         self.call = call
         self.is_work = call is Call.WORK
@@ -73,15 +83,19 @@ class Target:
         self.named = named
         """The name that was looked for, for messages."""
         self.model = model
-        """The model in the path, if the call is about one."""
+        """The model in the path or body, if the call is about one."""
+        self.tell = tell
+        """Writes failures as the client reads them; None: in V2's shape or Tidegate's own."""
+        self.named_in_body = named_in_body
+        """The body has to be read: it names the function's model."""
 
     @property
     def is_found(self) -> bool:
-        return self.front is not None or not self.is_work
+        return self.front is not None or not self.is_work or self.named_in_body
 
     def of(self, front: Front) -> "Target":
         """The same call to another front."""
-        return Target(self.call, front, self.strip, self.v2, self.named, self.model)
+        return Target(self.call, front, self.strip, self.v2, self.named, self.model, self.tell)
 
     @property
     def route(self) -> FunctionRoute | None:
@@ -180,6 +194,11 @@ class Matcher:
             self._cache[key] = found
         return found
 
+    def of_model(self, target: Target, model: str | None) -> Target:
+        """The target of a request whose body was read: it names this model, or none (None)."""
+        front = self._default if model is None else self._by_model.get(model)
+        return Target(Call.WORK, front, target.strip, named=model or "", model=model or "", tell=target.tell)
+
     def nearest(self, named: str) -> Front | None:
         """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
         name = named.encode("latin-1", "replace")
@@ -206,6 +225,10 @@ class Matcher:
         return self._by_path(is_get, path)
 
     def _by_path(self, is_get: bool, path: bytes) -> Target:
+        cut = openai.cut(path)
+        found = None if cut is None else self._on_surface(is_get, path[cut:], cut)
+        if found is not None:
+            return found
         v2 = _is_v2(path)
         parsed = _model_path(path)
         if parsed is not None:
@@ -219,6 +242,27 @@ class Matcher:
             if server_call is not None:
                 return Target(server_call, None, v2=True)
         return Target(Call.WORK, self._default, v2=v2)
+
+    def _on_surface(self, is_get: bool, path: bytes, cut: int) -> Target | None:
+        """The target of a path of OpenAI's API that names no function; None: V1 means something else by it.
+
+        ``/v1/models/NAME`` is OpenAI's for functions of its protocol; V1's, as it ever was, for the others and for
+        unknown names where there is a default function. Under ``/openai`` it is OpenAI's for all.
+        """
+        tell = openai.teller(path)
+        if is_get and openai.is_list(path):
+            return Target(Call.MODELS, None, tell=tell)
+        model = openai.named_model(path, _decoded)
+        if not model:
+            return Target(Call.WORK, None, cut, tell=tell, named_in_body=True)
+        front = self._by_model.get(model)
+        if tell is None and not cut:
+            return None  # NAME:predict and its like
+        if front is None:
+            return None if self._default is not None and not cut else Target(Call.WORK, None, named=model, tell=tell)
+        if not cut and front.route.protocol != Protocol.OPENAI:
+            return None
+        return Target(Call.MODEL if is_get else Call.WORK, front, cut, named=model, model=model, tell=tell)
 
 
 _SERVER_CALLS = {
@@ -235,8 +279,10 @@ def _of_function(front: Front | None, name: bytes, is_get: bool, path: bytes, st
     named = name.decode("latin-1")
     if front is None:
         return Target(Call.WORK, None, v2=v2, named=named)
+    if front.route.protocol == Protocol.OPENAI and (cut := openai.cut(path)):
+        path, strip = path[cut:], strip + cut
     call, model = _call(front.route, path) if is_get else (Call.WORK, "")
-    return Target(call, front, strip, v2, named, model)
+    return Target(call, front, strip, v2, named, model, openai.teller(path))
 
 
 def _is_v2(path: bytes) -> bool:
@@ -245,6 +291,9 @@ def _is_v2(path: bytes) -> bool:
 
 def _call(route: FunctionRoute, path: bytes) -> tuple[Call, str]:
     """What a GET to a function asks for. Only functions that speak V2 have health calls that we know."""
+    if route.protocol == Protocol.OPENAI:
+        model = openai.named_model(path, _decoded)
+        return (Call.OWN_MODELS if model or openai.is_list(path) else Call.WORK, model)
     if route.protocol != Protocol.V2:
         return Call.WORK, ""
     plain = path.rstrip(b"/")

@@ -13,7 +13,7 @@ import re
 from math import ceil
 from typing import Any, Final
 
-from tidegate.errors import ErrorKind, Executed
+from tidegate.errors import MODEL_NOT_FOUND, ErrorKind, Executed
 from tidegate.wire.head import Bad
 from tidegate.wire.json_scan import Found, Keys, ObjectScan, read_object
 
@@ -327,10 +327,12 @@ def openai_error(
     kind: ErrorKind, message: str, *, function: str | None, request_id: str | None, executed: Executed
 ) -> bytes:
     """A failure in OpenAI's shape; the keys of Tidegate's own stand beside theirs."""
+    about_model = kind is MODEL_NOT_FOUND
+    kinds = {} if about_model else _OPENAI_TYPES
     error = {
         "message": message,
-        "type": _OPENAI_TYPES.get(kind.status) or ("invalid_request_error" if kind.status < 500 else "server_error"),
-        "param": None,
+        "type": kinds.get(kind.status) or ("invalid_request_error" if kind.status < 500 else "server_error"),
+        "param": "model" if about_model else None,
         "code": kind.code,
         "function": function,
         "request_id": request_id,
