@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from activator.room import RoomCounts
+from gateway.tokens_report import TokenCounters
 from tidegate import metrics
 from tidegate.flow.outliers import Outliers
 from tidegate.histogram import BUCKETS, Histogram
@@ -100,6 +101,7 @@ class RevisionCounters:
         "shadow",
         "sizes",
         "streaming",
+        "tokens",
         "waited",
         "within_sla",
     )
@@ -131,6 +133,8 @@ class RevisionCounters:
         has left the route table, and cumulative figures must not run backwards while its last requests end."""
         self.shadow: ShadowCounters | None = None
         """Set once it was to get a copy of another revision's request."""
+        self.tokens: TokenCounters | None = None
+        """Set with the first request whose tokens are counted."""
 
     def shadowed(self) -> ShadowCounters:
         """The counters of its copies, made with the first one."""
@@ -209,6 +213,7 @@ class RevisionCounters:
             groups=groups,
             shadow=None if self.shadow is None else self.shadow.seen(),
             streaming=self.streaming,
+            tokens=None if self.tokens is None else self.tokens.seen(),
         )
 
 
@@ -290,6 +295,8 @@ class Report:
             _expose_resilience(into, held, outliers)
             if held.shadow is not None:
                 _expose_shadow(into, (held.function, held.revision), held.shadow)
+            if held.tokens is not None:
+                held.tokens.expose(into, (held.function, held.revision))
             yield
 
     def __repr__(self) -> str:

@@ -14,6 +14,8 @@ from tidegate.sample import AppSample as AppSample
 from tidegate.sample import ReplicaSample as ReplicaSample
 from tidegate.sample import SparseHistogram as SparseHistogram
 from tidegate.tenants import AccessRule, KeySet, Tenant, TenantSeen
+from tidegate.tokens import GroupTokens as GroupTokens
+from tidegate.tokens import TokensSeen as TokensSeen
 
 # --- gateway -> autoscaler -----------------------------------------------------------------------------------------
 
@@ -60,6 +62,8 @@ class RevisionDemand:
     """What copies of other revisions' requests showed, where this revision is a shadow."""
     streaming: int = 0
     """Event streams and tunnels that have begun, and go on: the level now."""
+    tokens: TokensSeen | None = None
+    """None: the function's answers tell nothing of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
