@@ -3,9 +3,10 @@
 import random
 import re
 
-from activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from activator.commands import Activate, Affinity, Bind, Link, Refuse, Send, Unlink
 from activator.room import WaitingRoom
 from tests.support.routes import table
+from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import Grant, ProxyMessage, State, Welcome, encode_message
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import RouteTable
@@ -62,11 +63,14 @@ class Lobby:
         revision: str = F,
         size: int = 0,
         priority: int = 0,
-        key: bytes | None = None,
+        key: Affinity | None = None,
         pinned: bool = False,
         avoid: str | None = None,
+        claim: Claim | None = None,
     ) -> str:
-        outcome = self.room.arrive(request, revision, inferences, deadline, now, size, priority, key, pinned, avoid)
+        outcome = self.room.arrive(
+            request, revision, inferences, deadline, now, size, priority, key, pinned, avoid, claim
+        )
         if isinstance(outcome, Bind):
             return self._bound(outcome)
         if isinstance(outcome, Refuse):
