@@ -1,13 +1,14 @@
 """Counters that gateways share: :class:`Counters` is what a gateway calls, a :class:`SharedPool` where they meet.
 
-The arithmetic is :mod:`tidegate.flow.quota`; here are the loop and the waiting. ``reserve`` answers at once from the
-gateway's share; only where that share and what is known do not suffice does it wait for one answer of the pool, at
-most ``ASK_S``. A pool that fails or is slow means that every gateway goes on with its even part.
+The arithmetic is :mod:`tidegate.flow.quota`; here are the loop and the waiting. ``try_all`` answers at once from the
+gateway's share; only where that share and what is known do not suffice is there something to wait for: one answer of
+the pool, at most ``ASK_S``. A pool that fails or is slow means that every gateway goes on with its even part.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
@@ -15,6 +16,26 @@ from tidegate.flow.quota import Answer, Ask, Budget, Pool, Quotas, Reading, Refu
 from tidegate.store.records import StoreError
 
 ASK_S: Final = 0.5
+
+
+Wanted = Sequence[tuple[Budget, int]]
+"""Amounts of several budgets, to be reserved together or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Nothing was reserved: the budget at this place of what was wanted does not suffice."""
+
+    at: int
+    retry_after_s: float
+    """As in :class:`Refused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The budget after those that are ``held`` has to be asked of the pool: :meth:`Counters.go_on`."""
+
+    held: tuple[Reservation, ...]
 
 
 class SharedPool(Protocol):
@@ -62,10 +83,43 @@ class Counters:
             await self._sleep()
             await self._exchange()
 
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking:
+        """Reserves all that is wanted, as far as this gateway's share tells."""
+        held: list[Reservation] = []
+        for at, (budget, amount) in enumerate(wanted):
+            verdict = self._reserve(budget, amount, is_again=False)
+            if isinstance(verdict, Ask):
+                return Asking(tuple(held))
+            if isinstance(verdict, Refused):
+                self._give_back(held)
+                return Short(at, verdict.retry_after_s)
+            held.append(verdict)
+        return tuple(held)
+
+    async def go_on(self, wanted: Wanted, asking: Asking) -> tuple[Reservation, ...] | Short:
+        """What became of it, once the pool has been asked. Cancelled: nothing is reserved."""
+        held = list(asking.held)
+        try:
+            while len(held) < len(wanted):
+                budget, amount = wanted[len(held)]
+                is_first = len(held) == len(asking.held)
+                verdict = await (self._asked(budget, amount) if is_first else self.reserve(budget, amount))
+                if isinstance(verdict, Refused):
+                    self._give_back(held)
+                    return Short(len(held), verdict.retry_after_s)
+                held.append(verdict)
+        except asyncio.CancelledError:
+            self._give_back(held)
+            raise
+        return tuple(held)
+
     async def reserve(self, budget: Budget, amount: int = 1) -> Reservation | Refused:
         verdict = self._reserve(budget, amount, is_again=False)
-        if not isinstance(verdict, Ask):
-            return verdict
+        return await self._asked(budget, amount) if isinstance(verdict, Ask) else verdict
+
+    async def _asked(self, budget: Budget, amount: int) -> Reservation | Refused:
+        """The verdict after the next answers of the pool."""
+        verdict: Reservation | Refused | Ask = Ask()
         try:
             async with asyncio.timeout(ASK_S):
                 while isinstance(verdict, Ask):
@@ -89,6 +143,10 @@ class Counters:
         with suppress(StoreError):
             await self._pool.exchange(self._member, self._quotas.leave())
         await self._pool.close()
+
+    def _give_back(self, held: Sequence[Reservation]) -> None:
+        for reservation in held:
+            self.settle(reservation, 0)
 
     def _reserve(self, budget: Budget, amount: int, *, is_again: bool) -> Reservation | Refused | Ask:
         verdict = self._quotas.reserve(budget, amount, self._clock.now(), is_again=is_again)

@@ -1,0 +1,56 @@
+"""What a caller proves itself with, as its request's head says it: one API key or token, or nothing.
+
+``Authorization: Bearer ...`` (RFC 6750) or ``x-api-key: ...`` (what Anthropic's clients send); in gRPC the metadata of
+the same names. A head with two different ones is refused: two programs on its way could read it differently.
+"""
+
+from typing import Final, Protocol
+
+AUTHORIZATION: Final = b"authorization"
+API_KEY: Final = b"x-api-key"
+FIELDS: Final = (AUTHORIZATION, API_KEY)
+LONGEST: Final = 8192
+"""Bytes of a credential. Our choice: half of a head."""
+_BEARER: Final = b"bearer "
+
+
+class Head(Protocol):
+    """Of a request or an RPC."""
+
+    def get(self, name: bytes) -> bytes | None: ...
+
+    def received_fields(self) -> bytes: ...
+
+    def drop(self, *names: bytes) -> None: ...
+
+
+class CredentialError(Exception):
+    """The head has something that is no single credential. The message does not show it."""
+
+
+def credential(head: Head) -> bytes | None:
+    """The key or token; None: there is none. Raises CredentialError."""
+    given, key = head.get(AUTHORIZATION), head.get(API_KEY)
+    if not given and not key:
+        return None
+    fields = b"\n" + head.received_fields().lower()
+    if any(fields.count(b"\n%b:" % name) > 1 for name in FIELDS):
+        raise CredentialError("a credential is there more than once")
+    found = None
+    if given:
+        if given[: len(_BEARER)].lower() != _BEARER:
+            raise CredentialError("authorization has another scheme than Bearer")
+        found = given[len(_BEARER) :].strip(b" ")
+        if not found:
+            raise CredentialError("authorization has no credential after Bearer")
+    if key and found is not None and key != found:
+        raise CredentialError("authorization and x-api-key differ")
+    found = found or key
+    if found is not None and len(found) > LONGEST:
+        raise CredentialError(f"the credential is longer than {LONGEST} bytes")
+    return found
+
+
+def looks_like_token(given: bytes) -> bool:
+    """Whether a credential has the three parts of a signed JSON Web Token (RFC 7515, section 7.1)."""
+    return given.startswith(b"eyJ") and given.count(b".") == 2

@@ -1,0 +1,85 @@
+"""The exchange between a gateway's quotas and their pool as bytes, for pools in another process.
+
+A window without end is ``null``: JSON has no infinity.
+"""
+
+import math
+from dataclasses import dataclass
+
+from tidegate.codec import CodecError, decode, encode
+from tidegate.flow.quota import Answer, Budget, Grant, Report
+
+MEMBER_LENGTH = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    key: str
+    amount: int
+    window_s: float | None
+    window: int
+    used: int
+    want: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    member: str
+    reports: tuple[_Report, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    grants: tuple[tuple[int, int, int], ...]
+    time_s: float
+    members: int
+
+
+def encode_exchange(member: str, reports: tuple[Report, ...]) -> bytes:
+    """What a gateway tells."""
+    told = (
+        _Report(
+            each.budget.key,
+            each.budget.amount,
+            None if each.budget.is_bound else each.budget.window_s,
+            each.window,
+            each.used,
+            each.want,
+        )
+        for each in reports
+    )
+    return encode(_Exchange(member, tuple(told)))
+
+
+def decode_exchange(data: bytes) -> tuple[str, tuple[Report, ...]]:
+    """The gateway and its reports. Raises CodecError."""
+    found = decode(data, _Exchange)
+    if not 0 < len(found.member) <= MEMBER_LENGTH:
+        raise CodecError(f"a member's name has 1 to {MEMBER_LENGTH} characters")
+    try:
+        reports = tuple(
+            Report(
+                Budget(each.key, each.amount, math.inf if each.window_s is None else each.window_s),
+                each.window,
+                max(0, each.used),
+                max(0, each.want),
+            )
+            for each in found.reports
+        )
+    except ValueError as error:
+        raise CodecError(str(error)) from error
+    return found.member, reports
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """What the pool says to it."""
+    grants = tuple((each.ceiling, each.free, each.others) for each in answer.grants)
+    return encode(_Answer(grants, answer.time_s, answer.members))
+
+
+def decode_answer(data: bytes, reports: int) -> Answer:
+    """The answer to so many reports. Raises CodecError."""
+    found = decode(data, _Answer)
+    if len(found.grants) != reports:
+        raise CodecError(f"{len(found.grants)} grants for {reports} reports")
+    return Answer(tuple(Grant(*grant) for grant in found.grants), found.time_s, found.members)
