@@ -28,6 +28,7 @@ from gateway.report import Ending, Report, RevisionCounters
 from gateway.resilience import Resilience
 from gateway.shadow import Shadows
 from gateway.ticket import Ticket
+from gateway.tokens import TokenDesk
 from tidegate import headers
 from tidegate.errors import (
     BAD_REQUEST,
@@ -90,6 +91,7 @@ class Chain:
         self.shadows = Shadows(
             room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
         )
+        self._tokens = TokenDesk(host.clock, host.overhear)
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
@@ -188,6 +190,8 @@ class Chain:
                 return self._copy_failed(ex, ticket)
         if ticket.exchange is not None or ticket.first is not None:
             self._settle_copies(ex, ticket, head)
+        if ticket.tokens is not None:
+            self._tokens.answering(ex, ticket.tokens, head)
         ticket.is_answered = True
         ticket.keeps = head.control(headers.CREDIT) == b"keep"
         if head.content_length is None:
@@ -246,13 +250,17 @@ class Chain:
             ticket.exchange = None
             self.resilience.cancel(ticket)
             self.shadows.ends(ex, ticket, well)
+        tokens = ticket.tokens
+        if tokens is not None:
+            self._tokens.ended(ex, ticket, tokens, was_bound=bind is not None, ending=_ending(ex, ticket))
         counters = ticket.counters
         if counters is not None:
             if ticket.is_stream:
                 counters.streaming -= 1
+                begun = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
             if well and ex.status < 500:
                 front = ticket.target.front
-                latency_s = (ex.first_byte if ticket.is_stream else now) - ex.received
+                latency_s = (begun if ticket.is_stream else now) - ex.received
                 counters.ended_well(ticket.group, ex.inferences, latency_s, front.latency_s if front else None)
             else:
                 counters.ended(ticket.ending or Ending.FAILED, ticket.group, ex.inferences)
@@ -418,6 +426,8 @@ class Chain:
         ticket.counters = counters
         counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
         counters.arrivals_inferences += inferences
+        if front.tokens is not None:
+            self._tokens.admit(ex, ticket, front.tokens, front.route)
         front.budget.requests += 1
         if now >= ex.deadline:
             ticket.ending = Ending.EXPIRED
@@ -579,7 +589,9 @@ class Chain:
         now = self._clock()
         first = self.resilience.answered(ex, ticket, front, now)
         if first is not None:
-            self.shadows.moved(first.context, ticket, ex)
+            before: Ticket = first.context
+            ticket.tokens, before.tokens = before.tokens, None
+            self.shadows.moved(before, ticket, ex)
             self._hand_over(first, ex)
         self.shadows.begins(ex, ticket, head, now)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.hedging import Lateness
 from gateway.report import RevisionCounters
+from gateway.tokens import FunctionTokens
 from tidegate.flow.retry_budget import RetryBudget
 from tidegate.function import Protocol
 from tidegate.headers import INTERNAL_PREFIX
@@ -33,13 +34,14 @@ HashKey = Callable[["Exchange"], bytes | None]
 class Memory:
     """What a worker remembers of a function while its route changes."""
 
-    __slots__ = ("budget", "draw", "lateness", "shadow_draw")
+    __slots__ = ("budget", "draw", "lateness", "shadow_draw", "tokens")
 
     def __init__(self, now: float, draw: float = 0.0) -> None:
         """``draw``, in [0, 1): where the sampling of revisions begins, so that workers do not go in step."""
         self.budget = RetryBudget(now)
         self.lateness: Lateness[Ticket] = Lateness()
         self.draw = self.shadow_draw = draw
+        self.tokens = FunctionTokens()
 
 
 class Front:
@@ -70,6 +72,7 @@ class Front:
         "route",
         "tagged",
         "timeout_s",
+        "tokens",
     )
 
     def __init__(
@@ -93,6 +96,8 @@ class Front:
         """Set where late requests get a second copy."""
         if route.hedging is not None:
             memory.lateness.follow(route.hedging)
+        self.tokens = memory.tokens if route.protocol == Protocol.OPENAI else None
+        """Set where the tokens of requests are counted."""
         self.hash_key = hash_key(route.hash_on) if route.spread is Spread.HASH else None
         self.counters: RevisionCounters | None = None
         """Of the only revision that takes traffic, once it has."""

@@ -7,13 +7,16 @@ from gateway.match import Target
 from gateway.report import Ending, RevisionCounters
 
 if TYPE_CHECKING:
+    from gateway.tokens import Tokens
     from tidegate.aio.exchange import Exchange
+    from tidegate.wire.openai import Asked
 
 
 class Ticket:
     """The chain's own state of one exchange."""
 
     __slots__ = (
+        "asked",
         "bind",
         "bound_at",
         "copy",
@@ -33,6 +36,7 @@ class Ticket:
         "replica",
         "request_id",
         "target",
+        "tokens",
     )
 
     def __init__(self, target: Target, request_id: bytes, id_line: bytes) -> None:
@@ -63,5 +67,9 @@ class Ticket:
         """Its second copy, while that runs."""
         self.first: Exchange | None = None
         """This is a second copy: of that exchange, which still has the client."""
+        self.asked: Asked | None = None
+        """What was read of an OpenAI body before it is admitted; None: nothing."""
+        self.tokens: Tokens | None = None
+        """What the request is likely to take, and at its end has taken; None: nobody counts its tokens."""
         self.is_stranded = False
         """Its replica broke off while its second copy ran: that one decides."""

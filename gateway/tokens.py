@@ -1,0 +1,255 @@
+"""Tokens of the requests to functions that speak OpenAI's or Anthropic's protocol: expected, heard and counted.
+
+Before it is routed a request gets an estimate of its prompt and of its answer (:class:`Tokens`): what a quota reserves
+and a fair queue goes by. Its answer is overheard as it passes; at the end the figures are what the model server has
+reported, or ours where it has reported nothing, and whoever asked is told once (:meth:`Tokens.when_ended`).
+
+Nothing of a request or answer is changed or kept: a stream without ``stream_options.include_usage`` stays one.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from gateway.report import Ending
+from gateway.tokens_report import OTHER_MODEL, Call, TokenCounters
+from tidegate.records import FunctionRoute
+from tidegate.wire.events import Piece
+from tidegate.wire.head import ResponseHead
+from tidegate.wire.json_scan import BINARY_BYTES, ObjectScan
+from tidegate.wire.openai import KEYS, Asked, asked_by
+from tidegate.wire.tokens import PLAIN, SAMPLE_BYTES, AnswerLength, BodyReader, PromptEstimate, StreamReader, script
+
+if TYPE_CHECKING:
+    from gateway.ticket import Ticket
+    from tidegate.aio.exchange import Exchange
+
+LOOKED_AT: Final = 8192
+"""Bytes of a body that nobody has read yet."""
+MODELS: Final = 16
+"""Model names of a function that metrics tell apart, the first ones of its list."""
+REJECTED: Final = "rejected"
+"""Answered with a status from 400 to 499."""
+_WORD: Final = 1024
+"""ASCII of this length without a space, quote or escape is no text but a picture or a sound in base64."""
+
+Told = Callable[["Tokens"], None]
+Ear = Callable[[Piece], object]
+
+
+class FunctionTokens:
+    """What a worker has learnt of one function's tokens; it outlives route tables."""
+
+    __slots__ = ("answers", "prompts")
+
+    def __init__(self) -> None:
+        self.prompts = PromptEstimate()
+        self.answers = {call: AnswerLength(AnswerLength.FIRST if call.is_generative else 0.0) for call in Call}
+
+    def __repr__(self) -> str:
+        return f"<FunctionTokens {self.prompts!r}, {self.answers[Call.CHAT]!r}>"
+
+
+class Prompt:
+    """What a request says of its size."""
+
+    __slots__ = ("max_tokens", "model", "script", "size")
+
+    def __init__(self, size: int, written: int = PLAIN, asked: Asked | None = None) -> None:
+        self.size = size
+        """Bytes of text; 0: there is none, or nobody knows."""
+        self.script = written
+        self.max_tokens = None if asked is None else asked.max_tokens
+        self.model = None if asked is None else asked.model
+
+    def __repr__(self) -> str:
+        return f"<Prompt {self.size} bytes, script {self.script}, at most {self.max_tokens} tokens>"
+
+
+class Tokens:
+    """Those of one request: expected before it is routed, final when :meth:`when_ended` tells."""
+
+    __slots__ = (
+        "_is_refused", "_known", "_now", "_prompt", "_reader", "_told", "cached", "call", "completion", "counters",
+        "expected", "first_at", "is_estimated", "last_at", "max_tokens", "model", "prompt", "prompt_estimate",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        call: Call,
+        model: str,
+        prompt: Prompt,
+        known: FunctionTokens,
+        counters: TokenCounters,
+        now: Callable[[], float],
+    ) -> None:
+        """``model``: one of the function's own names, else ``OTHER_MODEL``: safe as a label."""
+        self.call = call
+        self.model = model
+        self.max_tokens = prompt.max_tokens
+        """The most that the request allows its answer; None: it does not say."""
+        self.prompt_estimate = known.prompts.of(prompt.size, prompt.script)
+        """Tokens of the prompt, at least 1."""
+        self.expected = self.prompt_estimate + known.answers[call].expected(prompt.max_tokens)
+        """What the request is likely to take: what a quota reserves."""
+        self.prompt = self.completion = self.cached = 0
+        """At the end: as reported; else, of what a replica worked on, the estimate and the events counted."""
+        self.is_estimated = True
+        """No usage was reported."""
+        self.first_at = self.last_at = 0.0
+        """When the first and the last event with output passed (seconds of ``time.monotonic``); 0.0: none has."""
+        self._prompt = prompt
+        self._known = known
+        self.counters = counters
+        self._now = now
+        self._reader: StreamReader | BodyReader | None = None
+        self._is_refused = False
+        """The answer is a failure: nothing was taken."""
+        self._told: tuple[Told, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Of prompt and answer, at the end."""
+        return self.prompt + self.completion
+
+    def when_ended(self, told: Told) -> None:
+        """Calls ``told`` once, when the request has ended, however it did. It must be quick and must not raise."""
+        self._told = (*self._told, told)
+
+    def begun(self, first_byte: float) -> float:
+        """When a stream's answer began for the client: with its first output, where that was seen. The head, and
+        comments at a cold start, go out before the model has written anything."""
+        return self.first_at or first_byte
+
+    def answering(self, head: ResponseHead) -> Ear | None:
+        """An answer begins: what is to hear its body; None: it tells nothing (a failure, compressed, no JSON)."""
+        kind = head.get(b"content-type") or b""
+        self._is_refused = head.status >= 400
+        if self._is_refused or head.get(b"content-encoding") not in (None, b"identity"):
+            return None
+        if kind.startswith(b"text/event-stream"):
+            self._reader = StreamReader()
+            return self._hear_stream
+        if kind.startswith(b"application/json"):
+            self._reader = BodyReader()
+            return self._hear_body
+        return None
+
+    def _hear_body(self, data: Piece) -> None:
+        if self._reader is not None and data:
+            self._reader.feed(data if type(data) is bytes else bytes(data))
+
+    def _hear_stream(self, data: Piece) -> None:
+        reader = self._reader
+        if reader is None or not data:
+            return
+        found = reader.feed(data if type(data) is bytes else bytes(data))
+        if not found:
+            return
+        now, last = self._now(), self.last_at
+        self.last_at = now
+        if not last:
+            self.first_at = last = now
+            found -= 1
+        if found:
+            # Those that came together came so for the client: they share the time since the last one.
+            self.counters.between_tokens((now - last) / found, found)
+
+    def end(self, *, is_answered: bool, was_bound: bool, group: str, inferences: int) -> None:
+        """The request has ended: the figures are final. ``is_answered``: completely and without a failure;
+        ``was_bound``: it was with a replica, whether that answered or not."""
+        reader, known = self._reader, self._known
+        usage = None if reader is None else reader.usage()
+        if usage is not None:
+            self.prompt, self.completion, self.cached = (
+                usage.prompt_tokens,
+                usage.completion_tokens,
+                usage.cached_tokens,
+            )
+            self.is_estimated = False
+            known.prompts.learn(self._prompt.size, self._prompt.script, usage.prompt_tokens)
+        elif was_bound and not self._is_refused and self.call is not Call.OTHER:
+            self.prompt, self.completion = self.prompt_estimate, 0 if reader is None else reader.outputs
+        if is_answered and (usage is not None or self.completion):
+            known.answers[self.call].learn(self.completion)
+        if self.total:
+            self.counters.counted(self, group, inferences)
+
+    def tell(self) -> None:
+        """Tells those who wanted to know the end, once."""
+        told, self._told = self._told, ()
+        for each in told:
+            each(self)
+
+    def __repr__(self) -> str:
+        sign = "~" if self.is_estimated else ""
+        return f"<Tokens {self.expected} expected, {sign}{self.prompt} + {sign}{self.completion}>"
+
+
+class TokenDesk:
+    """The steps of the chain that are about tokens."""
+
+    __slots__ = ("_now", "_overhear")
+
+    def __init__(self, now: Callable[[], float], overhear: "Callable[[Exchange, Ear], None]") -> None:
+        """``overhear``: that of ``tidegate.aio.shadow``."""
+        self._now = now
+        self._overhear = overhear
+
+    def admit(self, ex: "Exchange", ticket: "Ticket", known: FunctionTokens, route: FunctionRoute) -> None:
+        """Before the waiting room: what the request is likely to take. Once for each; only POST asks for work."""
+        counters = ticket.counters
+        if ticket.tokens is not None or counters is None or ex.head.method != b"POST":
+            return
+        if counters.tokens is None:
+            counters.tokens = TokenCounters()
+        prompt = _prompt(ex, ticket.asked)
+        model = prompt.model if prompt.model in route.models[:MODELS] else None
+        tokens = Tokens(Call.of(ex.head.path), model or OTHER_MODEL, prompt, known, counters.tokens, self._now)
+        counters.tokens.arrived += tokens.expected
+        ticket.tokens = tokens
+
+    def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
+        """The head of the answer that the client gets is there."""
+        ear = tokens.answering(head)
+        if ear is not None:
+            self._overhear(ex, ear)
+
+    def ended(self, ex: "Exchange", ticket: "Ticket", tokens: Tokens, *, was_bound: bool, ending: Ending) -> None:
+        """The request has ended. ``was_bound``: while it was with a replica."""
+        error = "" if ending is Ending.ANSWERED else ending.value
+        if not error and ex.status >= 400:
+            error = REJECTED
+        tokens.end(is_answered=not error, was_bound=was_bound, group=ticket.group, inferences=ex.inferences)
+        tokens.counters.ended(tokens, ex.received, ticket.bound_at if was_bound else 0.0, ex.ended, error)
+        tokens.tell()
+
+    def __repr__(self) -> str:
+        return "<TokenDesk>"
+
+
+def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
+    """The size of a request, from what was read of its body already, or from the beginning of it."""
+    body, head = ex.body, ex.head
+    if asked is None:
+        kind = head.get(b"content-type")
+        if kind is not None and b"json" not in kind:
+            return Prompt(0)  # A form, a sound, a picture: its bytes are no text.
+        size = len(body) if ex.body_complete else max(len(body), head.content_length or 0)
+        scan = ObjectScan(KEYS)
+        scan.feed(body[:LOOKED_AT])
+        found = asked_by(scan.found)
+        if type(found) is not Asked:
+            return Prompt(size)
+        asked = found
+        if size <= LOOKED_AT:
+            size = asked.prompt_bytes
+        elif _is_binary(body[LOOKED_AT - _WORD : LOOKED_AT]):
+            size = LOOKED_AT + BINARY_BYTES
+    else:
+        size = asked.prompt_bytes
+    start = asked.prompt_start or 0
+    return Prompt(size, script(body[start : start + SAMPLE_BYTES]), asked)
+
+
+def _is_binary(text: bytes) -> bool:
+    return len(text) == _WORD and text.isascii() and not any(mark in text for mark in (b" ", b'"', b"\\"))
