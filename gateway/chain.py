@@ -257,10 +257,12 @@ class Chain:
         if counters is not None:
             if ticket.is_stream:
                 counters.streaming -= 1
-                begun = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
             if well and ex.status < 500:
                 front = ticket.target.front
-                latency_s = (begun if ticket.is_stream else now) - ex.received
+                end = now
+                if ticket.is_stream:
+                    end = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
+                latency_s = end - ex.received
                 counters.ended_well(ticket.group, ex.inferences, latency_s, front.latency_s if front else None)
             else:
                 counters.ended(ticket.ending or Ending.FAILED, ticket.group, ex.inferences)
