@@ -197,7 +197,8 @@ class Matcher:
     def of_model(self, target: Target, model: str | None) -> Target:
         """The target of a request whose body was read: it names this model, or none (None)."""
         front = self._default if model is None else self._by_model.get(model)
-        return Target(Call.WORK, front, target.strip, named=model or "", model=model or "", tell=target.tell)
+        named = model or ""
+        return Target(Call.WORK, front, target.strip, False, named, named, target.tell, named_in_body=True)
 
     def nearest(self, named: str) -> Front | None:
         """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
@@ -259,7 +260,7 @@ class Matcher:
         if tell is None and not cut:
             return None  # NAME:predict and its like
         if front is None:
-            return None if self._default is not None and not cut else Target(Call.WORK, None, named=model, tell=tell)
+            return None if self._default is not None and not cut else Target(Call.WORK, None, named=model, model=model, tell=tell)
         if not cut and front.route.protocol != Protocol.OPENAI:
             return None
         return Target(Call.MODEL if is_get else Call.WORK, front, cut, named=model, model=model, tell=tell)
@@ -278,7 +279,7 @@ def _of_function(front: Front | None, name: bytes, is_get: bool, path: bytes, st
     v2 = _is_v2(path)
     named = name.decode("latin-1")
     if front is None:
-        return Target(Call.WORK, None, v2=v2, named=named)
+        return Target(Call.WORK, None, v2=v2, named=named, tell=openai.teller(path))
     if front.route.protocol == Protocol.OPENAI and (cut := openai.cut(path)):
         path, strip = path[cut:], strip + cut
     call, model = _call(front.route, path) if is_get else (Call.WORK, "")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from gateway.cold import ColdStarts
-from tidegate.errors import MODEL_NOT_FOUND, ErrorKind, Executed
+from tidegate.errors import BAD_REQUEST, MODEL_NOT_FOUND, NOT_FOUND, ErrorKind, Executed
 from tidegate.records import FunctionRoute
 from tidegate.wire.openai import anthropic_error, openai_error
 
@@ -97,6 +97,15 @@ def _model(name: str, route: FunctionRoute, cold: ColdStarts) -> dict[str, objec
         "function": route.name,
         "status": status,
     }
+
+
+def missing(model: str, *, has_body: bool) -> tuple[ErrorKind, str]:
+    """Why no function was found for a call on the surface that names this model; empty: none."""
+    if model:
+        return MODEL_NOT_FOUND, no_such_model(model)
+    if has_body:
+        return BAD_REQUEST, "the body names no 'model', and there is no default function"
+    return NOT_FOUND, "the call names no model, and there is no default function: GET /v1/models lists the models"
 
 
 def no_such_model(name: str) -> str:

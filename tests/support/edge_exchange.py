@@ -39,6 +39,10 @@ class FakeExchange:
         self.truncated = False
         self.held: Any = None
         self.on_body: Callable[[Any], None] | None = None
+        self.check: Callable[[Any, bytes, bool], None] | None = None
+        self.gathered = 0
+        """How much of its body may be read while it waits, at the application's wish; 0: as much as usual."""
+        self.is_over_budget = False
         self.log: list[str] = []
         self.sent = b""
         """Header lines of the last forward."""
@@ -61,6 +65,14 @@ class FakeExchange:
 
     def keep(self, size: int) -> None:
         self.kept = size
+
+    def gather(self, size: int = 0) -> None:
+        self.gathered = size
+
+    def truncate(self) -> None:
+        self.log.append("truncated")
+        self.truncated = True
+        self._finish(502)
 
     def may_retry(self, sent: bool, idempotent: bool) -> bool:
         return self.replayable and self.attempts <= 1 and (not sent or idempotent)
@@ -109,8 +121,13 @@ class FakeExchange:
         return self
 
     def body_comes(self, body: bytes, *, complete: bool = True) -> None:
-        """The body so far is ``body``."""
+        """The body so far is ``body``, which goes on from what was there."""
+        if self.check is not None:
+            self.check(self, body[self.bytes_in :], complete)
+            if self.ended:
+                return
         self.body, self.body_complete = body, complete
+        self.bytes_in = len(body)
         on_body, self.on_body = self.on_body, None
         if on_body is not None:
             on_body(self)
