@@ -198,21 +198,25 @@ def gained(told: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None:
     return (buckets, more, sum(more)), (buckets, counts)
 
 
+_Mark = tuple[int, Sequence[int], int]
+"""A slot, and the counts by bucket and their sum when it began."""
+
+
 class RecentHistogram:
     """Observations of the last ``slots`` slots of ``slot_s`` seconds, in the buckets of ``tidegate.histogram``.
 
-    One count per slot and bucket, for the buckets seen since the window was last empty; the sum over the slots is kept
-    beside them, and a reading looks at the upper buckets only.
+    One running count per bucket, for the buckets seen since the window was last empty. A mark keeps the counts of the
+    moment when a slot began, and the window is what came since the mark of its oldest slot: adding is one addition per
+    bucket, forgetting none.
     """
 
     __slots__ = (
         "_asked_limit_s",
         "_asked_q",
         "_buckets",
-        "_merged",
-        "_oldest",
+        "_counts",
+        "_marks",
         "_reading",
-        "_rows",
         "_slot_s",
         "_slots",
         "_total",
@@ -222,12 +226,11 @@ class RecentHistogram:
         self._slots = slots
         self._slot_s = slot_s
         self._buckets: tuple[int, ...] = ()
-        """Rising; rows and sum have a count for each."""
-        self._rows: dict[int, Sequence[int]] = {}
-        self._merged: Sequence[int] = ()
+        """Rising; the counts have one for each."""
+        self._counts: Sequence[int] = ()
         self._total = 0
-        self._oldest: int | None = None
-        """The oldest slot kept."""
+        self._marks: deque[_Mark] = deque()
+        """Of the slots with observations, in their order."""
         self._asked_q: float | None = None
         self._asked_limit_s = 0.0
         """What was last asked for, while nothing has changed since."""
@@ -242,20 +245,17 @@ class RecentHistogram:
         self.gain(now, (buckets, [counts[index] for index in buckets], sum(counts.values())))
 
     def gain(self, now: float, more: Gain) -> None:
-        """Adds what came at ``now``; what is older than the window is dropped."""
+        """Adds what came at ``now``, which never goes back by a whole slot."""
         buckets, counts, total = more
         if not total:
             return
-        slot = math.floor(now / self._slot_s)
-        if self._oldest is not None and slot - self._oldest >= self._slots:
+        slot, marks = math.floor(now / self._slot_s), self._marks
+        if not marks or slot > marks[-1][0]:
             self._drop(slot)
-        if self._oldest is None or slot < self._oldest:
-            self._oldest = slot
+            marks.append((slot, self._counts, self._total))
         if buckets != self._buckets:
             counts = self._aligned(buckets, counts)
-        row = self._rows.get(slot)
-        self._rows[slot] = counts if row is None else list(map(add, row, counts))
-        self._merged = list(map(add, self._merged, counts)) if self._total else counts
+        self._counts = list(map(add, self._counts, counts)) if self._total else counts
         self._total += total
         self._asked_q = None
 
@@ -267,8 +267,9 @@ class RecentHistogram:
             return counts
         union = tuple(sorted({*kept, *buckets}))
         if union != kept:
-            self._rows = {slot: _spread(kept, row, union) for slot, row in self._rows.items()}
-            self._merged = _spread(kept, self._merged, union)
+            for at, (slot, before, total) in enumerate(self._marks):
+                self._marks[at] = slot, _spread(kept, before, union) if total else (), total
+            self._counts = _spread(kept, self._counts, union)
             self._buckets = union
         return _spread(buckets, counts, union)
 
@@ -278,25 +279,25 @@ class RecentHistogram:
 
     def reading(self, now: float, q: float, limit_s: float) -> Reading:
         """The q-quantile and how many observations there are, in all and later than ``limit_s``."""
-        if self._oldest is None:
+        marks = self._marks
+        if not marks:
             return NOTHING
         slot = math.floor(now / self._slot_s)
-        if slot - self._oldest >= self._slots:
+        if slot - marks[0][0] >= self._slots:
             self._drop(slot)
         if self._asked_q != q or self._asked_limit_s != limit_s:
             self._asked_q, self._asked_limit_s = q, limit_s
-            self._reading = self._read(q, limit_s)
+            self._reading = self._read(q, limit_s) if marks else NOTHING
         return self._reading
 
     def _read(self, q: float, limit_s: float) -> Reading:
-        total = self._total
-        if total <= 0:
-            return NOTHING
-        buckets, merged = self._buckets, self._merged
-        late = sum(merged[bisect_left(buckets, bisect_left(LOWER_MICROS, limit_s * 1e6)) :])
+        _, before, known = self._marks[0]
+        total, buckets, counts = self._total - known, self._buckets, self._counts
+        first_late = bisect_left(buckets, bisect_left(LOWER_MICROS, limit_s * 1e6))
+        late = sum(counts[first_late:]) - sum(before[first_late:])
         rank, below, quantile_s = q * total, total, None
-        for at in range(len(merged) - 1, -1, -1):
-            count = merged[at]
+        for at in range(len(counts) - 1, -1, -1):
+            count = counts[at] - before[at] if known else counts[at]
             below -= count
             if count and (below < rank or below <= 0):
                 index = buckets[at]
@@ -307,19 +308,16 @@ class RecentHistogram:
         return Reading(quantile_s, total, late)
 
     def _drop(self, slot: int) -> None:
-        oldest = slot - self._slots + 1
-        if self._oldest is None or self._oldest >= oldest:
-            return
-        for old in [at for at in self._rows if at < oldest]:
-            row = self._rows.pop(old)
-            self._total -= sum(row)
-            self._merged = list(map(sub, self._merged, row))
-        self._oldest, self._asked_q = min(self._rows, default=None), None
-        if self._oldest is None:
-            self._buckets, self._merged, self._total = (), (), 0
+        """Forgets the slots that the window of ``slot`` does not reach back to."""
+        marks, oldest = self._marks, slot - self._slots + 1
+        while marks and marks[0][0] < oldest:
+            marks.popleft()
+            self._asked_q = None
+        if not marks:
+            self._buckets, self._counts, self._total = (), (), 0
 
     def __repr__(self) -> str:
-        return f"<RecentHistogram {len(self._rows)}/{self._slots} slots of {self._slot_s:g} s>"
+        return f"<RecentHistogram {len(self._marks)}/{self._slots} slots of {self._slot_s:g} s>"
 
 
 def _spread(buckets: Sequence[int], counts: Sequence[int], over: Sequence[int]) -> list[int]:

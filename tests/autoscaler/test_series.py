@@ -65,6 +65,26 @@ def test_the_quantile_lies_in_the_bucket_of_its_rank(entries: list[tuple[int, in
     assert low - 1e-12 <= found <= high + 1e-12
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9)), max_size=4)),
+        max_size=30,
+    )
+)
+def test_the_window_holds_what_came_in_its_slots_and_nothing_else(
+    steps: list[tuple[int, list[tuple[int, int]]]],
+) -> None:
+    recent, now, came = RecentHistogram(slots=3, slot_s=5.0), 1_000, []
+    for passed, entries in steps:
+        now += passed
+        recent.add(now, entries)
+        came += [(now // 5, entry) for entry in entries]
+        alone = RecentHistogram(slots=3, slot_s=5.0)
+        alone.add(now, [entry for slot, entry in came if slot > now // 5 - 3])
+        for q in (0.0, 0.5, 0.98):
+            assert recent.reading(now, q, 4e-6) == alone.reading(now, q, 4e-6)
+
+
 def test_a_quantile_of_cumulative_buckets_without_observations() -> None:
     assert histogram_quantile(0.5, []) is None
     assert histogram_quantile(0.5, [(1.0, 0), (None, 0)]) is None
