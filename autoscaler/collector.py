@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 
 from autoscaler.apps import AppFigures
-from autoscaler.meters import EXECUTIONS_EVERY_S, RATE_SLOTS, Meter
+from autoscaler.meters import EXECUTIONS_EVERY_S, RATE_SLOTS, TURNS, Meter
 from autoscaler.observation import FleetGroup, Observation
 from autoscaler.observing import heard, observed_group
 from autoscaler.plausible import (
@@ -59,7 +59,7 @@ class Collector:
             self._new_meter(revision_id, now)
 
     def _new_meter(self, revision_id: str, now: float) -> Meter:
-        meter = self._meters[revision_id] = Meter(since=now, active_at=now, phase=len(self._meters) % 2)
+        meter = self._meters[revision_id] = Meter(since=now, active_at=now, turn=len(self._meters) % TURNS)
         return meter
 
     def forget(self, revision_id: str) -> None:
@@ -161,7 +161,7 @@ class Collector:
             told.waiting = None
             return
         fault = demand_fault(demand, before)
-        is_turn = (source.sequence + meter.phase) % 2 == 1 or len(told.groups) != len(demand.groups) or is_same
+        is_turn = source.sequence % TURNS == meter.turn or len(told.groups) != len(demand.groups) or is_same
         own = groups = None
         if fault != "garbage":
             own = gained(demand.latency, told.latency)
@@ -259,7 +259,7 @@ class Collector:
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
         groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
-        complete, is_turn = True, (math.floor(now) + meter.phase) % 2 == 1
+        complete, is_turn = True, math.floor(now) % TURNS == meter.turn
         replicas, known, stale = self._replicas, meter.groups, now - self._stale_s
         for group in fleet:
             at, means, apps = heard(replicas, group.ready, stale)

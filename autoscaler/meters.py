@@ -19,6 +19,9 @@ MAX_GROUPS = 64
 """Groups kept per revision."""
 EXECUTIONS_EVERY_S = 5.0
 """How often a replica's execution times are taken: the tail of a minute needs no second's resolution."""
+TURNS = 3
+"""What reaches back half a minute (latencies of groups, their figures) is looked at in every third second, a third of
+the revisions in each."""
 CROWDED = 0.5
 """Mean number of waiting requests from which on every slot is taken to be in use."""
 CROWDED_FOR_S = 1.5
@@ -50,7 +53,7 @@ class Group:
     sampled: tuple[float, float] | None = None
     """When those that spoke last for the group had been heard, and their time in the model per inference."""
     figures: Figures | None = None
-    """As last read: every other second, half of the revisions in each."""
+    """As last read: at the turn of its revision."""
     app: AppFigures | None = None
     """What its model servers say, where they are asked."""
 
@@ -93,8 +96,8 @@ class Meter:
     answers: RecentSums = field(default_factory=lambda: RecentSums(2, 6, 5.0))
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     groups: dict[str, Group] = field(default_factory=dict)
-    phase: int = 0
-    """0 or 1: which seconds its groups' latencies are taken in."""
+    turn: int = 0
+    """Which of every ``TURNS`` seconds its groups are looked at in."""
     is_limit_in_inferences: bool = False
     uneven: set[str] = field(default_factory=set)
     """Groups whose samples differed since that was last asked."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autoscaler.meters import Figures, Group
+from autoscaler.meters import TURNS, Figures, Group
 from autoscaler.observation import FleetGroup, GroupObservation, group_observation
 from autoscaler.plausible import PLAUSIBLE
 from autoscaler.sampling import ALL_UP_TO, sample_size
@@ -15,8 +15,8 @@ SECOND_S = 2.0
 """The mean of a longer interval is not of this second."""
 SAME_ROUND_S = 0.75
 """Samples that lie no further apart were pulled in the same round."""
-FIGURES_S = 1.5
-"""What was read of a group's windows is read anew after so long."""
+FIGURES_S = TURNS - 0.5
+"""What was read of a group's windows is read anew after so long, whoever's turn it is."""
 NO_FIGURES = Figures(-math.inf, None, False, (None, None, None, None, None, None, 0, 0))
 
 Heard = tuple[float, Means, Sequence[AppSample]]

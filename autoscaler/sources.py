@@ -38,8 +38,8 @@ class Told:
     latency: Seen = NOTHING_SEEN
     """Its histogram."""
     groups: tuple[GroupTraffic, ...] = ()
-    """Groups when their latencies were last taken: every other second, half of the revisions in each. Their window is
-    of thirty seconds, in slots of five; a revision's own latencies are taken every second."""
+    """Groups when their latencies were last taken: at the revision's turn. Their window is of thirty seconds, in slots
+    of five; a revision's own latencies are taken every second."""
     latencies: tuple[Seen, ...] = ()
     """Their histograms."""
     waiting: Waiting | None = None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autoscaler.collector import PART, Collector
+from autoscaler.meters import TURNS
 from autoscaler.observation import FleetGroup, Observation
 from autoscaler.sources import PATIENCE
 from tests.support.autoscaling import T0, demand, function, gateway_sample, replica_sample, revision
@@ -390,6 +391,34 @@ def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
     assert seen.latency_s == pytest.approx(1.0, rel=0.13)
     assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(10.0)
     assert c.mu_ips("resnet-00001", "gpu") is None
+
+
+def test_the_groups_of_a_third_of_the_revisions_are_looked_at_in_each_second() -> None:
+    """Ten answers a second of each of six revisions: what is told of their groups moves every third second, of two of
+    them in each, and is never older than two turns; what is told of the revisions themselves is of now."""
+    revisions = [Revision(function(f"f{number}"), 1) for number in range(6)]
+    c = Collector()
+    c.expect(["g0"], [])
+    for each in revisions:
+        c.apply(each.id, T0)
+    moved = []
+    told = dict.fromkeys((each.id for each in revisions), 0)
+    for second in range(1, 25):
+        done = 10 * second
+        heard = ((bucket_index(100_000), done),)
+        traffic = (GroupTraffic(group="cpu", requests=done, inferences=done, failures=0, latency=heard),)
+        demands = [
+            demand(each.id, arrivals=done, answered=done, within_sla=done, latency=heard, groups=traffic)
+            for each in revisions
+        ]
+        c.gateway(gateway_sample(*demands, sequence=second, uptime_s=float(second)), T0 + second)
+        seen = {each.id: c.observe(each, (FleetGroup(accelerator="cpu"),), T0 + second) for each in revisions}
+        answers = {name: observation.groups[0].answers for name, observation in seen.items()}
+        moved.append(sum(answers[name] != told[name] for name in told))
+        told = answers
+        assert all(done - 10 * 2 * (TURNS - 1) <= count <= done for count in answers.values())
+        assert all(observation.within_sla == 1.0 for observation in seen.values())
+    assert moved[2 * TURNS :] == [2] * (24 - 2 * TURNS)
 
 
 def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> None:
