@@ -194,9 +194,9 @@ class Decider:
             state.up_since = None
         elif state.up_since is None:
             state.up_since = now
-        goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, observation.ceiling]
-        if state.is_initial and observation.ready >= max(1, min(goal for goal in goals if goal is not None)):
-            state.is_initial = False
+        if state.is_initial:
+            goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, observation.ceiling]
+            state.is_initial = observation.ready < max(1, min(goal for goal in goals if goal is not None))
         idle_s = observation.idle_s if state.up_since is None else min(observation.idle_s, now - state.up_since)
         return Standing(
             idle_s=idle_s,

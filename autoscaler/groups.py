@@ -5,7 +5,6 @@ replicas that still start go first, then the most expensive ones; the last one l
 without a price come after the priced ones, in the order given (the backend lists the cheapest first).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -86,7 +85,14 @@ def leaving(
 
 
 def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation]:
-    return sorted(groups, key=lambda group: math.inf if group.price_per_hour is None else group.price_per_hour)
+    order = order_of_price(tuple([group.price_per_hour for group in groups]))
+    return [groups[index] for index in order]
+
+
+@lru_cache(maxsize=4096)
+def order_of_price(prices: tuple[float | None, ...]) -> tuple[int, ...]:
+    """The cheapest first, equal ones in the order given, those without a price last."""
+    return tuple(sorted(range(len(prices)), key=lambda index: (prices[index] is None, prices[index] or 0.0)))
 
 
 def _grow(counts: dict[str, int], groups: Sequence[GroupObservation], missing: int) -> None:
@@ -96,9 +102,9 @@ def _grow(counts: dict[str, int], groups: Sequence[GroupObservation], missing: i
                 return
             if take_back and not group.draining:
                 continue
-            wanted = min(missing, group.draining) if take_back else missing
-            if group.capacity is not None:
-                wanted = max(0, min(wanted, group.capacity - counts[group.accelerator]))
+            wanted, capacity = min(missing, group.draining) if take_back else missing, group.capacity
+            if capacity is not None:
+                wanted = max(0, min(wanted, capacity - counts[group.accelerator]))
             counts[group.accelerator] += wanted
             missing -= wanted
 

@@ -114,12 +114,12 @@ class LoadEstimate:
             self._steady += (recent - self._steady) * min(1.0, elapsed_s / self._steady_s)
 
     def _sure(self, per_event: float) -> float:
-        seen = [(float(span_s), self._mean(span_s)) for span_s in SPANS_S if len(self._seconds) >= span_s]
-        seen.append((self._memory_s, self._mid))
-        return max(
-            max(0.0, math.sqrt(rate * span_s / per_event) - SURE / 2.0) ** 2 * per_event / span_s
-            for span_s, rate in seen
-        )
+        known, sure = len(self._seconds), _at_least(self._mid, self._memory_s, per_event)
+        for span_s in SPANS_S:
+            if known >= span_s:
+                found = _at_least(self._mean(span_s), span_s, per_event)
+                sure = found if found > sure else sure
+        return sure
 
     def _mean(self, seconds: int) -> float:
         newest = self._seconds[-seconds:]
@@ -136,3 +136,9 @@ class LoadEstimate:
 
     def __repr__(self) -> str:
         return f"<LoadEstimate {self._mid:.3g}/s over {self._memory_s:g} s>"
+
+
+def _at_least(rate: float, span_s: float, per_event: float) -> float:
+    """What the load is surely, of which ``rate`` was seen over ``span_s``."""
+    root = math.sqrt(rate * span_s / per_event) - SURE / 2.0
+    return root**2 * per_event / span_s if root > 0.0 else 0.0

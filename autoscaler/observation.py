@@ -8,7 +8,7 @@ known". Rates are per second, durations in seconds.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any, cast
+from typing import Any
 
 
 def tightest(limits: Iterable[int]) -> int | None:
@@ -114,14 +114,46 @@ def group_observation(*values: Any) -> GroupObservation:
     not frozen is filled in and then becomes what it stands for."""
     draft = _Draft(*values)
     draft.__class__ = GroupObservation
-    return cast("GroupObservation", draft)
+    found: GroupObservation = draft
+    return found
 
 
 class _Counted:
-    """Room for sums that are taken once, beside the fields."""
+    """Sums over the groups, beside the fields. They are read a dozen times in every decision: an unset slot calls
+    ``__getattr__``, which sets all of them."""
 
-    __slots__ = ("_totals",)
-    _totals: tuple[int, int, int | None, int | None]
+    __slots__ = ("ceiling", "existing", "limit", "ready", "starting")
+    groups: tuple[GroupObservation, ...]
+
+    ready: int
+    starting: int
+    existing: int
+    """Replicas that work or will: ready and starting ones."""
+    limit: int | None
+    """Slots of one replica, 0: no limit; the tightest where groups differ, None while nobody has told."""
+    ceiling: int | None
+    """Replicas that could exist at most; None: no limit known."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _Counted.__slots__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        ready = starting = taken = 0
+        is_open = False
+        limits = []
+        for group in self.groups:
+            ready += group.ready
+            starting += group.starting
+            if group.room is None:
+                is_open = True
+            else:
+                taken += group.draining + group.room
+            if group.limit is not None:
+                limits.append(group.limit)
+        ceiling = None if is_open else ready + starting + taken
+        sums = (ceiling, ready + starting, tightest(limits), ready, starting)
+        for slot, value in zip(_Counted.__slots__, sums, strict=True):
+            object.__setattr__(self, slot, value)
+        return getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,51 +188,3 @@ class Observation(_Counted):
     """Replicas that a window of time asks for now."""
     most: int | None = None
     """Replicas that the limit over all functions leaves to this revision; None: there is none."""
-
-    # Read several times in every decision, so summed up once.
-
-    def _sums(self) -> tuple[int, int, int | None, int | None]:
-        """Ready and starting replicas, the limit, the ceiling."""
-        try:
-            return self._totals
-        except AttributeError:
-            pass
-        ready = starting = taken = 0
-        is_open = False
-        limits = []
-        for group in self.groups:
-            ready += group.ready
-            starting += group.starting
-            if group.room is None:
-                is_open = True
-            else:
-                taken += group.draining + group.room
-            if group.limit is not None:
-                limits.append(group.limit)
-        ceiling = None if is_open else ready + starting + taken
-        sums = (ready, starting, tightest(limits), ceiling)
-        object.__setattr__(self, "_totals", sums)
-        return sums
-
-    @property
-    def ready(self) -> int:
-        return self._sums()[0]
-
-    @property
-    def starting(self) -> int:
-        return self._sums()[1]
-
-    @property
-    def existing(self) -> int:
-        sums = self._sums()
-        return sums[0] + sums[1]
-
-    @property
-    def limit(self) -> int | None:
-        """Slots of one replica, 0: no limit; the tightest where groups differ, None while nobody has told."""
-        return self._sums()[2]
-
-    @property
-    def ceiling(self) -> int | None:
-        """Replicas that could exist at most; None: no limit known."""
-        return self._sums()[3]

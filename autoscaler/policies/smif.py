@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from autoscaler.groups import row
+from autoscaler.groups import order_of_price, row
 from autoscaler.load import NO_LOAD, STEADY_S, Load, LoadEstimate
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
@@ -189,7 +189,7 @@ class SmifPolicy:
     def _kinds(self, observation: Observation, reasons: list[Reason]) -> list[_Kind] | None:
         """Groups in order of price with their service rates; None: no rate is known at all."""
         groups = observation.groups
-        order = _order_of_price(tuple([group.price_per_hour for group in groups]))
+        order = order_of_price(tuple([group.price_per_hour for group in groups]))
         found = [(groups[index], *self._mu(groups[index])) for index in order]
         known = [mu for _, mu, _ in found if mu > 0.0]
         if not known:
@@ -507,12 +507,6 @@ class SmifPolicy:
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
-
-
-@lru_cache(maxsize=4096)
-def _order_of_price(prices: tuple[float | None, ...]) -> tuple[int, ...]:
-    """The cheapest first, equal ones in the order given, those without a price last."""
-    return tuple(sorted(range(len(prices)), key=lambda index: (prices[index] is None, prices[index] or 0.0)))
 
 
 def _company(group: GroupObservation) -> float:
