@@ -30,7 +30,7 @@ def script(sample: bytes) -> int:
     """The class of scripts of a text, by its first bytes; a character that is cut off does not matter."""
     if sample.isascii():
         escaped = sample.count(b"\\u") * _ESCAPE_BYTES
-        return ESCAPED if escaped * _SHARE > len(sample) else PLAIN
+        return ESCAPED if 2 * escaped > len(sample) else PLAIN
     foreign = sample.translate(None, _ASCII)
     if len(foreign) * _SHARE <= len(sample):
         return PLAIN
@@ -138,7 +138,7 @@ class StreamReader:
             and b"\r" not in data
         ):
             # One event of one line, as servers write them: nothing of it goes on in the next piece.
-            found = int(is_output(data))
+            found = int(is_output(data[6:end]))
             if b'"usage"' in data and b'"usage":null' not in data:
                 self._find(data)
             else:
