@@ -33,18 +33,21 @@ HOST: Final = Text(
 PATH_PREFIX: Final = Text(r"/[!\"$->@-~]{0,1023}", "a path that starts with /, without ? and #")
 
 
+_HASHED: Final = ("client", "session", "prompt", "prefix", "model")
+
+
 @dataclass(frozen=True, slots=True)
 class HashOn:
-    """``client``, ``header:NAME`` (kept in lower case) or ``cookie:NAME``."""
+    """One of ``_HASHED``, ``header:NAME`` (kept in lower case) or ``cookie:NAME``."""
 
     unit: str = ""
 
     @property
     def allowed(self) -> str:
-        return "client, header:NAME or cookie:NAME"
+        return f"{', '.join(_HASHED)}, header:NAME or cookie:NAME"
 
     def read(self, text: str) -> str:
-        if text == "client":
+        if text in _HASHED:
             return text
         source, _, name = text.partition(":")
         name = FIELD_NAME.read(name) if source == "header" else Text(_TOKEN, "").read(name)
