@@ -150,7 +150,7 @@ class Routing:
 
     spread: Spread = Spread.MOST_FREE
     hash_on: str = "client"
-    """``client``, ``header:NAME`` or ``cookie:NAME``; means something with ``Spread.HASH``."""
+    """As ``FunctionRoute.hash_on``; means something with ``Spread.HASH``."""
     queue_order: QueueOrder = QueueOrder.ARRIVAL
     binding: Binding = Binding.LATE
     priority: int = 5
