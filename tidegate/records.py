@@ -276,8 +276,8 @@ class FunctionRoute:
     idempotent: bool = False
     spread: Spread = Spread.MOST_FREE
     hash_on: str = "client"
-    """What ``Spread.HASH`` looks at: ``client`` (its address), ``header:NAME``, ``cookie:NAME``, ``session`` (a field of
-    that purpose), ``prompt`` (how it begins), ``prefix`` (what replicas should remember of it) or ``model``."""
+    """What ``Spread.HASH`` looks at: ``client`` (its address), ``header:NAME``, ``cookie:NAME``, ``session`` (a field
+    of that purpose), ``prompt`` (how it begins), ``prefix`` (what replicas should remember of it) or ``model``."""
     queue_order: QueueOrder = QueueOrder.ARRIVAL
     binding: Binding = Binding.LATE
     priority: int = 5
