@@ -56,6 +56,8 @@ class StreamResponse:
 
 
 Handler = Callable[[Request], Awaitable[Response | StreamResponse]]
+Connect = Callable[[asyncio.Protocol], asyncio.Protocol]
+"""Puts something between a new connection and its protocol: another protocol that may be spoken on the same port."""
 
 
 class _Connection(asyncio.Protocol):
@@ -219,6 +221,7 @@ class EndpointServer:
     """A running endpoint."""
 
     __slots__ = (
+        "_between",
         "_ended",
         "_listener",
         "address",
@@ -231,8 +234,11 @@ class EndpointServer:
         "tasks",
     )
 
-    def __init__(self, handler: Handler, sock: socket.socket, body_bytes: int, report: Report) -> None:
+    def __init__(
+        self, handler: Handler, sock: socket.socket, body_bytes: int, report: Report, between: Connect | None
+    ) -> None:
         self.handler = handler
+        self._between = between
         self.body_bytes = body_bytes
         self.report = report
         self.address = sockets.address_of(sock)
@@ -253,8 +259,9 @@ class EndpointServer:
         else:
             self._listener = await loop.create_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
 
-    def _connect(self) -> _Connection:
-        return _Connection(self)
+    def _connect(self) -> asyncio.Protocol:
+        connection = _Connection(self)
+        return connection if self._between is None else self._between(connection)
 
     def _sweep(self, now: float) -> None:
         for connection in tuple(self.connections):
@@ -300,13 +307,15 @@ async def serve_endpoint(
     *,
     body_bytes: int = 64 << 20,
     report: Report = report_to_stderr,
+    connect: Connect | None = None,
 ) -> EndpointServer:
-    """Serves ``handler`` on ``unix:/path``, ``host:port`` or a listening socket.
+    """Serves ``handler`` on ``unix:/path``, ``host:port`` or a listening socket. ``connect`` sees every new connection
+    first.
 
     The handler's task is cancelled when its client goes away; a handler that raises answers 500 and is reported.
     Raises OSError when the address is taken.
     """
     sock = sockets.listen(address) if isinstance(address, str) else address
-    server = EndpointServer(handler, sock, body_bytes, report)
+    server = EndpointServer(handler, sock, body_bytes, report, connect)
     await server.listen(sock)
     return server

@@ -115,7 +115,7 @@ def parse_infer(body: bytes, header_length: str | None) -> InferRequest:
         request.inputs.append(tensor)
     if at != len(tail):
         raise RequestError(f"{len(tail) - at} bytes of binary data belong to no input")
-    _refuse_duplicates("inputs", [tensor.name for tensor in request.inputs])
+    refuse_duplicates("inputs", [tensor.name for tensor in request.inputs])
     return request
 
 
@@ -145,7 +145,7 @@ def render_infer(model: str, request: InferRequest, results: Mapping[str, Tensor
     for output in wanted:
         tensor = results.get(output.name)
         if tensor is None:
-            raise RequestError(_unknown("output", output.name, results))
+            raise RequestError(unknown("output", output.name, results))
         entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if output.binary:
             raw = tensors.to_binary(tensor)
@@ -265,7 +265,7 @@ def _outputs(document: dict[str, Any]) -> list[OutputRequest] | None:
             raise RequestError("the classification extension is not offered")
         binary = _flag(parameters, "binary_data", f"output '{name}'")
         wanted.append(OutputRequest(name, default if binary is None else binary))
-    _refuse_duplicates("outputs", [output.name for output in wanted])
+    refuse_duplicates("outputs", [output.name for output in wanted])
     return wanted
 
 
@@ -273,10 +273,8 @@ def _input(entry: object, tail: memoryview, at: int) -> tuple[Tensor, int]:
     """One input and where the next binary one starts."""
     fields = _object(entry, "input")
     name = _name(fields, "input")
-    datatype = fields.get("datatype")
-    if not isinstance(datatype, str) or datatype not in tensors.DATATYPES:
-        raise RequestError(f"input '{name}': 'datatype' must be one of {', '.join(sorted(tensors.DATATYPES))}")
-    shape = _shape(name, fields.get("shape"))
+    datatype = check_datatype(name, fields.get("datatype"))
+    shape = checked_shape(name, fields.get("shape"))
     parameters = _parameters(fields, f"input '{name}'")
     if "shared_memory_region" in parameters:
         raise RequestError(f"input '{name}': the shared memory extension is not offered")
@@ -294,7 +292,15 @@ def _input(entry: object, tail: memoryview, at: int) -> tuple[Tensor, int]:
     return tensors.from_binary(name, datatype, shape, tail[at : at + size]), at + size
 
 
-def _shape(name: str, value: object) -> tuple[int, ...]:
+def check_datatype(name: str, value: object) -> str:
+    """The datatype of the input ``name``. Raises RequestError for what is none."""
+    if not isinstance(value, str) or value not in tensors.DATATYPES:
+        raise RequestError(f"input '{name}': 'datatype' must be one of {', '.join(sorted(tensors.DATATYPES))}")
+    return value
+
+
+def checked_shape(name: str, value: object) -> tuple[int, ...]:
+    """The shape of the input ``name``. Raises RequestError for what is none."""
     if not isinstance(value, list) or len(value) > MAX_RANK:
         raise RequestError(f"input '{name}': 'shape' must be a list of at most {MAX_RANK} whole numbers")
     for size in value:
@@ -326,14 +332,16 @@ def _check_names(what: str, given: list[str], known: tuple[TensorSpec, ...]) -> 
     names = [spec.name for spec in known]
     for name in given:
         if name not in names:
-            raise RequestError(_unknown(what, name, names))
+            raise RequestError(unknown(what, name, names))
 
 
-def _unknown(what: str, name: str, names: Iterable[str]) -> str:
+def unknown(what: str, name: str, names: Iterable[str]) -> str:
+    """What is said of a name that the model does not have."""
     return f"unknown {what} '{name}': this model's {what}s are {', '.join(names) or 'none'}"
 
 
-def _refuse_duplicates(what: str, names: list[str]) -> None:
+def refuse_duplicates(what: str, names: list[str]) -> None:
+    """Raises RequestError where a name comes twice in the list ``what``."""
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise RequestError(f"'{twice}' is given twice in '{what}'")

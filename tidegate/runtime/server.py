@@ -9,10 +9,11 @@ from tidegate.aio.endpoint import serve_endpoint
 from tidegate.aio.tasks import TaskOwner
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
+from tidegate.runtime.listener import Listener
 from tidegate.runtime.metrics import Counters
 from tidegate.runtime.model import Model
 from tidegate.runtime.scheduler import Scheduler
-from tidegate.runtime.service import Phase, Service
+from tidegate.runtime.service import Service
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.worker import Worker
 
@@ -27,6 +28,7 @@ class Server:
         self._counters = Counters()
         self._engine = Engine(model, worker)
         self._service = Service(settings.names, self._counters, body_bytes=settings.body_bytes)
+        self._listener = Listener(self._service, body_bytes=settings.body_bytes)
         self._owner = TaskOwner("runtime")
         self._end: asyncio.Event = asyncio.Event()
         self._exit_code = 0
@@ -34,17 +36,22 @@ class Server:
     async def serve(self) -> int:
         try:
             endpoint = await serve_endpoint(
-                self._service.handle, self._settings.listen, body_bytes=self._settings.body_bytes
+                self._service.handle,
+                self._settings.listen,
+                body_bytes=self._settings.body_bytes,
+                connect=self._listener.connect,
             )
         except OSError as error:
             sys.stderr.write(f"cannot listen on {self._settings.listen}: {error}\n")
             return EXIT_ADDRESS
+        endpoint.sweeper.add(self._listener.sweep)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
         self._owner.spawn(self._load(endpoint.address), name="load")
         await self._end.wait()
         await self._finish()
+        await self._listener.close()
         await endpoint.close()
         await self._owner.close()
         self._engine.stop()
@@ -78,7 +85,7 @@ class Server:
 
     async def _finish(self) -> None:
         """Takes nothing new and waits until every accepted request is answered."""
-        self._service.phase = Phase.STOPPING
+        self._service.stop()
         idle = asyncio.Event()
         self._service.on_idle = idle.set
         if self._service.active:

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from functools import cache
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from tidegate.aio.endpoint import Request, Response
@@ -13,7 +14,7 @@ from tidegate.runtime.bodies import decompress
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
 from tidegate.runtime.model import Inputs, Outputs
-from tidegate.runtime.protocol import VERSION, ModelSpec
+from tidegate.runtime.protocol import VERSION, InferRequest, ModelSpec
 
 _MOST_TEXT = 1000
 """Longest error message, in characters: a request's own words are repeated in it."""
@@ -27,6 +28,17 @@ class Phase(StrEnum):
 
 Infer = Callable[[Inputs], Awaitable[Outputs]]
 """Runs one request. Raises RequestError, ModelError."""
+Answer = TypeVar("Answer")
+
+
+class Refusal(Exception):
+    """An inference that was not answered with a result: why, the HTTP status of that, and a message for the client."""
+
+    def __init__(self, reason: Reason, status: int, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+        self.message = message
 
 
 class Service:
@@ -38,7 +50,10 @@ class Service:
         """Inference requests that have not been answered."""
         self.on_idle: Callable[[], None] = lambda: None
         """Called when ``active`` falls to zero."""
-        self._names = names
+        self.on_phase: Callable[[], None] = lambda: None
+        """Called when ``phase`` changes."""
+        self.names = names
+        """Models that it answers to."""
         self._counters = counters
         self._body_bytes = body_bytes
         self._spec: ModelSpec | None = None
@@ -50,45 +65,49 @@ class Service:
         self._spec, self._infer, self._waiting = spec, infer, waiting
         if self.phase is Phase.LOADING:
             self.phase = Phase.READY
+            self.on_phase()
+
+    def stop(self) -> None:
+        """Takes nothing new from now on."""
+        self.phase = Phase.STOPPING
+        self.on_phase()
 
     async def handle(self, request: Request) -> Response:
         """The answer to any request. Raises nothing but cancellation."""
         try:
             return await self._route(request)
         except RequestError as error:
-            return _failure(error.status if 400 <= error.status <= 599 else 400, error.message)
+            return _failure(status_of(error), error.message)
 
     async def _route(self, request: Request) -> Response:
         parts = [unquote(part) for part in request.path.strip("/").split("/")]
         match parts:
             case ["v2"]:
-                return _get(request, protocol.server_metadata(_version()))
+                return _get(request, server_metadata())
             case ["v2", "health", "live"]:
                 return _get(request, {"live": True})
             case ["v2", "health", "ready"]:
                 return self._readiness(request, {})
             case ["v2", "models"]:
-                return _get(request, {"models": list(self._names)})
+                return _get(request, {"models": list(self.names)})
             case ["v2", "models", name, *rest]:
                 return await self._model(request, name, rest)
             case ["metrics"]:
                 max_batch = None if self._spec is None else self._spec.max_batch
-                text = self._counters.render(self._names[0], self._waiting(), max_batch)
+                text = self._counters.render(self.names[0], self._waiting(), max_batch)
                 return _only(request, "GET") or Response(body=text, content_type=CONTENT_TYPE)
             case ["tidegate", "declared"]:
-                return _get(request, {"concurrency": self._loaded(self._names[0]).concurrency})
+                return _get(request, {"concurrency": self.spec_of(self.names[0]).concurrency})
         raise RequestError(f"there is no {request.path[:200]} here", 404)
 
     async def _model(self, request: Request, name: str, rest: list[str]) -> Response:
-        if name not in self._names:
-            raise RequestError(f"unknown model '{name}'; this server has {', '.join(self._names)}", 404)
+        version = ""
         if rest[:1] == ["versions"] and len(rest) > 1:
-            if rest[1] != VERSION:
-                raise RequestError(f"model '{name}' has no version '{rest[1]}', only '{VERSION}'", 404)
-            rest = rest[2:]
+            version, rest = rest[1], rest[2:]
+        self.check_name(name, version)
         match rest:
             case []:
-                return _get(request, protocol.model_metadata(name, self._loaded(name)))
+                return _get(request, self.model_metadata(name))
             case ["ready"]:
                 return self._readiness(request, {"name": name})
             case ["infer"]:
@@ -100,18 +119,40 @@ class Service:
         answer = _get(request, {**fields, "ready": ready})
         return answer if ready or answer.status != 200 else Response(503, answer.body)
 
-    def _loaded(self, name: str) -> ModelSpec:
+    def check_name(self, name: str, version: str) -> None:
+        """Raises RequestError for a model or a version that is not served; no version means the only one."""
+        if name not in self.names:
+            raise RequestError(f"unknown model '{name}'; this server has {', '.join(self.names)}", 404)
+        if version not in ("", VERSION):
+            raise RequestError(f"model '{name}' has no version '{version}', only '{VERSION}'", 404)
+
+    def spec_of(self, name: str) -> ModelSpec:
+        """Raises RequestError while the model is still loading."""
         if self._spec is None:
             raise RequestError(f"model '{name}' is still loading", 503)
         return self._spec
 
-    async def _answer(self, request: Request, name: str) -> Response:
+    def model_metadata(self, name: str) -> dict[str, Any]:
+        """V2's description of the model. Raises RequestError as :meth:`spec_of`."""
+        return protocol.model_metadata(name, self.spec_of(name))
+
+    async def infer(
+        self, name: str, read: Callable[[], InferRequest], render: Callable[[InferRequest, Outputs], Answer]
+    ) -> Answer:
+        """One inference of any protocol, counted: what ``read`` finds runs, and ``render`` makes the answer of it.
+
+        Raises Refusal for everything but cancellation.
+        """
         started = time.monotonic()
         self.active += 1
         reason: Reason | None = Reason.CANCELED
         try:
-            reason, answer = await self._run(request, name)
+            answer = await self._run(name, read, render)
+            reason = None
             return answer
+        except Refusal as refusal:
+            reason = refusal.reason
+            raise
         finally:
             self.active -= 1
             if reason is None:
@@ -122,27 +163,50 @@ class Service:
             if self.active == 0:
                 self.on_idle()
 
-    async def _run(self, request: Request, name: str) -> tuple[Reason | None, Response]:
+    async def _run(
+        self, name: str, read: Callable[[], InferRequest], render: Callable[[InferRequest, Outputs], Answer]
+    ) -> Answer:
         if self.phase is not Phase.READY or self._infer is None:
             state = "still loading" if self.phase is Phase.LOADING else "stopping"
-            return Reason.REJECTED, _failure(503, f"model '{name}' is {state}")
+            raise Refusal(Reason.REJECTED, 503, f"model '{name}' is {state}")
         try:
-            body = decompress(request.body, request.headers.get("content-encoding"), self._body_bytes)
-            inference = protocol.parse_infer(body, request.headers.get(protocol.HEADER_LENGTH))
-            protocol.check_inputs(inference, self._loaded(name))
-            outputs = await self._infer(inference.inputs)
-            text, length = protocol.render_infer(name, inference, outputs)
+            request = read()
+            protocol.check_inputs(request, self.spec_of(name))
+            return render(request, await self._infer(request.inputs))
         except RequestError as error:
-            return Reason.OTHER, _failure(error.status if 400 <= error.status <= 599 else 400, error.message)
+            raise Refusal(Reason.OTHER, status_of(error), error.message) from error
         except ModelError as error:
-            return Reason.BACKEND, _failure(500, str(error))
+            raise Refusal(Reason.BACKEND, 500, str(error)) from error
         except Exception as error:
             traceback.print_exception(error)
-            return Reason.BACKEND, _failure(500, "the model server failed; its log says why")
-        if length is None:
-            return None, Response(body=text)
-        headers = (("Inference-Header-Content-Length", str(length)),)
-        return None, Response(body=text, content_type="application/octet-stream", headers=headers)
+            raise Refusal(Reason.BACKEND, 500, "the model server failed; its log says why") from error
+
+    async def _answer(self, request: Request, name: str) -> Response:
+        def read() -> InferRequest:
+            body = decompress(request.body, request.headers.get("content-encoding"), self._body_bytes)
+            return protocol.parse_infer(body, request.headers.get(protocol.HEADER_LENGTH))
+
+        def render(inference: InferRequest, outputs: Outputs) -> Response:
+            text, length = protocol.render_infer(name, inference, outputs)
+            if length is None:
+                return Response(body=text)
+            headers = (("Inference-Header-Content-Length", str(length)),)
+            return Response(body=text, content_type="application/octet-stream", headers=headers)
+
+        try:
+            return await self.infer(name, read, render)
+        except Refusal as refusal:
+            return _failure(refusal.status, refusal.message)
+
+
+def server_metadata() -> dict[str, Any]:
+    """V2's description of the server."""
+    return protocol.server_metadata(_version())
+
+
+def status_of(error: RequestError) -> int:
+    """The HTTP status of a refusal; a handler may have made up one that is none."""
+    return error.status if 400 <= error.status <= 599 else 400
 
 
 @cache
@@ -168,5 +232,9 @@ def _get(request: Request, document: dict[str, object]) -> Response:
 
 
 def _failure(status: int, message: str) -> Response:
-    text = message if len(message) <= _MOST_TEXT else message[: _MOST_TEXT - 3] + "..."
-    return Response(status, protocol.error_body(text))
+    return Response(status, protocol.error_body(shortened(message)))
+
+
+def shortened(message: str) -> str:
+    """An error's message at a length that any client takes."""
+    return message if len(message) <= _MOST_TEXT else message[: _MOST_TEXT - 3] + "..."

@@ -1,0 +1,358 @@
+"""gRPC over HTTP/2 at the model server's port: the shared engine, one task per call.
+
+Messages go through the same engine as the proxies' (``tidegate.wire.h2``), so there is nothing to install and little to
+load; this file is imported with the first HTTP/2 connection. A call's request is credited as it is taken: what a client
+sends ahead of a stream's method is bounded by the stream's window, one message by ``body_bytes``.
+"""
+
+import asyncio
+import time
+import traceback
+from collections import deque
+from typing import Final, cast
+
+from tidegate.aio.tasks import TaskOwner
+from tidegate.runtime.bodies import decompress
+from tidegate.runtime.errors import RequestError
+from tidegate.runtime.grpc_service import (
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    OK,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+    CallError,
+    GrpcService,
+    Handler,
+)
+from tidegate.timeout import TimeoutFieldError, read_timeout_s
+from tidegate.wire import grpc
+from tidegate.wire import h2_frames as frames
+from tidegate.wire.h2 import H2Server
+from tidegate.wire.h2_blocks import REQUEST, Block, Blocks
+from tidegate.wire.h2_events import BODY, HEAD, RESET, SENT, TRAILERS, Event
+from tidegate.wire.h2_hpack import literal
+from tidegate.wire.h2_stream import Stream
+
+STALLED_S: Final = 60.0
+"""A client that takes nothing of an answer for so long has left it."""
+_HEAD: Final = (
+    literal(b":status", b"200")
+    + literal(b"content-type", b"application/grpc")
+    + literal(b"grpc-accept-encoding", b"identity,deflate,gzip")
+)
+_NO_POST: Final = literal(b":status", b"405") + literal(b"allow", b"POST")
+_NO_GRPC: Final = literal(b":status", b"415")
+
+
+class GrpcServer:
+    """The HTTP/2 connections of one model server."""
+
+    def __init__(self, service: GrpcService, *, body_bytes: int) -> None:
+        self.service = service
+        self.body_bytes = body_bytes
+        """Largest message, also when it is decompressed."""
+        self.blocks = Blocks(REQUEST)
+        self.connections: set[GrpcConnection] = set()
+        self.tasks = TaskOwner("grpc")
+        self._ended = asyncio.Event()
+        self._is_closing = False
+
+    def connect(self) -> "GrpcConnection":
+        """The protocol of a new connection."""
+        return GrpcConnection(self)
+
+    def lost(self, connection: "GrpcConnection") -> None:
+        """A connection ended."""
+        self.connections.discard(connection)
+        if self._is_closing and not self.connections:
+            self._ended.set()
+
+    def sweep(self, now: float) -> None:
+        """Some times a second."""
+        for connection in tuple(self.connections):
+            connection.sweep(now)
+
+    async def close(self, flush_s: float = 10.0) -> None:
+        """Ends what is still open as UNAVAILABLE, and waits until it is sent, at most ``flush_s`` seconds."""
+        self._is_closing = True
+        for connection in tuple(self.connections):
+            connection.shut_down()
+        await self.tasks.close()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._ended.wait(), flush_s)
+            except TimeoutError:
+                for connection in tuple(self.connections):
+                    connection.transport.abort()
+
+    def __repr__(self) -> str:
+        return f"<GrpcServer {len(self.connections)} connections, {len(self.tasks)} calls>"
+
+
+class GrpcConnection(asyncio.Protocol):
+    """One client."""
+
+    __slots__ = ("_due", "_server", "engine", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: GrpcServer) -> None:
+        self._server = server
+        self.engine = H2Server(server.blocks)
+        self._due = 0.0
+        """When the rest of a head or frame must be there; 0: none is due."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._server.connections.add(self)
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for stream in tuple(self.engine.streams.values()):
+            _drop(stream)
+        self._server.lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._hear(self.engine.receive(data, time.monotonic()))
+        if not self.engine.is_head_due:
+            self._due = 0.0
+        elif not self._due:
+            self._due = time.monotonic() + 30.0
+        self.flush()
+
+    def pause_writing(self) -> None:
+        self.engine.pause()
+
+    def resume_writing(self) -> None:
+        self._hear(self.engine.resume())
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what the engine has to say."""
+        data = self.engine.take()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+        if self.engine.is_over or (self.engine.is_closing and not self.engine.streams):
+            self.transport.close()
+
+    def sweep(self, now: float) -> None:
+        """Ends what makes no progress."""
+        if self._due and now > self._due:
+            self.transport.abort()
+            return
+        for stream in self.engine.stalled(now, STALLED_S):
+            self.engine.reset(stream, frames.CANCEL)
+            _drop(stream)
+        self.flush()
+
+    def shut_down(self) -> None:
+        """No more calls; those that are open end now."""
+        for stream in tuple(self.engine.streams.values()):
+            if isinstance(stream.owner, Call):
+                stream.owner.finish(UNAVAILABLE, "the model server is stopping")
+            _drop(stream)
+        self.engine.goaway()
+        self.flush()
+
+    def _hear(self, events: list[Event]) -> None:
+        for kind, stream, value, flag in events:
+            if kind == HEAD:
+                self._begin(stream, value, flag)
+            elif isinstance(stream.owner, Call):
+                call = stream.owner
+                if kind == BODY:
+                    call.feed(value, flag)
+                elif kind == TRAILERS:
+                    call.feed(b"", True)
+                elif kind == SENT and flag:
+                    call.sent()
+                elif kind == RESET:
+                    _drop(stream)
+        if self.engine.is_over:
+            for stream in tuple(self.engine.streams.values()):
+                _drop(stream)
+
+    def _begin(self, stream: Stream, head: Block, is_whole: bool) -> None:
+        if head.method != b"POST":
+            self.engine.head(stream, _NO_POST, True)
+            return
+        if not grpc.is_grpc(head.get(b"content-type")):
+            self.engine.head(stream, _NO_GRPC, True)
+            return
+        handler = self._server.service.methods.get(head.path)
+        if handler is None:
+            text = f"there is no method {head.path.decode('latin-1')[:200]} here"
+            self.engine.head(stream, grpc.trailers_only(UNIMPLEMENTED, text), True)
+            return
+        try:
+            timeout_s = read_timeout_s(None, head.get(b"grpc-timeout"))
+        except TimeoutFieldError as error:
+            self.engine.head(stream, grpc.trailers_only(INVALID_ARGUMENT, str(error)), True)
+            return
+        call = Call(self, stream, head.get(b"grpc-encoding"), self._server.body_bytes)
+        stream.owner = call
+        if is_whole:
+            call.feed(b"", True)
+        call.task = self._server.tasks.spawn(call.run(handler, timeout_s), name=head.path.decode("latin-1"))
+
+    def __repr__(self) -> str:
+        return f"<GrpcConnection {self.engine!r}>"
+
+
+class Call:
+    """One call: the method's :class:`~tidegate.runtime.grpc_service.Stream`."""
+
+    __slots__ = (
+        "_changed",
+        "_coding",
+        "_connection",
+        "_has_head",
+        "_have",
+        "_inbox",
+        "_is_whole",
+        "_limit",
+        "_need",
+        "_pieces",
+        "_stream",
+        "_unpassed",
+        "task",
+    )
+
+    def __init__(self, connection: GrpcConnection, stream: Stream, coding: bytes | None, limit: int) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._connection = connection
+        self._stream = stream
+        self._coding = None if coding is None else coding.decode("latin-1")
+        self._limit = limit
+        self._changed = asyncio.Event()
+        self._inbox: deque[tuple[int, bytes]] = deque()
+        """Whole messages: whether compressed, and the bytes."""
+        self._pieces: list[bytes] = []
+        """The beginning of the next one."""
+        self._have, self._need = 0, grpc.MESSAGE_HEAD
+        self._unpassed = 0
+        """Bytes that the client has no credit for yet."""
+        self._is_whole = self._has_head = False
+
+    # --- what the connection tells
+
+    def feed(self, data: bytes, is_whole: bool) -> None:
+        """More of the request."""
+        self._is_whole = is_whole
+        self._unpassed += len(data)
+        if data:
+            self._pieces.append(data)
+            self._have += len(data)
+            if self._have >= self._need:
+                self._cut()
+        if not self._inbox:
+            self._pass()
+        self._changed.set()
+
+    def sent(self) -> None:
+        """Nothing of the answer waits any more."""
+        self._changed.set()
+
+    def _cut(self) -> None:
+        data = b"".join(self._pieces)
+        at = 0
+        self._need = grpc.MESSAGE_HEAD
+        while len(data) - at >= grpc.MESSAGE_HEAD:
+            start = at + grpc.MESSAGE_HEAD
+            size = int.from_bytes(data[at + 1 : start], "big")
+            if size > self._limit or len(data) - start < size:
+                self._need = grpc.MESSAGE_HEAD + size
+                break
+            self._inbox.append((data[at], data[start : start + size]))
+            at = start + size
+        self._pieces = [data[at:]] if at < len(data) else []
+        self._have = len(data) - at
+
+    def _pass(self) -> None:
+        if self._unpassed:
+            self._connection.engine.passed(self._stream, self._unpassed)
+            self._unpassed = 0
+
+    # --- what the method does
+
+    async def receive(self) -> bytes | None:
+        """See :class:`~tidegate.runtime.grpc_service.Stream`."""
+        while not self._inbox:
+            if self._need - grpc.MESSAGE_HEAD > self._limit:
+                size = self._need - grpc.MESSAGE_HEAD
+                raise CallError(RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {self._limit}")
+            if self._is_whole:
+                if self._pieces:
+                    raise CallError(INTERNAL, "the request ends inside a message")
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        flag, message = self._inbox.popleft()
+        if not self._inbox:
+            self._pass()
+            self._connection.flush()
+        if not flag:
+            return message
+        if flag != 1 or self._coding is None:
+            raise CallError(INTERNAL, "a compressed message without grpc-encoding")
+        try:
+            return decompress(message, self._coding, self._limit)
+        except RequestError as error:
+            raise CallError(
+                {413: RESOURCE_EXHAUSTED, 415: UNIMPLEMENTED}.get(error.status, INTERNAL), error.message
+            ) from error
+
+    async def send(self, message: bytes) -> None:
+        """See :class:`~tidegate.runtime.grpc_service.Stream`."""
+        self.reply(message)
+        self._connection.flush()
+        while self._stream.waiting:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def reply(self, message: bytes) -> None:
+        """See :class:`~tidegate.runtime.grpc_service.Stream`."""
+        engine, stream = self._connection.engine, self._stream
+        if not self._has_head:
+            self._has_head = True
+            engine.head(stream, _HEAD, False)
+        engine.data(stream, b"\0" + len(message).to_bytes(4, "big") + message, False)
+
+    async def run(self, handler: Handler, timeout_s: float | None) -> None:
+        """Answers the call, whatever becomes of it."""
+        status, message = OK, ""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await handler(self)
+        except CallError as error:
+            status, message = error.status, error.message
+        except TimeoutError:
+            status, message = DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
+        except Exception as error:  # the border: the client is told, the operator gets the trace
+            traceback.print_exception(error)
+            status, message = INTERNAL, "the model server failed; its log says why"
+        self.finish(status, message)
+        self._connection.flush()
+
+    def finish(self, status: int, message: str) -> None:
+        """The status of the call; nothing follows."""
+        engine, stream = self._connection.engine, self._stream
+        if self._has_head:
+            engine.trailers(stream, grpc.trailers(status, message))
+        elif status:
+            engine.head(stream, grpc.trailers_only(status, message), True)
+        else:
+            engine.head(stream, _HEAD, False)
+            engine.trailers(stream, grpc.trailers(status, message))
+
+    def __repr__(self) -> str:
+        return f"<Call {self._stream!r}, {len(self._inbox)} messages to take>"
+
+
+def _drop(stream: Stream) -> None:
+    """Nobody waits for this call any more."""
+    call, stream.owner = stream.owner, None
+    if isinstance(call, Call) and call.task is not None:
+        call.task.cancel()

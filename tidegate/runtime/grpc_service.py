@@ -1,0 +1,247 @@
+"""The methods of the model server over gRPC: Open Inference Protocol V2, Triton's stream, health, reflection.
+
+What a method does is the service's, as over REST (``service.py``): the same scheduler, counters, phases and words. A
+stream of inferences is answered message by message in order, each a run of its own that batches with those of others;
+one that fails is told in its answer's ``error_message`` and the stream goes on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from tidegate.runtime import grpc_messages as messages
+from tidegate.runtime.errors import RequestError
+from tidegate.runtime.model import Outputs
+from tidegate.runtime.protocol import InferRequest
+from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
+from tidegate.wire import protos
+from tidegate.wire.protobuf import Message, ProtobufError
+from tidegate.wire.reflection import Reflection
+
+OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = range(6)
+PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED = 7, 8, 9, 10
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 12, 13, 14, 16
+STATUS_OF_HTTP: Final = {
+    401: UNAUTHENTICATED,
+    403: PERMISSION_DENIED,
+    404: NOT_FOUND,
+    409: ABORTED,
+    412: FAILED_PRECONDITION,
+    413: RESOURCE_EXHAUSTED,
+    415: UNIMPLEMENTED,
+    429: RESOURCE_EXHAUSTED,
+    501: UNIMPLEMENTED,
+    503: UNAVAILABLE,
+    504: DEADLINE_EXCEEDED,
+}
+"""What a REST client is told as a status, in gRPC's words; others are INVALID_ARGUMENT below 500, else INTERNAL."""
+_FINAL: Final = {"triton_final_response": {"bool_param": True}}
+"""Triton's clients look for it: there is one answer to each message of a stream."""
+
+
+class CallError(Exception):
+    """The end of a call: a gRPC status and a message for the client."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Stream(Protocol):
+    """One call, as its method sees it."""
+
+    async def receive(self) -> bytes | None:
+        """The client's next message; None: there are no more. Raises CallError."""
+        ...
+
+    async def send(self, message: bytes) -> None:
+        """One message to the client; returns when there is room for another."""
+        ...
+
+    def reply(self, message: bytes) -> None:
+        """The last message to the client; it leaves with the status."""
+        ...
+
+
+Handler = Callable[[Stream], Awaitable[None]]
+"""Answers one call. Raises CallError."""
+
+
+class GrpcService:
+    """The methods by path."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        service.on_phase = self._phase_changed
+        self._watchers: set[asyncio.Event] = set()
+        self._reflection = Reflection()
+        inference, health = protos.INFERENCE.name, protos.HEALTH.name
+        unary: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
+            f"/{inference}/ServerLive": self._server_live,
+            f"/{inference}/ServerReady": self._server_ready,
+            f"/{inference}/ModelReady": self._model_ready,
+            f"/{inference}/ServerMetadata": self._server_metadata,
+            f"/{inference}/ModelMetadata": self._model_metadata,
+            f"/{inference}/ModelInfer": self._model_infer,
+            f"/{health}/Check": self._check,
+            f"/{health}/List": self._list,
+        }
+        self.methods: dict[bytes, Handler] = {path.encode(): _unary(answer) for path, answer in unary.items()}
+        self.methods[f"/{inference}/ModelStreamInfer".encode()] = self._model_stream_infer
+        self.methods[f"/{health}/Watch".encode()] = self._watch
+        for file in protos.REFLECTION_FILES:
+            name = file.services[0].name
+            self.methods[f"/{name}/ServerReflectionInfo".encode()] = self._reflects(name)
+
+    # --- inference ----------------------------------------------------------------------------------------------------
+
+    async def _server_live(self, message: bytes) -> bytes:
+        return protos.SERVER_LIVE_RESPONSE.encode({"live": True})
+
+    async def _server_ready(self, message: bytes) -> bytes:
+        return protos.SERVER_READY_RESPONSE.encode({"ready": self._is_ready})
+
+    async def _model_ready(self, message: bytes) -> bytes:
+        self._named(protos.MODEL_READY_REQUEST, message)
+        return protos.MODEL_READY_RESPONSE.encode({"ready": self._is_ready})
+
+    async def _server_metadata(self, message: bytes) -> bytes:
+        return protos.SERVER_METADATA_RESPONSE.encode(server_metadata())
+
+    async def _model_metadata(self, message: bytes) -> bytes:
+        name = self._named(protos.MODEL_METADATA_REQUEST, message)
+        try:
+            found = self._service.model_metadata(name)
+        except RequestError as error:
+            raise _call_error(status_of(error), error.message) from error
+        known = protos.MODEL_METADATA_RESPONSE.names
+        return protos.MODEL_METADATA_RESPONSE.encode({key: value for key, value in found.items() if key in known})
+
+    async def _model_infer(self, message: bytes) -> bytes:
+        try:
+            return protos.MODEL_INFER_RESPONSE.encode(await self._infer(messages.fields_of(message)))
+        except RequestError as error:
+            raise _call_error(status_of(error), error.message) from error
+        except Refusal as refusal:
+            raise _call_error(refusal.status, refusal.message) from refusal
+
+    async def _model_stream_infer(self, stream: Stream) -> None:
+        while (message := await stream.receive()) is not None:
+            fields: dict[str, Any] = {}
+            answer: dict[str, Any] = {}
+            try:
+                fields = messages.fields_of(message)
+                answer["infer_response"] = await self._infer(fields, _FINAL)
+            except (RequestError, Refusal) as error:
+                answer["error_message"] = shortened(error.message)
+                answer["infer_response"] = {"model_name": fields.get("model_name"), "id": fields.get("id")}
+            await stream.send(protos.MODEL_STREAM_INFER_RESPONSE.encode(answer))
+
+    async def _infer(self, fields: dict[str, Any], parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The fields of the answer. Raises RequestError, Refusal."""
+        name = fields.get("model_name", "")
+        self._service.check_name(name, fields.get("model_version", ""))
+
+        def read() -> InferRequest:
+            return messages.read_infer(fields)
+
+        def render(request: InferRequest, outputs: Outputs) -> dict[str, Any]:
+            return messages.answer_infer(name, request, outputs, parameters)
+
+        return await self._service.infer(name, read, render)
+
+    def _named(self, kind: Message, message: bytes) -> str:
+        """The model that a request names. Raises CallError where it is not served."""
+        fields = _decoded(kind, message)
+        name: str = fields.get("name", "")
+        try:
+            self._service.check_name(name, fields.get("version", ""))
+        except RequestError as error:
+            raise _call_error(error.status, error.message) from error
+        return name
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._service.phase is Phase.READY
+
+    # --- health -------------------------------------------------------------------------------------------------------
+
+    async def _check(self, message: bytes) -> bytes:
+        name = _decoded(protos.HEALTH_REQUEST, message).get("service", "")
+        status = self._health(name)
+        if status == protos.SERVICE_UNKNOWN:
+            raise CallError(NOT_FOUND, f"unknown service '{name[:200]}'; this server has {', '.join(self._services())}")
+        return protos.HEALTH_RESPONSE.encode({"status": status})
+
+    async def _list(self, message: bytes) -> bytes:
+        statuses = {name: {"status": self._health(name)} for name in ("", *self._services())}
+        return protos.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
+
+    async def _watch(self, stream: Stream) -> None:
+        name = _decoded(protos.HEALTH_REQUEST, await stream.receive() or b"").get("service", "")
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        told: int | None = None
+        try:
+            while True:
+                changed.clear()
+                status = self._health(name)
+                if status != told:
+                    told = status
+                    await stream.send(protos.HEALTH_RESPONSE.encode({"status": status}))
+                await changed.wait()
+        finally:
+            self._watchers.discard(changed)
+
+    def _health(self, name: str) -> int:
+        if name and name not in self._services():
+            return protos.SERVICE_UNKNOWN
+        return protos.SERVING if self._is_ready else protos.NOT_SERVING
+
+    def _services(self) -> tuple[str, ...]:
+        return (protos.INFERENCE.name, *self._service.names)
+
+    def _phase_changed(self) -> None:
+        for watcher in self._watchers:
+            watcher.set()
+
+    # --- reflection ---------------------------------------------------------------------------------------------------
+
+    def _reflects(self, service: str) -> Handler:
+        async def answer(stream: Stream) -> None:
+            while (message := await stream.receive()) is not None:
+                try:
+                    found = self._reflection.answer(service, message)
+                except ProtobufError as error:
+                    raise CallError(INVALID_ARGUMENT, str(error)) from error
+                await stream.send(found)
+
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<GrpcService {len(self.methods)} methods, {len(self._watchers)} watch>"
+
+
+def _unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
+    """A method with one message in and one out."""
+
+    async def handle(stream: Stream) -> None:
+        message = await stream.receive()
+        if message is None or await stream.receive() is not None:
+            raise CallError(INTERNAL, "this method takes one message")
+        stream.reply(await answer(message))
+
+    return handle
+
+
+def _decoded(kind: Message, message: bytes) -> dict[str, Any]:
+    try:
+        return kind.decode(message)
+    except ProtobufError as error:
+        raise CallError(INVALID_ARGUMENT, str(error)) from error
+
+
+def _call_error(http: int, message: str) -> CallError:
+    status = STATUS_OF_HTTP.get(http, INVALID_ARGUMENT if http < 500 else INTERNAL)
+    return CallError(status, shortened(message))

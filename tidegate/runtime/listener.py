@@ -1,0 +1,81 @@
+"""REST and gRPC at one port: the first bytes of a connection tell them apart.
+
+HTTP/2 clients that know what they speak to (gRPC's do, so does the queue_proxy) begin with a preface that no HTTP/1
+request can begin with (RFC 9113 section 3.4). What gRPC needs is imported with the first such connection: a server that
+speaks REST alone starts as if there were none.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from tidegate.runtime.service import Service
+
+if TYPE_CHECKING:
+    from tidegate.runtime.grpc_server import GrpcServer
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+class Listener:
+    """What stands behind the port. ``connect`` goes between a new connection and its REST protocol."""
+
+    def __init__(self, service: Service, *, body_bytes: int) -> None:
+        self._service = service
+        self._body_bytes = body_bytes
+        self._grpc: GrpcServer | None = None
+
+    def connect(self, rest: asyncio.Protocol) -> asyncio.Protocol:
+        """The protocol of a new connection: ``rest``, unless its first bytes are those of HTTP/2."""
+        return _First(rest, self._connect_grpc)
+
+    def sweep(self, now: float) -> None:
+        """Some times a second."""
+        if self._grpc is not None:
+            self._grpc.sweep(now)
+
+    async def close(self) -> None:
+        """Ends the gRPC connections."""
+        if self._grpc is not None:
+            await self._grpc.close()
+
+    def _connect_grpc(self) -> asyncio.Protocol:
+        if self._grpc is None:
+            from tidegate.runtime.grpc_server import GrpcServer
+            from tidegate.runtime.grpc_service import GrpcService
+
+            self._grpc = GrpcServer(GrpcService(self._service), body_bytes=self._body_bytes)
+        return self._grpc.connect()
+
+
+class _First(asyncio.Protocol):
+    """A connection of which nothing has been read. Its REST protocol knows of it, so that it is swept and closed."""
+
+    __slots__ = ("_connect_grpc", "_held", "_rest", "_transport")
+
+    def __init__(self, rest: asyncio.Protocol, connect_grpc: Callable[[], asyncio.Protocol]) -> None:
+        self._rest = rest
+        self._connect_grpc = connect_grpc
+        self._held = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._rest.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        return self._rest.eof_received()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._held = self._held + data
+        if not data.startswith(PREFACE) and PREFACE.startswith(data):
+            return
+        protocol = self._rest
+        if data.startswith(PREFACE):
+            self._rest.connection_lost(None)
+            protocol = self._connect_grpc()
+            protocol.connection_made(self._transport)
+        self._transport.set_protocol(protocol)
+        protocol.data_received(data)
