@@ -18,6 +18,7 @@ from control.round import Round
 from control.service import CannotRunError, LeavingError, UnknownFunctionError
 from control.state import StateDirectory
 from control.steering import Steering
+from control.troubles import troubles
 from control.views import (
     ColdStartView,
     DecisionView,
@@ -206,6 +207,7 @@ class Deployment:
         if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
             who = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
             words.append(f"{who}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
+        words += troubles(self._describe(deployed))
         text = "\n".join(words) if words else f"nothing was decided about {name} yet"
         return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -119,6 +120,35 @@ def test_explain_names_the_emulated_accelerators_that_a_function_may_use(tmp_pat
         await desk.deploy(MANIFEST + "  accelerators: [cpu]\n")
         await desk.world.advance(3.0)
         assert "emulated" not in (await desk.get("/functions/echo/explain")).json()["text"]
+
+    at_desk(tmp_path, tell)
+
+
+def test_explain_says_why_what_was_decided_does_not_come(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        desk.world.backend.break_starts("echo-00001", "exited with 1\nno such weights", times=100)
+        await desk.deploy()
+        await desk.world.advance(5.0)
+        text = (await desk.get("/functions/echo/explain")).json()["text"]
+        assert "echo-00001 does not start: " in text
+        assert "starts in a row failed, next try in " in text
+        assert text.endswith("\n    exited with 1\n    no such weights")
+
+    at_desk(tmp_path, tell)
+
+
+def test_explain_says_that_there_is_no_place(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        desk.world.backend.equip((replace(CPU, count=1),))
+        await desk.deploy(
+            MANIFEST.replace("name: echo", "name: first").replace("{tidegate", "{tidegate.dev/min-scale: 1, tidegate")
+        )
+        await desk.world.advance(3.0)
+        await desk.deploy()
+        await desk.world.advance(8.0)
+        text = (await desk.get("/functions/echo/explain")).json()["text"]
+        assert "echo-00001 has no place" in text
+        assert "cpu has 0 of 1 places free" in text
 
     at_desk(tmp_path, tell)
 
