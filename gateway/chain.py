@@ -24,9 +24,11 @@ from gateway.front import Front, Memory
 from gateway.health import Desk
 from gateway.host import Host
 from gateway.match import Matcher, Target, stripped
+from gateway.quotas import Account
 from gateway.report import Ending, Report, RevisionCounters
 from gateway.resilience import Resilience
 from gateway.shadow import Shadows
+from gateway.tenants import Denial, Gate
 from gateway.ticket import Ticket
 from gateway.tokens import TokenDesk
 from tidegate import headers
@@ -92,6 +94,7 @@ class Chain:
             room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
         )
         self._tokens = TokenDesk(host.clock, host.overhear)
+        self.gate = Gate(wall=host.wall, till=host.till, ask=host.ask, again=self._heard_of_quota)
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
@@ -115,6 +118,7 @@ class Chain:
         }
         fronts = {route.name: Front(route, self._memories[route.name], self._token_line) for route in table.functions}
         self._matcher = Matcher(table, fronts)
+        self.gate.apply(table)
         self.resilience.apply(table, fronts.values())
         self._cold.apply(
             {
@@ -253,6 +257,8 @@ class Chain:
         tokens = ticket.tokens
         if tokens is not None:
             self._tokens.ended(ex, ticket, tokens, was_bound=bind is not None, ending=_ending(ex, ticket))
+        if ticket.held is not None:
+            self.gate.settle(ex, ticket, ticket.held, was_bound=bind is not None)
         counters = ticket.counters
         if counters is not None:
             if ticket.is_stream:
@@ -355,6 +361,9 @@ class Chain:
         front = ticket.target.front
         if front is not None and ex.head.control(headers.TAG) is not None and self._tagged(ex, ticket, front) is None:
             return True
+        is_closed = ticket.target.is_metadata and front is not None and front.access is not None
+        if is_closed and front is not None and not self._enters(ex, ticket, front):
+            return True
         found = self.desk.answer(ticket.target, ex.head.path, self._table, self.is_draining)
         if found is None:
             return False
@@ -408,9 +417,12 @@ class Chain:
             self._admit(ex, ticket, front, self._clock())
 
     def _admit(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> None:
-        """Size, revision, then the room: bound now, waiting, or refused."""
+        """Who calls, size, revision, quotas, then the room: bound now, waiting, or refused. Once more for a request
+        whose quota was to be asked for."""
         head = ex.head
         body = ex.body
+        if front.access is not None and ticket.tenant is None and not self._enters(ex, ticket, front):
+            return
         ex.inferences = inferences = front.inferences(head, body)
         if not inferences:
             ex.inferences = 1
@@ -420,16 +432,21 @@ class Chain:
         if counters is None:
             self._fail(ex, NOT_SERVABLE, f"no revision of {front.name} takes traffic")
             return
-        priority = front.priority
+        tenant = ticket.tenant
+        priority = front.priority if tenant is None or tenant.priority is None else tenant.priority
         if not head.plain:
             priority = self._read_own_fields(ex, priority)
             if priority < 0:
                 return
         ticket.counters = counters
-        counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
-        counters.arrivals_inferences += inferences
         if front.tokens is not None:
             self._tokens.admit(ex, ticket, front.tokens, front.route)
+        if tenant is not None:
+            priority = max(priority, tenant.best)
+            if ticket.held is None and not self._is_charged(ex, ticket, tenant):
+                return
+        counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
+        counters.arrivals_inferences += inferences
         front.budget.requests += 1
         if now >= ex.deadline:
             ticket.ending = Ending.EXPIRED
@@ -449,6 +466,37 @@ class Chain:
         if found is not None:
             self._refused(found)  # type: ignore[arg-type]  # mypy does not narrow on `type() is`
         self.flush()
+
+    def _enters(self, ex: "Exchange", ticket: Ticket, front: Front) -> bool:
+        """Whether the caller may call; else he is told why not."""
+        denial = self.gate.enters(ex.head, ticket, front)
+        if denial is not None:
+            self._deny(ex, ticket, denial)
+        return denial is None
+
+    def _is_charged(self, ex: "Exchange", ticket: Ticket, account: Account) -> bool:
+        """Whether the tenant's quotas let it through now. What they refuse is no demand that replicas are needed for:
+        it is not counted as an arrival."""
+        verdict = self.gate.charges(ex, ticket, account)
+        if verdict is True:
+            return True
+        ticket.counters = None
+        if verdict is not False:
+            self._deny(ex, ticket, verdict)
+        return False
+
+    def _heard_of_quota(self, ex: "Exchange", denial: Denial | None) -> None:
+        """A request that waited to hear of its quota goes on, or is denied."""
+        ticket: Ticket = ex.context
+        front = ticket.target.front
+        if denial is not None:
+            self._deny(ex, ticket, denial)
+        elif front is not None:
+            self._admit(ex, ticket, front, self._clock())
+
+    def _deny(self, ex: "Exchange", ticket: Ticket, denial: Denial) -> None:
+        ticket.ending = Ending.REFUSED
+        self._fail(ex, denial.kind, denial.message, extra=denial.extra)
 
     def _counters(self, front: Front) -> RevisionCounters | None:
         """Those of the revision that a request goes to, by the revisions' percent; None: none takes traffic."""
@@ -593,6 +641,7 @@ class Chain:
         if first is not None:
             before: Ticket = first.context
             ticket.tokens, before.tokens = before.tokens, None
+            ticket.held, before.held = before.held, None
             self.shadows.moved(before, ticket, ex)
             self._hand_over(first, ex)
         self.shadows.begins(ex, ticket, head, now)

@@ -31,6 +31,9 @@ class WorkerConfig:
     """Of the access log: ``text`` or ``json``."""
     access_sampling: float = 0.0
     """Share of the requests that get a line in the access log, 0 to 1."""
+    quotas: str | None = None
+    """Unix socket of the pool that this worker's quotas are shared through: ``unix:/path``. None: it shares them with
+    nobody."""
     log: str | None = None
     """File that standard output and error are appended to; None: as they are."""
 

@@ -58,6 +58,7 @@ class Front:
         "_shadows",
         "_speaks_v2",
         "_token_line",
+        "access",
         "budget",
         "counters",
         "hash_key",
@@ -90,6 +91,8 @@ class Front:
         self.latency_s = route.latency_s
         self.max_batch = route.max_batch
         self.priority = route.priority
+        self.access = route.access
+        """Who may call it; None: everybody."""
         self.idempotent = route.idempotent
         self.budget = memory.budget
         self.lateness = memory.lateness if route.idempotent and route.hedging is not None else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from activator.commands import Command
 from gateway.resilience import Probe
 from gateway.shadow import Ear, Shadows
+from gateway.tenants import Ask, Till
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
@@ -36,3 +37,9 @@ class Host:
     """Call ``Chain.late`` at this time."""
     probe: Probe
     """Asks an ejected replica; ``Chain.probed`` follows."""
+    wall: Callable[[], float]
+    """Unix seconds of the wall clock: tokens state their times so."""
+    till: Callable[[], Till]
+    """Where quotas are reserved; called once, for the first quota."""
+    ask: Ask
+    """Asks the other gateways about a quota, in the background."""

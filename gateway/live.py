@@ -19,8 +19,10 @@ from gateway.access_log import AccessLog
 from gateway.chain import Chain
 from gateway.config import WorkerConfig
 from gateway.host import Host
+from gateway.quotas_pool import SocketPool
 from gateway.report import Report
 from gateway.resilience import PROBE_TIMEOUT_S
+from gateway.tenants import Answered
 from tidegate import metrics
 from tidegate.aio.broadcast import Broadcast
 from tidegate.aio.channel import ChannelClient
@@ -34,9 +36,10 @@ from tidegate.aio.shadow import overhear, shadow_copy
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.aio.upstream import UpstreamPool
-from tidegate.clock import LiveClock
+from tidegate.clock import LiveClock, wall
 from tidegate.codec import CodecError, decode, encode
 from tidegate.records import RouteTable
+from tidegate.store.counters import Asking, Counters, EmbeddedPool, SharedPool, Wanted
 
 if TYPE_CHECKING:
     from tidegate.aio.certificate import Certificate
@@ -135,6 +138,8 @@ class GatewayWorker:
         self._stopped = asyncio.Event()
         self._is_signalled = False
         self._retired = False
+        self._incarnation = incarnation
+        self._counters: Counters | None = None
         self._sampled = asyncio.Event()
         self.chain = Chain(
             room=WaitingRoom(rng=rng, worker_index=config.index),
@@ -153,6 +158,9 @@ class GatewayWorker:
                 overhear=overhear,
                 alarm=self._hedge_alarm.at,
                 probe=self._probe,
+                wall=wall,
+                till=self._open_till,
+                ask=self._ask_pool,
             ),
             access=self._access_log(),
         )
@@ -182,6 +190,8 @@ class GatewayWorker:
             for channel in self._channels.values():
                 channel.close()
             await self._tasks.close()
+            if self._counters is not None:
+                await self._counters.close()
             await admin.close()
             self._sweeper.close()
             if self.chain.access is not None:
@@ -254,6 +264,24 @@ class GatewayWorker:
             pass  # Asked again at the next request for it.
         finally:
             self.chain.desk.copies.keep(revision, path, body)
+
+    # --- quotas -----------------------------------------------------------------------------------------------------
+
+    def _open_till(self) -> Counters:
+        """Shares quotas from now on, through the pool of this machine."""
+        clock, config = LiveClock(), self._config
+        pool: SharedPool = EmbeddedPool(clock) if config.quotas is None else SocketPool(config.quotas)
+        member = f"{config.worker}.{self._incarnation}"
+        self._counters = counters = Counters(pool, clock, member=member, members=config.workers)
+        self._tasks.spawn(counters.run(), name="quotas")
+        return counters
+
+    def _ask_pool(self, wanted: Wanted, asking: Asking, answered: Answered) -> None:
+        self._tasks.spawn(self._answer(wanted, asking, answered), name="quota")
+
+    async def _answer(self, wanted: Wanted, asking: Asking, answered: Answered) -> None:
+        if self._counters is not None:
+            answered(await self._counters.go_on(wanted, asking))
 
     def _probe(self, replica: str, address: str, path: str | None) -> None:
         self._tasks.spawn(self._ask(replica, address, path), name=f"probe-{replica}")
@@ -438,7 +466,17 @@ class GatewayWorker:
         sample = self.chain.report.sample(
             monotonic(), table=self.chain.table.version, connections=self._connections, demands=demands
         )
-        return encode(replace(sample, certificate_fault=self._certificate_fault, is_last=self._retired))
+        gate = self.chain.gate
+        return encode(
+            replace(
+                sample,
+                certificate_fault=self._certificate_fault,
+                is_last=self._retired,
+                tenants=gate.seen(),
+                quotas_lost=gate.is_lost,
+                unknown_keys=gate.unknown_keys,
+            )
+        )
 
     async def _scrape(self) -> bytes:
         exposition = metrics.Exposition()
@@ -453,6 +491,7 @@ class GatewayWorker:
             body_bytes=0 if self._server is None else self._server.budget.used,
         )
         await in_slices(steps)
+        self.chain.gate.expose(exposition, self._config.worker)
         return b"".join(await in_slices(exposition.parts()))
 
     @property

@@ -7,6 +7,7 @@ from gateway.match import Target
 from gateway.report import Ending, RevisionCounters
 
 if TYPE_CHECKING:
+    from gateway.quotas import Account, Held
     from gateway.tokens import Tokens
     from tidegate.aio.exchange import Exchange
     from tidegate.wire.openai import Asked
@@ -25,6 +26,7 @@ class Ticket:
         "exchange",
         "first",
         "group",
+        "held",
         "id_line",
         "is_answered",
         "is_exposed",
@@ -36,6 +38,7 @@ class Ticket:
         "replica",
         "request_id",
         "target",
+        "tenant",
         "tokens",
     )
 
@@ -71,5 +74,9 @@ class Ticket:
         """What was read of an OpenAI body before it is admitted; None: nothing."""
         self.tokens: Tokens | None = None
         """What the request is likely to take, and at its end has taken; None: nobody counts its tokens."""
+        self.tenant: Account | None = None
+        """Who calls; None: the function does not ask."""
+        self.held: Held | None = None
+        """What it has reserved of its tenant's quotas."""
         self.is_stranded = False
         """Its replica broke off while its second copy ran: that one decides."""

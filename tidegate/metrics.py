@@ -264,6 +264,34 @@ GATEWAY_BETWEEN_TOKENS = Metric(
     DURATION,
 )
 
+GATEWAY_DENIED = Metric(
+    "tidegate_gateway_denied_requests_total",
+    _C,
+    "Requests whose caller was not known or not allowed, by the code of the failure.",
+    ("function", "code"),
+)
+GATEWAY_TENANT_REQUESTS = Metric(
+    "tidegate_gateway_tenant_requests_total", _C, "Requests of a tenant that its quotas let through.", ("tenant",)
+)
+GATEWAY_TENANT_INFERENCES = Metric(
+    "tidegate_gateway_tenant_inferences_total", _C, "Inferences of a tenant's requests that a replica ran.", ("tenant",)
+)
+GATEWAY_TENANT_TOKENS = Metric(
+    "tidegate_gateway_tenant_tokens_total", _C, "Tokens of a tenant's prompts and answers.", ("tenant",)
+)
+GATEWAY_TENANT_REFUSED = Metric(
+    "tidegate_gateway_tenant_refused_requests_total",
+    _C,
+    "Requests of a tenant that met a spent quota.",
+    ("tenant", "quota"),
+)
+GATEWAY_QUOTAS_LOCAL = Metric(
+    "tidegate_gateway_quotas_local",
+    _G,
+    "1 while a worker goes by its even part of the quotas: it does not reach the others.",
+    ("worker",),
+)
+
 # --- queue_proxy --------------------------------------------------------------------------------------------------
 
 PROXY_STATE = Metric("tidegate_queue_proxy_state", _G, "1 for the state that the replica is in.", (*_REPLICA, "state"))

@@ -9,7 +9,9 @@ from gateway.access_log import AccessLog
 from gateway.chain import Chain
 from gateway.host import Host
 from gateway.report import Report
+from gateway.tenants import Answered, Till
 from tests.support.edge_exchange import FakeExchange, Pool, request
+from tests.support.till import FakeTill
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import (
@@ -22,6 +24,7 @@ from tidegate.records import (
     RouteTable,
 )
 from tidegate.replica import ReplicaState
+from tidegate.store.counters import Asking, Wanted
 
 ONE = ReplicaRoute(id="f-00001-aaaaa", address="10.0.0.1:1")
 TWO = ReplicaRoute(id="f-00001-bbbbb", address="10.0.0.2:1")
@@ -52,12 +55,15 @@ def table(
 class Door:
     """A chain, its room and its clock."""
 
-    def __init__(self, first: RouteTable, *, access: AccessLog | None = None) -> None:
+    def __init__(self, first: RouteTable, *, access: AccessLog | None = None, till: Till | None = None) -> None:
         self.now = 100.0
         self.shell: list[Command] = []
         self.learnt: list[tuple[str, str, str]] = []
         self.alarms: list[float] = []
         self.probes: list[tuple[str, str | None]] = []
+        self.till = till or FakeTill()
+        self.asked: list[tuple[Wanted, Asking, Answered]] = []
+        """Questions about quotas that nobody has answered."""
         self.report = Report("g0", "i", self.now)
         self.chain = Chain(
             room=WaitingRoom(rng=random.Random(1)),
@@ -76,6 +82,9 @@ class Door:
                 overhear=lambda first, ear: first.overhear(ear),  # type: ignore[attr-defined]  # as above
                 alarm=self.alarms.append,
                 probe=lambda replica, address, path: self.probes.append((replica, path)),
+                wall=lambda: self.now,
+                till=lambda: self.till,
+                ask=lambda wanted, asking, answered: self.asked.append((wanted, asking, answered)),
             ),
             access=access,
         )
