@@ -37,6 +37,7 @@ from tidegate.errors import (
 from tidegate.flow.slots import Credit, SlotLedger, Visit
 from tidegate.replica import ReplicaState
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
+from tidegate.wire.grpc import call_batch
 from tidegate.wire.head import ResponseHead
 from tidegate.wire.v2 import BatchSizer
 
@@ -130,7 +131,7 @@ class Sidecar:
         # Most strangers' requests, written out flat: the whole of it, with a free slot.
         now = ex.received
         ex.deadline = now + self._timeout_s
-        ex.inferences = units = self._sizer.of(head, ex.body)
+        ex.inferences = units = self._size(ex) if ex.is_rpc else self._sizer.of(head, ex.body)
         charged = self._ledger.enter_at_once(units)
         if not charged:
             ex.context = run = Run(False)
@@ -162,7 +163,7 @@ class Sidecar:
         head = ex.head
         given = head.get(headers.TOKEN) if self._token is not None else None
         trusted = given is not None and self._is_token(given)
-        if not trusted and head.mentions(b"-probe") and self._answered_probe(ex):
+        if not trusted and not ex.is_rpc and head.mentions(b"-probe") and self._answered_probe(ex):
             return
         ex.context = run = Run(trusted)
         if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
@@ -182,14 +183,20 @@ class Sidecar:
         self._admit_stranger(ex, ex.context, self._clock())
 
     def _admit_stranger(self, ex: "Exchange", run: Run, now: float) -> None:
-        ex.inferences = self._sizer.of(ex.head, ex.body)
+        ex.inferences = self._size(ex)
         self._enter(ex, run, now)
+
+    def _size(self, ex: "Exchange") -> int:
+        """Inferences of a stranger's request, by what of its body is there."""
+        if ex.is_rpc:
+            return call_batch(ex.head, ex.body, self._batch_header, self._settings.max_batch) or 1
+        return self._sizer.of(ex.head, ex.body)
 
     def _admit_trusted(self, ex: "Exchange", run: Run, now: float) -> None:
         """A gateway's request: with a credit, or without one to a replica that has no limit."""
         head = ex.head
         told = head.get(headers.BATCH_SIZE)
-        ex.inferences = self._sizer.of(head, ex.body) if told is None or not _is_number(told) else int(told) or 1
+        ex.inferences = self._size(ex) if told is None or not _is_number(told) else int(told) or 1
         number = head.get(headers.CREDIT)
         if number is None:
             self._enter(ex, run, now)
@@ -409,6 +416,8 @@ class Sidecar:
     def _tells_size_in_body(self, ex: "Exchange") -> bool:
         """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
         head = ex.head
+        if ex.is_rpc:
+            return call_batch(head, ex.body, self._batch_header, self._settings.max_batch) is None
         return (
             not ex.body
             and not head.expect_continue

@@ -23,6 +23,8 @@ class Pool:
 class FakeExchange:
     """One request; ``log`` tells what was done with it, newest last."""
 
+    is_rpc = False
+
     def __init__(self, app: Any, head: RequestHead, body: bytes, *, complete: bool, now: float) -> None:
         self.app = app
         self.head = head

@@ -10,13 +10,13 @@ Imported only where TLS is on.
 import ssl
 from pathlib import Path
 
-PROTOCOLS = ["http/1.1"]
+PROTOCOLS = ["h2", "http/1.1"]
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
 def read_pair(certificate: str, key: str) -> ssl.SSLContext:
-    """A server's context for the chain and the key in these PEM files: TLS 1.2 or newer, ALPN ``http/1.1``.
+    """A server's context for the chain and the key in these PEM files: TLS 1.2 or newer, ALPN ``h2`` or ``http/1.1``.
 
     Raises OSError (of which ssl.SSLError is one) where they cannot be read or do not belong together.
     """

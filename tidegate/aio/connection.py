@@ -2,6 +2,7 @@
 
 A connection is in one of these phases; each has its own limit, kept by the sweeper::
 
+    NEW ──first bytes──> HEAD, or all of it to ``H2Conn``
     IDLE ──first byte──> HEAD ──request──> exchange ──answer ended──> IDLE
                                               │
                                               └──refused, early answer──> LINGER ──> closed
@@ -21,6 +22,7 @@ from tidegate.aio.tunnel import Tunnel, join
 from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, WRITE_BUFFER_BYTES, UpstreamConn
 from tidegate.wire.events import Data, Piece
 from tidegate.wire.h1_server import CHUNKED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
+from tidegate.wire.h2_frames import PREFACE
 from tidegate.wire.head import Bad, RequestHead
 
 if TYPE_CHECKING:
@@ -39,13 +41,14 @@ with an answer instead: a request may be on its way at any moment."""
 FAREWELL_S = 5.0
 """For an idle client's own close_notify (TLS), which some never send. Our choice."""
 
-_IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED = range(6)
+_IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED, _NEW = range(7)
 
 
 class ServerConn(asyncio.Protocol):
     """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
 
     __slots__ = (
+        "_first",
         "_full",
         "_full_reads",
         "_lingered",
@@ -70,7 +73,8 @@ class ServerConn(asyncio.Protocol):
     def __init__(self, server: "ProxyServer") -> None:
         self._server = server
         self.exchange: Exchange | None = None
-        self.phase = _IDLE
+        self.phase = _NEW
+        self._first = b""
         self.deadline = 0.0
         self.peer = b"unix"
         self.trusted = False
@@ -102,9 +106,25 @@ class ServerConn(asyncio.Protocol):
                 self._lingered += len(data)
                 if self._lingered > LINGER_BYTES:
                     self.close()
+            elif self.phase == _NEW:
+                self._begin(data)
         except Exception as error:  # an exception here would close the connection without an answer
             self._server.sweeper.report("client connection", error)
             self.abort()
+
+    def _begin(self, data: bytes) -> None:
+        """The first bytes: a connection of HTTP/2 has a preface, of which perhaps not all is there yet."""
+        data = self._first + data
+        if not data.startswith(PREFACE[: len(data)]):
+            self.phase = _IDLE
+            self._turn(self.engine.receive(data))
+        elif len(data) < len(PREFACE):
+            if not self._first:
+                self.deadline = monotonic() + self._server.limits.head_timeout_s
+            self._first = data
+        else:
+            self.phase = _CLOSED
+            self._server.speaks_h2(self).data_received(data)
 
     def eof_received(self) -> None:
         self._server.outbox.flush()
@@ -350,7 +370,7 @@ class ServerConn(asyncio.Protocol):
 
         A client that has just connected has its first request on the way, and does not try that one again.
         """
-        if self.phase == _IDLE:
+        if self.phase in (_IDLE, _NEW):
             since = self.deadline - self._server.idle_timeout_s
             if now - since < (FIRST_REQUEST_S if self.engine.head is None else QUIET_S):
                 return
@@ -362,7 +382,7 @@ class ServerConn(asyncio.Protocol):
         """Closes after what was written has gone out; a client that does not read it is cut off when a stream's idle
         time is over, one that has read all but says no farewell (TLS) soon."""
         self._server.outbox.flush()
-        has_read = self.phase == _IDLE and not self.transport.get_write_buffer_size()
+        has_read = self.phase in (_IDLE, _NEW) and not self.transport.get_write_buffer_size()
         self.phase = _CLOSED
         self.deadline = monotonic() + (FAREWELL_S if has_read else self._server.limits.stream_idle_timeout_s)
         self.transport.close()
@@ -383,9 +403,9 @@ class ServerConn(asyncio.Protocol):
             self._sweep_exchange(exchange, now)
         elif now < self.deadline:
             return
-        elif self.phase == _HEAD:
+        elif self.phase == _HEAD or (self.phase == _NEW and self._first):
             self._refuse(Bad(408, "the head took too long"))
-        elif self.phase in (_IDLE, _LINGER):
+        elif self.phase in (_IDLE, _NEW, _LINGER):
             self.close()
         elif self.phase == _CLOSED:
             self.transport.abort()
@@ -409,5 +429,5 @@ class ServerConn(asyncio.Protocol):
         return sock is None or sockets.peer_is_gone(sock)
 
     def __repr__(self) -> str:
-        phase = ("IDLE", "HEAD", "EXCHANGE", "LINGER", "TUNNEL", "CLOSED")[self.phase]
+        phase = ("IDLE", "HEAD", "EXCHANGE", "LINGER", "TUNNEL", "CLOSED", "NEW")[self.phase]
         return f"<ServerConn {self.peer.decode()} {phase} {self.engine!r}>"

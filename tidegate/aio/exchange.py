@@ -19,7 +19,7 @@ States::
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tidegate.aio.client_side import ClientSide
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, error_body
@@ -107,6 +107,9 @@ class BodyBudget:
 
 class Exchange:
     """One request and its answer."""
+
+    is_rpc: ClassVar[bool] = False
+    """A gRPC call is an ``Rpc``, which offers the same."""
 
     __slots__ = (
         "_again",

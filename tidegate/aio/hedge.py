@@ -90,8 +90,9 @@ class _Whole:
 
 
 def copy_for(first: Exchange, client: ClientSide, app: ProxyApp, received: float) -> Exchange | None:
-    """Another exchange of the same request; None: it is not whole, not kept, or asks for an upgrade."""
-    if not (first.body_complete and first.replayable) or first.head.upgrade is not None:
+    """Another exchange of the same request; None: it is not whole, not kept, a gRPC call, or asks for an
+    upgrade."""
+    if first.is_rpc or not (first.body_complete and first.replayable) or first.head.upgrade is not None:
         return None
     source = cast(H1Server, _Whole(first.body, first._trailers))
     copy = Exchange(client, app, first.head, source, received, first.deadline)

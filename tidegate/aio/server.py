@@ -20,6 +20,9 @@ from tidegate.wire.template import Templates
 if TYPE_CHECKING:
     import ssl
 
+    from tidegate.aio.h2_connection import H2Conn
+    from tidegate.wire.h2_blocks import Blocks
+
 __all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
 
 SHUTDOWN_TIMEOUT_S = 60.0
@@ -32,6 +35,7 @@ class ProxyServer:
 
     __slots__ = (
         "_backlog",
+        "_blocks",
         "_connections",
         "_empty",
         "_ended",
@@ -65,12 +69,13 @@ class ProxyServer:
         self.sweeper = sweeper
         self.outbox = sweeper.outbox
         self._rules: dict[bool, tuple[HeadRules, int, Templates]] = {}
+        self._blocks: dict[bool, Blocks] = {}
         self.random = random.Random()
         """For trace ids."""
         self.draining = False
         self.tunnels: set[Tunnel] = set()
         self._networks = [ipaddress.ip_network(network) for network in limits.trusted_proxies if network != "unix"]
-        self._connections: set[ServerConn] = set()
+        self._connections: set[ServerConn | H2Conn] = set()
         self._ended = False
         self.budget = BodyBudget(limits.waiting_body_bytes)
         """What the bodies of waiting requests take; its ``used`` is a number for metrics."""
@@ -111,7 +116,7 @@ class ProxyServer:
         """Open client connections, tunnels included."""
         return len(self._connections) + len(self.tunnels)
 
-    def connections_now(self) -> tuple[ServerConn, ...]:
+    def connections_now(self) -> "tuple[ServerConn | H2Conn, ...]":
         """The connections that are not tunnels, for the status page and tests."""
         return tuple(self._connections)
 
@@ -123,6 +128,27 @@ class ProxyServer:
             self._rules[trusted] = found = (limits.rules(trusted=trusted), limits.body_bytes, Templates())
         return found
 
+    def blocks_for(self, trusted: bool) -> "Blocks":
+        """What the HTTP/2 connections of such peers remember together; made when the first comes."""
+        found = self._blocks.get(trusted)
+        if found is None:
+            from tidegate.wire.h2_blocks import REQUEST, Blocks
+            from tidegate.wire.h2_heads import request_drops
+
+            drops = request_drops(front_door=self.limits.front_door, trusted=trusted)
+            self._blocks[trusted] = found = Blocks(REQUEST, drops)
+        return found
+
+    def speaks_h2(self, connection: ServerConn) -> "H2Conn":
+        """A connection turns out to be one of HTTP/2: the object in its place, which gets its bytes."""
+        from tidegate.aio.h2_connection import H2Conn  # milliseconds that processes without such clients do not spend
+
+        found = H2Conn(self, connection.transport, connection.peer, connection.trusted)
+        self.opened(found)
+        self.closed(connection)
+        connection.transport.set_protocol(found)
+        return found
+
     def trusts(self, peer: bytes) -> bool:
         """Whether the peer's forwarding fields are kept."""
         if peer == b"unix":
@@ -132,7 +158,7 @@ class ProxyServer:
         address = ipaddress.ip_address(peer.decode())
         return any(address in network for network in self._networks)
 
-    def opened(self, connection: ServerConn) -> None:
+    def opened(self, connection: "ServerConn | H2Conn") -> None:
         """A connection is there; one whose handshake outlived the server ends at once."""
         if self._ended:
             connection.transport.abort()
@@ -140,7 +166,7 @@ class ProxyServer:
         self._connections.add(connection)
         self._empty.clear()
 
-    def closed(self, connection: ServerConn) -> None:
+    def closed(self, connection: "ServerConn | H2Conn") -> None:
         """A connection has ended or belongs to somebody else now."""
         self._connections.discard(connection)
         self.left()
@@ -227,7 +253,8 @@ async def serve_proxy(
     *,
     tls: "ssl.SSLContext | None" = None,
 ) -> ProxyServer:
-    """Serves HTTP/1.1 on a listening socket (TCP or unix); with ``tls`` HTTPS alone.
+    """Serves HTTP/1.1 and HTTP/2 on a listening socket (TCP or unix); with ``tls`` HTTPS alone. A connection's first
+    bytes tell which it is (RFC 9113 section 3.4), with ``tls`` as well: ALPN only asks the client to choose.
 
     ``tls``: a server-side context with its certificate loaded; the caller chooses versions and ciphers. Loading another
     certificate into the same context serves new connections with it from then on (test it in a context of its own

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from tidegate.aio.h2_turn import Turn
 from tidegate.aio.outbox import Outbox
 from tidegate.aio.tasks import Report, report_to_stderr
 
@@ -20,7 +21,7 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 class Sweeper:
     """The ticker of one event loop. ``now`` is the coarse clock: ``time.monotonic`` at the last tick, in seconds."""
 
-    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report")
+    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report", "turn")
 
     def __init__(
         self,
@@ -35,6 +36,8 @@ class Sweeper:
         self.outbox = Outbox(loop)
         """Writes at the end of a turn; here because all connections of a loop share it."""
         self._sweeps: dict[int, Callable[[float], None]] = {}
+        self.turn = Turn(loop)
+        """The same for HTTP/2, whose connections collect what they send."""
         self.now = time.monotonic()
         self.date = _date()
         """Value of a ``date`` field, IMF-fixdate, at most one tick old."""

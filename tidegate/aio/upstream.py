@@ -14,6 +14,7 @@ from tidegate.wire.head_memory import ResponseHeads
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
+    from tidegate.aio.h2_upstream import H2Pool, H2Upstream
 
 WRITE_BUFFER_BYTES = 256 * 1024
 """Beyond it the other side of an exchange is not read."""
@@ -261,6 +262,7 @@ class UpstreamPool:
     """Keep-alive connections to ``host:port`` or ``unix:/path``."""
 
     __slots__ = (
+        "_calls",
         "_connect_timeout_s",
         "_idle_timeout_s",
         "_open",
@@ -307,7 +309,20 @@ class UpstreamPool:
         self.heads = ResponseHeads()
         self.hold_s = hold_s
         self.held: set[UpstreamConn] = set()
+        self._calls: H2Pool | None = None
         self._unregister = sweeper.add(self._sweep)
+
+    @property
+    def calls(self) -> "H2Pool":
+        """The HTTP/2 connections to the same address, for gRPC calls; made when the first one is forwarded."""
+        calls = self._calls
+        if calls is None:
+            from tidegate.aio.h2_upstream import H2Pool  # a millisecond that processes without calls do not spend
+
+            calls = self._calls = H2Pool(self.address, self.sweeper, self._connect_timeout_s, self.hold_s)
+            if self.is_closed:
+                calls.close()
+        return calls
 
     def take(self) -> UpstreamConn | None:
         """The idle connection that was used last, if any."""
@@ -378,11 +393,11 @@ class UpstreamPool:
     @property
     def connections(self) -> int:
         """Open connections, idle and busy."""
-        return len(self._open)
+        return len(self.connections_now())
 
-    def connections_now(self) -> tuple[UpstreamConn, ...]:
+    def connections_now(self) -> "tuple[UpstreamConn | H2Upstream, ...]":
         """The open connections, for the status page and tests."""
-        return tuple(self._open)
+        return (*self._open, *(() if self._calls is None else self._calls.open_connections))
 
     def close(self) -> None:
         """Closes idle connections now and busy ones when their exchange ends. A pool that closed forwards no more."""
@@ -392,6 +407,8 @@ class UpstreamPool:
             if not upstream.dead:
                 upstream.close()
         self.idle.clear()
+        if self._calls is not None:
+            self._calls.close()
 
     def __repr__(self) -> str:
         return f"<UpstreamPool {self.address}: {len(self.idle)} idle of {len(self._open)}>"

@@ -6,19 +6,25 @@ batch are read, with a few lines of the protobuf wire format and no schema compi
 
 import re
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from tidegate.wire.h2_hpack import literal, literal_name
 
+OK: Final = 0
+CANCELLED: Final = 1
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
+PERMISSION_DENIED: Final = 7
 RESOURCE_EXHAUSTED: Final = 8
 ABORTED: Final = 10
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
+UNAUTHENTICATED: Final = 16
 STATUS_OF_HTTP: Final = {
     400: INVALID_ARGUMENT,
+    401: UNAUTHENTICATED,
+    403: PERMISSION_DENIED,
     404: UNIMPLEMENTED,
     409: ABORTED,
     413: RESOURCE_EXHAUSTED,
@@ -29,17 +35,29 @@ STATUS_OF_HTTP: Final = {
 }
 """The gRPC status of a failure of ours, by the HTTP status of its kind (``tidegate.errors``). What
 passes by itself is UNAVAILABLE: clients try it again."""
+_HTTP_OF_STATUS: Final = (200, 408, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 404, 500, 503, 500, 401)
+_INTERNAL_ERROR: Final = 500
 
 MESSAGE_HEAD: Final = 5
 """Bytes before a message: whether it is compressed, and its length."""
 PEEKED_BYTES: Final = 4096
 """Name and shape stand near the front of a request; contents follow them."""
 
+_V2: Final = b"/inference.GRPCInferenceService/"
+INFER_PATHS: Final = frozenset({_V2 + b"ModelInfer", _V2 + b"ModelStreamInfer"})
+"""V2's calls that carry inferences: a ModelInferRequest each message."""
+
 _path = re.compile(rb"/([^/]++)/([^/]++)").fullmatch
 _TIMEOUT: Final = literal_name(b"grpc-timeout")
-_ANSWER: Final = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
+ANSWER: Final = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
 _plain = re.compile(rb"[^ -$&-~]")
 _LARGEST_TIMEOUT: Final = 99_999_999
+
+
+def http_status(status: int) -> int:
+    """What a gRPC status is counted as where everything else is HTTP. What a client did wrong is 4xx, of what a server
+    failed at 500 to 504; CANCELLED by a server is 408, since 499 stands for clients that went away."""
+    return _HTTP_OF_STATUS[status] if status < len(_HTTP_OF_STATUS) else _INTERNAL_ERROR
 
 
 @lru_cache(maxsize=1024)
@@ -82,7 +100,7 @@ def trailers(status: int, message: str) -> bytes:
 
 def trailers_only(status: int, message: str) -> bytes:
     """The one block of an answer that is nothing but a status. HTTP says 200: the call's failure is gRPC's."""
-    return _ANSWER + trailers(status, message)
+    return ANSWER + trailers(status, message)
 
 
 class Infer(NamedTuple):
@@ -123,6 +141,31 @@ def peek_infer(data: bytes) -> Infer | None:
     except (IndexError, ValueError):
         pass  # The message breaks off, or is no protobuf: what was found before holds.
     return Infer(model, batch) if is_whole or (model and batch) else None
+
+
+class CallFields(Protocol):
+    """What is asked of a call's head."""
+
+    @property
+    def path(self) -> bytes:
+        """The target before ``?``."""
+        ...
+
+    def get(self, name: bytes, /) -> bytes | None:
+        """Value of the field with this lower-case name."""
+        ...
+
+
+def call_batch(head: CallFields, body: bytes, header: bytes, most: int) -> int | None:
+    """Inferences of a call whose body begins with ``body``, 1 to ``most``: by the field ``header``, or by the first
+    input's shape of a V2 inference; 1 where nothing tells. None: more of the body would tell more."""
+    stated = head.get(header)
+    if stated is not None and stated.isdigit() and len(stated) < 10 and (count := int(stated)):
+        return min(count, most)
+    if head.path not in INFER_PATHS:
+        return 1
+    found = peek_infer(body)
+    return None if found is None else max(1, min(found.batch, most))
 
 
 def _first_dimension(data: bytes, at: int, end: int) -> int:

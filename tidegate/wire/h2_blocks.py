@@ -81,6 +81,7 @@ class Block:
         "authority",
         "content_length",
         "fault",
+        "fields",
         "grpc_status",
         "host",
         "is_large",
@@ -103,6 +104,8 @@ class Block:
         """Why it is malformed; nothing else holds then."""
         self.is_large = False
         """Its list is over the limit; nothing else holds then."""
+        self.fields: list[Field] = []
+        """All of them, in order."""
         self.outgoing = b""
         """Its fields as literals, without those that are dropped: what is sent on, with own fields behind it."""
         self.memo: Any = None
@@ -129,6 +132,10 @@ class Block:
     def get(self, name: bytes) -> bytes | None:
         """Value of the first field with this lower-case name; not of pseudo-headers."""
         return self._values.get(name)
+
+    def values(self) -> dict[bytes, bytes]:
+        """The first of each name; not to be changed."""
+        return self._values
 
     def __repr__(self) -> str:
         what = self.fault or (
@@ -285,11 +292,13 @@ class Reader:
             more = fields[begun.count :]
             made = begun.head.with_more(more)
             if made is not None:
+                made.fields = fields
                 made.outgoing = begun.head.outgoing + b"".join([field[3] for field in more if not drops(field[0])])
                 return made
         made = Block()
         made.fault = _fill(made, fields, None if is_trailer else self._blocks.kind)
         if not made.fault:
+            made.fields = fields
             made.outgoing = b"".join([field[3] for field in fields if not drops(field[0])])
         return made
 

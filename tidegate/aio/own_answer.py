@@ -1,0 +1,37 @@
+"""What a process that answers a gRPC call itself has read of its request."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidegate.wire.grpc import MESSAGE_HEAD
+
+if TYPE_CHECKING:
+    from tidegate.aio.rpc import Rpc
+
+
+class OwnAnswer:
+    """The bytes that nobody has taken yet; the stream's window bounds them."""
+
+    __slots__ = ("_body", "callback")
+
+    def __init__(self, callback: "Callable[[Rpc], None]", body: bytes) -> None:
+        self.callback = callback
+        self._body = bytearray(body)
+
+    def add(self, data: bytes) -> None:
+        self._body += data
+
+    def take(self) -> tuple[bool, bytes] | None:
+        """Whether the next message is compressed, and the message; None: it is not there yet."""
+        body = self._body
+        if len(body) < MESSAGE_HEAD:
+            return None
+        end = MESSAGE_HEAD + int.from_bytes(body[1:MESSAGE_HEAD], "big")
+        if len(body) < end:
+            return None
+        found = body[0] != 0, bytes(body[MESSAGE_HEAD:end])
+        del body[:end]
+        return found
+
+    def __repr__(self) -> str:
+        return f"<OwnAnswer {len(self._body)} bytes not taken>"

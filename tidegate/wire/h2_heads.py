@@ -1,0 +1,249 @@
+"""Heads of HTTP/2 messages as applications read them: the questions of ``wire.head``, asked of a header block.
+
+Each is made once per distinct block and kept on it (``Block.memo``), so that metadata which repeats costs a look-up. A
+head from which an application has dropped a field is not shared any further.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, ClassVar, Final, final
+
+from tidegate import headers
+from tidegate.wire import grammar, grpc
+from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Block, Blocks, Reader
+from tidegate.wire.h2_hpack import literal, literal_name
+from tidegate.wire.head import Internal
+
+_FORWARDING: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+_MODEL_MAY_SEE: Final = frozenset({headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.SHADOW})
+_ALWAYS_WRITTEN_ANEW: Final = frozenset({b"grpc-timeout", b"expect"})
+_MEANINGFUL: Final = frozenset(
+    {
+        b"grpc-timeout",
+        b"expect",
+        b"inference-header-content-length",
+        b"k-network-probe",
+        b"k-network-hash",
+        headers.TIMEOUT_MS,
+        headers.BATCH_SIZE,
+        headers.PRIORITY,
+        headers.TAG,
+        headers.TOKEN,
+        headers.CREDIT,
+        headers.WANT,
+        headers.SHADOW,
+    }
+)
+"""A call with none of them, and not of a kubelet, is plain."""
+EXPECTATION: Final = literal(b"expect", b"100-continue")
+CONTINUE: Final = literal(b":status", b"100")
+
+
+def request_drops(*, front_door: bool, trusted: bool) -> Callable[[bytes], bool]:
+    """Which fields of a request are not sent on, by name: those that we write anew, a stranger's forwarding fields, and
+    of ours all (``front_door``: the gateway adds its own) or those that are not for the model server."""
+    dropped = _ALWAYS_WRITTEN_ANEW if trusted else _ALWAYS_WRITTEN_ANEW | _FORWARDING
+    kept = frozenset[bytes]() if front_door else _MODEL_MAY_SEE
+
+    def drops(name: bytes) -> bool:
+        return name in dropped or (name.startswith(headers.INTERNAL_PREFIX) and name not in kept)
+
+    return drops
+
+
+def drops_internal(name: bytes) -> bool:
+    """Which fields of an answer are not sent on: those between our own processes."""
+    return name.startswith(headers.INTERNAL_PREFIX)
+
+
+class _Head:
+    """Look-up and removal."""
+
+    __slots__ = ("_block", "_text", "outgoing")
+
+    _kind: ClassVar[int]
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._text: bytes | None = None
+        self.outgoing = block.outgoing
+        """The fields to send on, as literals."""
+
+    def get(self, name: bytes) -> bytes | None:
+        """Value of the first field ``name`` (in lower case), or None; also of fields that are not sent on."""
+        return self._block.get(name)
+
+    def control(self, name: bytes) -> bytes | None:
+        """As :meth:`get`, for ``tidegate-`` fields: their values mean the same in lower case."""
+        value = self.get(name)
+        return None if value is None else value.lower()
+
+    def mentions(self, text: bytes) -> bool:
+        """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
+        found = self._text
+        if found is None:
+            fields = self._block.values().items()
+            self._text = found = b"".join([b"\n%b:%b" % field for field in fields]).lower()
+        return found.find(text) >= 0
+
+    def drop(self, *names: bytes) -> None:
+        """Removes fields (names in lower case) from what is sent on."""
+        if any(self._block.get(name) is not None for name in names):
+            self._block.memo = None
+            self.outgoing = without(self.outgoing, self._kind, names)
+
+
+@final
+class CallHead(_Head):
+    """The head of a call. Offers what ``wire.head.RequestHead`` does."""
+
+    __slots__ = (
+        "authority",
+        "content_length",
+        "expect_continue",
+        "has_timeout",
+        "hides_internal",
+        "host",
+        "internal",
+        "memo",
+        "method",
+        "names_host",
+        "names_proto",
+        "plain",
+        "target",
+        "traced",
+    )
+
+    _kind = REQUEST
+    version_minor: ClassVar[int] = 1
+    chunked: ClassVar[bool] = True
+    """The length of its body is nowhere told."""
+    keep_alive: ClassVar[bool] = True
+    upgrade: ClassVar[bytes | None] = None
+
+    def __init__(self, block: Block, *, front_door: bool, trusted: bool) -> None:
+        """``front_door``: fields that no client may send are hidden; ``trusted``: its forwarding fields are kept."""
+        super().__init__(block)
+        values = block.values()
+        self.method = block.method
+        self.target = block.path
+        self.authority = block.authority
+        self.host = block.host
+        self.content_length = block.content_length
+        self.hides_internal = front_door
+        self.memo: Any = None
+        """Of the application: what it found out about this head."""
+        trace = values.get(b"traceparent")
+        self.traced = trace is not None and grammar.TRACEPARENT.fullmatch(trace) is not None
+        if trace is not None and not self.traced:
+            self.drop(b"traceparent")
+        self.plain = _MEANINGFUL.isdisjoint(values) and not values.get(b"user-agent", b"").lower().startswith(b"k")
+        self.names_host = self.names_proto = self.has_timeout = self.expect_continue = False
+        self.internal: Internal | None = None
+        if trusted:
+            self.names_host = b"x-forwarded-host" in values
+            self.names_proto = b"x-forwarded-proto" in values
+        if not self.plain:
+            self.has_timeout = b"grpc-timeout" in values
+            if not front_door:
+                self.expect_continue = values.get(b"expect") == b"100-continue"
+                self.internal = _internal(values)
+
+    @property
+    def path(self) -> bytes:
+        """The target before ``?``."""
+        return self.target.partition(b"?")[0]
+
+    def get(self, name: bytes) -> bytes | None:
+        if self.hides_internal and _is_hidden(name):
+            return None
+        return self._block.get(name)
+
+    def received_fields(self) -> bytes:
+        """All fields as header lines, each ``name: value CRLF``."""
+        return b"".join([b"%b: %b\r\n" % field[:2] for field in self._block.fields if field[0][:1] != b":"])
+
+    def __repr__(self) -> str:
+        return f"<CallHead {self.target!r} at {self.host!r}>"
+
+
+@final
+class AnswerHead(_Head):
+    """The head of an answer to a call. Offers what ``wire.head.ResponseHead`` does."""
+
+    __slots__ = ("content_length", "status")
+
+    _kind = RESPONSE
+
+    def __init__(self, block: Block, *, ends: bool) -> None:
+        """``ends``: the answer is this head and no more."""
+        super().__init__(block)
+        self.content_length = block.content_length
+        self.status = block.status
+        """As HTTP has it: of an answer that is nothing but a gRPC status, what that status means."""
+        if ends and block.grpc_status is not None:
+            told = block.get(headers.STATUS)
+            if told is not None and told.isdigit() and len(told) == 3 and block.get(headers.OUTCOME) is not None:
+                self.status = int(told)
+            else:
+                self.status = grpc.http_status(block.grpc_status)
+
+    def __repr__(self) -> str:
+        return f"<AnswerHead {self.status}>"
+
+
+def answer_head(block: Block, ends: bool) -> AnswerHead:
+    """The head of this block; equal blocks share it."""
+    memo: tuple[bool, AnswerHead] | None = block.memo
+    if memo is not None and memo[0] is ends:
+        return memo[1]
+    head = AnswerHead(block, ends=ends)
+    block.memo = (ends, head)
+    return head
+
+
+def without(outgoing: bytes, kind: int, names: tuple[bytes, ...]) -> bytes:
+    """A block of literals without the fields ``names``."""
+    return Reader(Blocks(kind, lambda name: name in names)).read(outgoing).outgoing
+
+
+def with_path(outgoing: bytes, path: bytes) -> bytes:
+    """A request's block of literals with another ``:path``."""
+    reader = Reader(Blocks(REQUEST, lambda name: name == b":path"))
+    return literal(b":path", path) + reader.read(outgoing).outgoing
+
+
+def literals(lines: bytes) -> bytes:
+    """Header lines of ours (``b"name: value\\r\\n"``..., names in lower case) as fields to be appended to a block."""
+    fields = []
+    for line in lines.split(b"\r\n"):
+        name, colon, value = line.partition(b": ")
+        if colon:
+            length = len(value)
+            fields.append(
+                b"%b%c%b" % (_name(name), length, value) if length < 127 else literal(name, value)  # most are short
+            )
+    return b"".join(fields)
+
+
+_name = lru_cache(maxsize=256)(literal_name)
+
+
+def _is_hidden(name: bytes) -> bool:
+    return name.startswith(headers.INTERNAL_PREFIX) and name not in headers.KEPT_FROM_CLIENTS
+
+
+def _internal(values: dict[bytes, bytes]) -> Internal | None:
+    """A gateway's fields, where it wrote them in the usual way."""
+    token = values.get(headers.TOKEN)
+    timeout = values.get(headers.TIMEOUT_MS)
+    batch = values.get(headers.BATCH_SIZE)
+    credit = values.get(headers.CREDIT)
+    if (
+        token is None
+        or not (timeout is not None and timeout.isdigit() and len(timeout) < 13)
+        or not (batch is not None and batch.isdigit() and len(batch) < 10)
+        or (credit is not None and not (credit.isdigit() and len(credit) < 19))
+    ):
+        return None
+    return Internal(token, timeout, batch, credit, values.get(headers.WANT))
