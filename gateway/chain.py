@@ -24,6 +24,8 @@ from gateway.front import Front, Memory
 from gateway.health import Desk
 from gateway.host import Host
 from gateway.match import Matcher, Target, stripped
+from gateway.openai import missing
+from gateway.openai_body import Bodies
 from gateway.quotas import Account
 from gateway.report import Ending, Report, RevisionCounters
 from gateway.resilience import Resilience
@@ -51,6 +53,7 @@ from tidegate.wire.head import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
+    from tidegate.wire.openai import Asked
 
 CLIENT_GONE: Final = 499
 KEPT_BYTES: Final = 256 * 1024
@@ -95,6 +98,7 @@ class Chain:
         )
         self._tokens = TokenDesk(host.clock, host.overhear)
         self.gate = Gate(wall=host.wall, till=host.till, ask=host.ask, again=self._heard_of_quota)
+        self._bodies = Bodies(named=self._named, failed=self._misread)
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
@@ -149,7 +153,10 @@ class Chain:
             return
         front = target.front
         if front is None:
-            self._not_found(ex, target)
+            if target.named_in_body:
+                self._bodies.begin(ex)
+            else:
+                self._not_found(ex, target)
             return
         if head.plain:
             ex.deadline = ex.received + front.timeout_s
@@ -384,12 +391,41 @@ class Chain:
     def _not_found(self, ex: "Exchange", target: Target) -> None:
         """No function is called as the request says."""
         self.report.unmatched += 1
+        if target.model or target.named_in_body:
+            self._fail(ex, *missing(target.model, has_body=ex.bytes_in > 0))
+            return
         nearest = self._matcher.nearest(target.named)
         if nearest is None:
             self._fail(ex, NOT_FOUND, no_such_function(target.named))
         else:
             tag = target.named[: -len(nearest.name) - 1]
             self._fail(ex, TAG_NOT_FOUND, no_such_tag(nearest.name, tag, nearest.tagged))
+
+    def _named(self, ex: "Exchange", model: str | None, asked: "Asked | None") -> None:
+        """The body has told for which model the request is."""
+        ticket: Ticket = ex.context
+        ticket.asked = asked
+        target = ticket.target = self._matcher.of_model(ticket.target, model)
+        front = target.front
+        if front is None:
+            self._not_found(ex, target)
+            return
+        if ex.head.control(headers.TAG) is not None:
+            front = self._tagged(ex, ticket, front)
+        if front is not None and self._set_deadline(ex, front):
+            self._admit(ex, ticket, front, self._clock())
+
+    def _misread(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
+        """A body that names the function cannot be read, or its rest is faulty: no replica ever sees its end."""
+        ticket: Ticket = ex.context
+        if ticket.counters is not None:
+            ticket.ending = Ending.CANCELLED
+            if ticket.bind is None and self.room.leave(ex, self._clock()):
+                self.flush()
+        if ex.first_byte:
+            ex.truncate()
+        else:
+            self._fail(ex, kind, message, extra=b"retry-after: 1\r\n" if kind.retry_helps else b"")
 
     def _set_deadline(self, ex: "Exchange", front: Front) -> bool:
         """The request's own deadline, at most the function's timeout; False: the field was nonsense, answered."""
@@ -668,15 +704,16 @@ class Chain:
     ) -> None:
         """Answers a failure in the client's shape; always with the request's id."""
         ticket: Ticket = ex.context
-        front = ticket.target.front
-        body = failure_body(
-            kind,
-            message,
-            v2=ticket.target.v2,
-            function=front.name if front is not None else ticket.target.named or None,
-            request_id=ticket.request_id.decode("latin-1"),
-            executed=Executed.UNKNOWN if ticket.is_exposed else executed,
-        )
+        target = ticket.target
+        function = target.front.name if target.front is not None else target.named or None
+        request_id = ticket.request_id.decode("latin-1")
+        executed = Executed.UNKNOWN if ticket.is_exposed else executed
+        if target.tell is not None:
+            body = target.tell(kind, message, function=function, request_id=request_id, executed=executed)
+        else:
+            body = failure_body(
+                kind, message, v2=target.v2, function=function, request_id=request_id, executed=executed
+            )
         ex.respond(kind.status, body, extra=b"x-request-id: %b\r\n%b" % (ticket.request_id, extra))
 
     def __repr__(self) -> str:

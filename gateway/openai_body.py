@@ -1,0 +1,203 @@
+"""Requests that name their function in the body: the model is read there, then they go the way of all others.
+
+What is read is the top level of a JSON object, or a form's fields (``tidegate.wire``), never the text of a prompt. A
+body of up to ``WAITED_BYTES`` is read when it is whole: then all of it is known before a replica is chosen. Of a larger
+one the pieces are read as they come; the request goes on as soon as its model is known, and the rest is read on its
+way to the replica: a second ``model`` in there breaks the transfer off before its last byte. Until the model is known
+at most ``GATHERED_BYTES`` are kept, and all bodies that wait share the process's budget.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
+from tidegate.wire.head import Bad, RequestHead
+from tidegate.wire.multipart import FormScan, boundary_of
+from tidegate.wire.openai import FORM_FIELDS, Asked, RequestReader, read_request
+
+if TYPE_CHECKING:
+    from tidegate.aio.exchange import Exchange
+
+WAITED_BYTES: Final = 256 * 1024
+"""A body that is said to be no larger is waited for: so much is kept of every waiting request."""
+GATHERED_BYTES: Final = 32 << 20
+"""Of a body in which no model was found yet. Our choice: official clients write the prompt before the model, and a
+prompt may hold some pictures."""
+ELSEWHERE: Final = "name the function by host or by /functions/NAME/"
+
+_content_types = re.compile(rb"(?:^|\n)content-type:").findall
+_is_json = re.compile(rb"(?:[^;]*[/+]json|application/x-www-form-urlencoded)[ \t]*(?:;|$)", re.IGNORECASE).match
+"""The second one is what curl says of any body unless it is told otherwise."""
+_is_form = re.compile(rb"multipart/form-data[ \t]*(?:;|$)", re.IGNORECASE).match
+
+Named = Callable[["Exchange", str | None, Asked | None], None]
+"""The request names this model (None: none); with what else it asks for, where all of its body was read."""
+Failed = Callable[["Exchange", ErrorKind, str], None]
+
+
+class _Form:
+    """A form read as a request: ``RequestReader`` for ``multipart/form-data``."""
+
+    __slots__ = ("_scan",)
+
+    def __init__(self, boundary: bytes) -> None:
+        self._scan = FormScan(boundary, FORM_FIELDS)
+
+    def feed(self, data: bytes) -> Bad | None:
+        return self._scan.feed(data)
+
+    @property
+    def model(self) -> str | Bad | None:
+        return self._scan.fields.get("model")
+
+    def end(self) -> Asked | Bad:
+        bad = self._scan.end()
+        if bad is not None:
+            return bad
+        asked = Asked()
+        asked.model = self._scan.fields.get("model")
+        asked.user = self._scan.fields.get("user")
+        asked.stream = self._scan.fields.get("stream", "").lower() in ("true", "1")
+        return asked
+
+
+class Bodies:
+    """Reads bodies until they have named their model."""
+
+    __slots__ = ("_failed", "_named")
+
+    def __init__(self, *, named: Named, failed: Failed) -> None:
+        """One of the two is called once per request, with an exchange that waits; ``failed`` also later, for what is
+        wrong with the rest of a body that has begun to go to a replica."""
+        self._named = named
+        self._failed = failed
+
+    def begin(self, ex: "Exchange") -> None:
+        """A request is there, with some of its body or all."""
+        head = ex.head
+        if ex.body_complete and not ex.body:
+            self._named(ex, None, None)
+            return
+        refusal = _unreadable(head)
+        if refusal is not None:
+            self._failed(ex, BAD_REQUEST, refusal)
+            return
+        content_type = head.get(b"content-type")
+        boundary = None
+        if content_type is not None and _is_form(content_type):
+            boundary = boundary_of(content_type)
+            if boundary is None:
+                self._failed(ex, BAD_REQUEST, "the form's Content-Type names no boundary, or a malformed one")
+                return
+        elif content_type is not None and not _is_json(content_type):
+            self._named(ex, None, None)  # A sound, a picture: nothing in there names a model.
+            return
+        if ex.body_complete and boundary is None:
+            self._read(ex, read_request(ex.body))
+            return
+        ex.proceed()
+        _Reading(self._read, self._named, self._failed, boundary).begin(ex)
+
+    def _read(self, ex: "Exchange", asked: Asked | Bad) -> None:
+        """All of a body was read."""
+        if type(asked) is Bad:
+            self._failed(ex, BAD_REQUEST, asked.why)
+        else:
+            self._named(ex, asked.model, asked)
+
+    def __repr__(self) -> str:
+        return "<Bodies>"
+
+
+class _Reading:
+    """One body that is not there yet, or a form."""
+
+    __slots__ = ("_asked", "_boundary", "_failed", "_named", "_read", "_scan")
+
+    def __init__(
+        self,
+        read: Callable[["Exchange", Asked | Bad], None],
+        named: Named,
+        failed: Failed,
+        boundary: bytes | None,
+    ) -> None:
+        self._read, self._named, self._failed = read, named, failed
+        self._boundary = boundary
+        """None: it is JSON."""
+        self._scan: RequestReader | _Form | None = None
+        """Set once pieces are read."""
+        self._asked: Asked | Bad | None = None
+        """Set at the end."""
+
+    def begin(self, ex: "Exchange") -> None:
+        length = ex.head.content_length
+        if ex.body_complete:
+            self._whole(ex)
+        elif ex.bytes_in < WAITED_BYTES and (length is None or length <= WAITED_BYTES):
+            ex.on_body = self.begin
+        else:
+            self._scan = self._reader()
+            ex.gather(GATHERED_BYTES)
+            ex.check = self._check
+            bad = self._scan.feed(ex.body)
+            if bad is not None:
+                self._failed(ex, BAD_REQUEST, bad.why)
+            else:
+                self._decide(ex)
+
+    def _reader(self) -> RequestReader | _Form:
+        return RequestReader() if self._boundary is None else _Form(self._boundary)
+
+    def _whole(self, ex: "Exchange") -> None:
+        """All of it came before anything was read."""
+        if self._boundary is None:
+            self._read(ex, read_request(ex.body))
+            return
+        scan = _Form(self._boundary)
+        self._read(ex, scan.feed(ex.body) or scan.end())
+
+    def _check(self, ex: "Exchange", data: bytes, is_last: bool) -> None:
+        """A further piece, before it goes anywhere."""
+        scan = self._scan
+        if scan is None:
+            return
+        bad: Asked | Bad | None = scan.feed(data)
+        if bad is None and is_last:
+            self._asked = bad = scan.end()
+        if type(bad) is Bad:
+            self._failed(ex, BAD_REQUEST, bad.why)
+
+    def _decide(self, ex: "Exchange") -> None:
+        """What was read so far is kept: may it go on?"""
+        scan, asked = self._scan, self._asked
+        model = None if scan is None else scan.model
+        if asked is not None:
+            ex.check = None
+            ex.gather()
+            self._read(ex, asked)
+        elif type(model) is Bad:
+            self._failed(ex, BAD_REQUEST, model.why)
+        elif type(model) is str:
+            ex.gather()
+            self._named(ex, model, None)
+        elif ex.bytes_in >= GATHERED_BYTES:
+            told = (
+                f"the first {GATHERED_BYTES >> 20} MiB of the body name no model: {ELSEWHERE}, or write 'model' first"
+            )
+            self._failed(ex, TOO_LARGE, told)
+        elif ex.is_over_budget:
+            told = f"the bodies of waiting requests take all the memory that they may: retry later, or {ELSEWHERE}"
+            self._failed(ex, QUEUE_FULL, told)
+        else:
+            ex.on_body = self._decide
+
+
+def _unreadable(head: RequestHead) -> str | None:
+    """Why the body of such a request cannot be read for its model."""
+    coding = head.get(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        return f"the body is compressed, its model cannot be read: {ELSEWHERE}"
+    if head.mentions(b"\ncontent-type:") and len(_content_types(head.received_fields().lower())) != 1:
+        return "the request has several Content-Type fields"
+    return None
