@@ -144,7 +144,7 @@ def test_forms_name_their_model_in_a_field() -> None:
     twice = arrive(door(), form(('name="model"', b"m"), ('name="model"', b"m")), FORM)
     assert "the field 'model' twice" in twice.error["error"]["message"]
     nobody = arrive(door(), form(sound), FORM)
-    assert nobody.log == ["answer 400"]
+    assert nobody.log[-1] == "answer 400"
 
 
 def test_a_large_form_goes_on_as_soon_as_its_model_is_known() -> None:
