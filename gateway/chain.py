@@ -165,7 +165,7 @@ class Chain:
                 front = self._tagged(ex, ticket, front)
             if front is None or not self._set_deadline(ex, front):
                 return
-        if not ex.body_complete and front.tells_size_in_body(head, ex.body):
+        if not ex.body_complete and not ex.is_rpc and front.tells_size_in_body(head, ex.body):
             ex.on_body = self._body_went_on
         else:
             self._admit(ex, ticket, front, ex.received)
@@ -708,6 +708,9 @@ class Chain:
         function = target.front.name if target.front is not None else target.named or None
         request_id = ticket.request_id.decode("latin-1")
         executed = Executed.UNKNOWN if ticket.is_exposed else executed
+        if ex.is_rpc:
+            ex.fail(kind, message, function=function, executed=executed, request_id=request_id, extra=extra)
+            return
         if target.tell is not None:
             body = target.tell(kind, message, function=function, request_id=request_id, executed=executed)
         else:
