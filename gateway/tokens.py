@@ -230,25 +230,24 @@ class TokenDesk:
 def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
     """The size of a request, from what was read of its body already, or from the beginning of it."""
     body, head = ex.body, ex.head
+    size = len(body) if ex.body_complete else max(len(body), head.content_length or 0)
     if asked is None:
         kind = head.get(b"content-type")
         if kind is not None and b"json" not in kind:
             return Prompt(0)  # A form, a sound, a picture: its bytes are no text.
-        size = len(body) if ex.body_complete else max(len(body), head.content_length or 0)
         scan = ObjectScan(KEYS)
         scan.feed(body[:LOOKED_AT])
         found = asked_by(scan.found)
         if type(found) is not Asked:
             return Prompt(size)
         asked = found
-        if size <= LOOKED_AT:
-            size = asked.prompt_bytes
-        elif _is_binary(body[LOOKED_AT - _WORD : LOOKED_AT]):
-            size = LOOKED_AT + BINARY_BYTES
-    else:
-        size = asked.prompt_bytes
+        if size > LOOKED_AT:
+            # Its values may end far behind: all of it is taken for prompt.
+            asked.prompt_bytes = 0
+            if _is_binary(body[LOOKED_AT - _WORD : LOOKED_AT]):
+                size = LOOKED_AT + BINARY_BYTES
     start = asked.prompt_start or 0
-    return Prompt(size, script(body[start : start + SAMPLE_BYTES]), asked)
+    return Prompt(asked.prompt_bytes or size, script(body[start : start + SAMPLE_BYTES]), asked)
 
 
 def _is_binary(text: bytes) -> bool:
