@@ -69,6 +69,11 @@ class PrefixIndex(Generic[R]):
         """By replica: hashes, the least recently used first. A block is never used after the ones before it in its
         prompt, so what is remembered of a prompt is always its beginning."""
 
+    @property
+    def size(self) -> int:
+        """Blocks that are remembered, of all replicas."""
+        return sum(map(len, self._sent.values()))
+
     def match(self, replica: R, hashes: Sequence[int]) -> int:
         """How many of a prompt's first blocks the replica was sent, by bisection."""
         sent = self._sent.get(replica.id)

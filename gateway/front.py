@@ -1,11 +1,11 @@
 """What the request path needs of one function, prepared once per route table, and what it remembers across tables."""
 
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from gateway.affinity import FROM_BODY, READ_BYTES, hash_key
 from gateway.hedging import Lateness
 from gateway.report import RevisionCounters
 from gateway.tokens import FunctionTokens
@@ -18,7 +18,6 @@ from tidegate.wire.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_bat
 
 if TYPE_CHECKING:
     from gateway.ticket import Ticket
-    from tidegate.aio.exchange import Exchange
 
 KEPT_LINES: Final = 64
 """Batch sizes whose header lines a function keeps ready."""
@@ -26,9 +25,6 @@ REVISION_STEP: Final = 0.6180339887498949
 SHADOW_STEP: Final = 0.4142135623730951
 """The golden ratio's and the root of two's fractions: multiples of an irrational number, modulo 1, fill every share of
 [0, 1) evenly (Weyl), also those of every second or third request; of two independent ones all pairs of shares too."""
-
-HashKey = Callable[["Exchange"], bytes | None]
-"""What of a request decides about its replica under ``Spread.HASH``; None: it does not have it."""
 
 
 class Memory:
@@ -54,6 +50,7 @@ class Front:
         "_lines",
         "_memory",
         "_revisions",
+        "_searched",
         "_shadow_bounds",
         "_shadows",
         "_speaks_v2",
@@ -101,7 +98,10 @@ class Front:
             memory.lateness.follow(route.hedging)
         self.tokens = memory.tokens if route.protocol == Protocol.OPENAI else None
         """Set where the tokens of requests are counted."""
-        self.hash_key = hash_key(route.hash_on) if route.spread is Spread.HASH else None
+        self.hash_key = hash_key(route.hash_on, len(route.models)) if route.spread is Spread.HASH else None
+        """What requests that prefer one replica have in common; None: none does."""
+        self._searched = READ_BYTES if self.hash_key is not None and route.hash_on in FROM_BODY else 0
+        """Bytes of a body that decide about the replica."""
         self.counters: RevisionCounters | None = None
         """Of the only revision that takes traffic, once it has."""
         self._token_line = token_line
@@ -203,14 +203,13 @@ class Front:
         )
 
     def tells_size_in_body(self, head: RequestHead, body: bytes) -> bool:
-        """Whether body bytes still to come may tell more than those that are there: V2 without a stated batch."""
-        return (
-            self._speaks_v2
-            and len(body) < SEARCHED_BYTES
-            and (head.chunked or bool(head.content_length))
-            and not head.expect_continue
-            and not stated_batch(head, body, self._batch_header)
-        )
+        """Whether body bytes still to come may tell more than those that are there: V2 without a stated batch, or the
+        beginning of a prompt."""
+        if head.expect_continue or not (head.chunked or head.content_length):
+            return False
+        if len(body) < self._searched:
+            return True
+        return self._speaks_v2 and len(body) < SEARCHED_BYTES and not stated_batch(head, body, self._batch_header)
 
     @property
     def failure(self) -> str | None:
@@ -221,32 +220,3 @@ class Front:
 
     def __repr__(self) -> str:
         return f"<Front {self.name}, revisions {', '.join(self._revisions) or 'none'}>"
-
-
-def hash_key(rule: str) -> HashKey:
-    """How ``hash_on`` is read: ``client``, ``header:NAME`` or ``cookie:NAME``."""
-    source, _, name = rule.partition(":")
-    if source == "header":
-        field = name.lower().encode()
-        return lambda ex: ex.head.get(field)
-    if source == "cookie":
-        cookie = name.encode()
-        return lambda ex: _cookie(ex.head.get(b"cookie"), cookie)
-    return _client
-
-
-def _client(ex: "Exchange") -> bytes:
-    """The client's address: what a trusted proxy says of it, else the peer's."""
-    if ex.trusted:
-        told = (ex.head.get(b"x-forwarded-for") or b"").partition(b",")[0].strip(b" \t")
-        if told:
-            return told
-    return ex.peer
-
-
-def _cookie(field: bytes | None, name: bytes) -> bytes | None:
-    for pair in (field or b"").split(b";"):
-        key, equals, value = pair.partition(b"=")
-        if equals and key.strip(b" \t") == name:
-            return value.strip(b" \t")
-    return None

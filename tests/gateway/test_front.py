@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.front import Front, Memory, hash_key
+from gateway.front import Front, Memory
 from tests.support.edge_exchange import request
 from tidegate.records import FunctionRoute, RevisionRoute, Spread
 
@@ -121,38 +121,20 @@ def test_more_of_the_body_is_waited_for_until_the_shape_is_there_or_would_be() -
     assert not whole.tells_size_in_body(head, b" " * 4096)
 
 
+def test_the_beginning_of_a_prompt_is_waited_for_where_it_decides_about_the_replica() -> None:
+    head = request("POST /generate HTTP/1.1\nhost: x\ncontent-length: 90000\n\n")
+    for word, looked_at in (("prefix", True), ("prompt", True), ("model", True), ("session", False)):
+        by = front(revision(1, 100.0), protocol="http", spread=Spread.HASH, hash_on=word)
+        assert by.tells_size_in_body(head, b" " * 4096) is looked_at
+        assert not by.tells_size_in_body(head, b" " * 16_384)
+        assert not by.tells_size_in_body(request("GET / HTTP/1.1\nhost: x\n\n"), b"")
+    assert not front(revision(1, 100.0), protocol="http", hash_on="prefix").tells_size_in_body(head, b"")
+
+
 def test_it_has_failed_when_every_revision_that_takes_traffic_has() -> None:
     assert front(revision(1, 50.0, "no memory"), revision(2, 50.0)).failure is None
     assert front(revision(1, 100.0, "no memory"), revision(2, 0.0)).failure == "no memory"
     assert front(revision(1, 0.0, "no memory")).failure is None
-
-
-class Asked:
-    """A request as far as the hash spread looks at it."""
-
-    def __init__(self, *fields: str, peer: bytes = b"10.0.0.7", trusted: bool = False) -> None:
-        lines = "".join(f"{field}\n" for field in fields)
-        self.head = request(f"POST / HTTP/1.1\nhost: x\n{lines}\n")
-        self.peer = peer
-        self.trusted = trusted
-
-
-@pytest.mark.parametrize(
-    ("rule", "asked", "key"),
-    [
-        ("client", Asked(), b"10.0.0.7"),
-        ("client", Asked("x-forwarded-for: 1.2.3.4"), b"10.0.0.7"),
-        ("client", Asked("x-forwarded-for: 1.2.3.4, 5.6.7.8", trusted=True), b"1.2.3.4"),
-        ("client", Asked(trusted=True), b"10.0.0.7"),
-        ("header:X-User", Asked("x-user: Ann"), b"Ann"),
-        ("header:x-user", Asked(), None),
-        ("cookie:sid", Asked("cookie: a=1; sid=x=y; b=2"), b"x=y"),
-        ("cookie:sid", Asked("cookie: xsid=1"), None),
-        ("cookie:sid", Asked(), None),
-    ],
-)
-def test_what_the_hash_spread_looks_at(rule: str, asked: Any, key: bytes | None) -> None:
-    assert hash_key(rule)(asked) == key
 
 
 def test_only_the_hash_spread_looks_at_all() -> None:
