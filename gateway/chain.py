@@ -483,6 +483,8 @@ class Chain:
                 return
         counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
         counters.arrivals_inferences += inferences
+        if ticket.tokens is not None:
+            ticket.tokens.arrived()
         front.budget.requests += 1
         if now >= ex.deadline:
             ticket.ending = Ending.EXPIRED

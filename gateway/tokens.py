@@ -111,6 +111,10 @@ class Tokens:
         """Of prompt and answer, at the end."""
         return self.prompt + self.completion
 
+    def arrived(self) -> None:
+        """The request is let in: it is part of the load."""
+        self.counters.arrived += self.expected
+
     def when_ended(self, told: Told) -> None:
         """Calls ``told`` once, when the request has ended, however it did. It must be quick and must not raise."""
         self._told = (*self._told, told)
@@ -196,17 +200,18 @@ class TokenDesk:
         self._overhear = overhear
 
     def admit(self, ex: "Exchange", ticket: "Ticket", known: FunctionTokens, route: FunctionRoute) -> None:
-        """Before the waiting room: what the request is likely to take. Once for each; only POST asks for work."""
+        """Before the waiting room: what the request is likely to take. Only POST asks for work."""
         counters = ticket.counters
-        if ticket.tokens is not None or counters is None or ex.head.method != b"POST":
+        if counters is None or ex.head.method != b"POST":
             return
         if counters.tokens is None:
             counters.tokens = TokenCounters()
+        if ticket.tokens is not None:
+            ticket.tokens.counters = counters.tokens  # It comes again, and may be another revision's now.
+            return
         prompt = _prompt(ex, ticket.asked)
         model = prompt.model if prompt.model in route.models[:MODELS] else None
-        tokens = Tokens(Call.of(ex.head.path), model or OTHER_MODEL, prompt, known, counters.tokens, self._now)
-        counters.tokens.arrived += tokens.expected
-        ticket.tokens = tokens
+        ticket.tokens = Tokens(Call.of(ex.head.path), model or OTHER_MODEL, prompt, known, counters.tokens, self._now)
 
     def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
         """The head of the answer that the client gets is there."""
