@@ -45,6 +45,7 @@ from tidegate.errors import (
     ErrorKind,
     Executed,
 )
+from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import ProxyMessage, State
 from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records import RouteTable
@@ -264,6 +265,8 @@ class Chain:
         tokens = ticket.tokens
         if tokens is not None:
             self._tokens.ended(ex, ticket, tokens, was_bound=bind is not None, ending=_ending(ex, ticket))
+            if bind is not None:
+                self.room.cost(bind, tokens.total)
         if ticket.held is not None:
             self.gate.settle(ex, ticket, ticket.held, was_bound=bind is not None)
         counters = ticket.counters
@@ -495,7 +498,12 @@ class Chain:
             return
         size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, KEPT_BYTES))
         key = None if front.hash_key is None else front.hash_key(ex)
-        found = self.room.arrive(ex, counters.revision, inferences, ex.deadline, now, size, priority, key, front.is_tag)
+        claim = None
+        if tenant is not None:
+            claim = Claim(tenant.name, tenant.weight, inferences if ticket.tokens is None else ticket.tokens.expected)
+        found = self.room.arrive(
+            ex, counters.revision, inferences, ex.deadline, now, size, priority, key, front.is_tag, claim=claim
+        )
         if type(found) is Bind:
             self._run(ex, found, now)
             if self.room.out or self.room.unsettled:
