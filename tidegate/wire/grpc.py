@@ -12,10 +12,13 @@ from tidegate.wire.h2_hpack import literal, literal_name
 
 OK: Final = 0
 CANCELLED: Final = 1
+UNKNOWN: Final = 2
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
+NOT_FOUND: Final = 5
 PERMISSION_DENIED: Final = 7
 RESOURCE_EXHAUSTED: Final = 8
+FAILED_PRECONDITION: Final = 9
 ABORTED: Final = 10
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
