@@ -176,8 +176,8 @@ def test_calls_beyond_the_slots_wait(client: Client) -> None:
 
 @pytest.mark.parametrize("way", [("queue_proxy", "uvloop"), ("gateway", "uvloop")], ids="-".join)
 def test_a_server_that_dies_under_a_call(way: tuple[str, str]) -> None:
-    with echo_server() as (service, address, server), doors([way], address) as opened:
-        with Client(opened[way].address) as client:  # noqa: SIM117  # it needs an open door
+    with echo_server() as (service, address, server), doors([way], address) as opened:  # noqa: SIM117  # an open door first
+        with Client(opened[way].address) as client:
             assert client.unary("Unary")(b"a") == b"a"
             unanswered = client.unary("Hang").future(b"")
             begun = client.server_stream("Late")(b"")

@@ -17,7 +17,7 @@ UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 DETAILS = b"\x08\x05\x12\x04text\xff"
 
 
-class Echo(grpc.GenericRpcHandler):
+class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     """The service, and what happened to its calls."""
 
     def __init__(self) -> None:
