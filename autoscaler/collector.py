@@ -180,6 +180,10 @@ class Collector:
         if is_turn:
             told.groups, told.latencies = demand.groups, groups[1]
         told.waiting = meter.note_demand(demand, before or unborn_demand(demand), interval_s, now)
+        if demand.tokens is not None and not meter.note_tokens(
+            demand.tokens, None if before is None else before.tokens, now
+        ):
+            self._reject("garbage")
         meter.note_latencies(own[0], groups[0], now)
 
     def _refuse(self, told: Told, demand: RevisionDemand, fault: str, now: float) -> None:
@@ -305,6 +309,7 @@ class Collector:
             idle_s=max(0.0, now - meter.active_at),
             least=least,
             most=most,
+            tokens=None if meter.tokens is None else meter.tokens.rates(groups, now),
         )
 
     def uneven(self, revision_id: str) -> tuple[str, ...]:

@@ -271,4 +271,8 @@ def figures(observation: Observation) -> dict[str, float]:
         values["latency_s"] = observation.latency_s
     if observation.age_s is not None:
         values["age_s"] = observation.age_s
+    tokens = observation.tokens
+    if tokens is not None:
+        values["lambda_tps"] = tokens.lambda_tps
+        values["tps"] = tokens.prompt_tps + tokens.completion_tps
     return values

@@ -11,7 +11,8 @@ from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates
 from autoscaler.sampling import UNEVEN, UNEVEN_RPS
 from autoscaler.series import Gain, RecentHistogram, RecentSums, RecentWork, gained, seen
 from autoscaler.sources import Means, ReplicaSource, Waiting
-from tidegate.records import ReplicaSample, RevisionDemand
+from autoscaler.tokens import TokenMeter
+from tidegate.records import ReplicaSample, RevisionDemand, TokensSeen
 
 RATE_SLOTS = 10
 """Seconds over which arrival rates and execution means are taken."""
@@ -103,6 +104,8 @@ class Meter:
     """Groups whose samples differed since that was last asked."""
     crowded_at: float = -math.inf
     """When requests last waited at a gateway for most of an interval."""
+    tokens: TokenMeter | None = None
+    """Set once a gateway tells of tokens."""
 
     def group(self, accelerator: str) -> Group:
         """The group's sums. Names come from samples, so their number is bounded: beyond it nothing is kept."""
@@ -136,6 +139,16 @@ class Meter:
             demand.waiting_inferences,
             demand.oldest_waiting_s,
         )
+
+    def note_tokens(self, told: TokensSeen, before: TokensSeen | None, now: float) -> bool:
+        """Adds the difference of what a gateway told of tokens; False: it cannot be true."""
+        if self.tokens is None:
+            self.tokens = TokenMeter()
+        return self.tokens.note(told, before, now, self._full_at)
+
+    def _full_at(self, group: str) -> float | None:
+        known = self.groups.get(group)
+        return None if known is None else known.rates.full_at
 
     def note_latencies(self, own: Gain, groups: Sequence[tuple[str, Gain]], now: float) -> None:
         self.latency.gain(now, own)

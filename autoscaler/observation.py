@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
+from autoscaler.tokens import TokenRates
+
 
 def tightest(limits: Iterable[int]) -> int | None:
     """The smallest of some limits, where 0 stands for none at all; None: there are no limits to choose from."""
@@ -188,3 +190,5 @@ class Observation(_Counted):
     """Replicas that a window of time asks for now."""
     most: int | None = None
     """Replicas that the limit over all functions leaves to this revision; None: there is none."""
+    tokens: TokenRates | None = None
+    """Rates in tokens; None: the function's answers tell nothing of them."""

@@ -299,6 +299,13 @@ class GroupRates:
         rate = self.rate(batch)
         return None if rate is None else (rate.mu_ips, rate.is_at_limit, at[1])
 
+    @property
+    def full_at(self) -> float | None:
+        """When a replica was last full; None: none was."""
+        return max(
+            (cell.used_at for (_, occupancy), cell in self._cells.items() if occupancy == _FULL_KEY), default=None
+        )
+
     def floor_s(self, batch: float | None) -> float | None:
         """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
         known = self._at(batch)

@@ -1,0 +1,173 @@
+"""Rates in tokens: what arrives, what each group does, and what one of its replicas can do (lambda, throughput, mu).
+
+Tokens are counted at the gateways (``tidegate.tokens``), where an answer's are known at its end; what arrives counts
+with what it is expected to take. A replica's rate in tokens is its rate in inferences, as it was learnt at the limit
+(``autoscaler.rates``), times the tokens that an inference had then: so both are of the same work, and the rate in
+tokens stands while the sizes of requests change and the one in inferences has to be learnt anew.
+
+A revision whose gateways tell of no tokens has none of this.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from autoscaler.plausible import PLAUSIBLE
+from autoscaler.series import RecentSums
+from tidegate.tokens import GroupTokens, TokensSeen
+
+if TYPE_CHECKING:
+    from autoscaler.observation import GroupObservation
+
+SLOTS: Final = 10
+"""Seconds over which rates are taken, as those in inferences are."""
+MEMORY: Final = 200.0
+"""Inferences whose size is remembered, as many as requests in a service rate (``autoscaler.rates``)."""
+FULL_S: Final = 2.5
+"""What a gateway tells now was begun when replicas were full, if one was so lately."""
+MAX_GROUPS: Final = 64
+_NOTHING: Final = TokensSeen()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTokenRate:
+    """Tokens per second of one group."""
+
+    tps: float
+    """Of the answers that ended, prompts included."""
+    mu_tps: float | None
+    """Of one replica, where its rate in inferences is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRates:
+    """Tokens per second of one revision."""
+
+    lambda_tps: float
+    """Expected of what arrived, refused and expired requests included; mean of the rate window."""
+    prompt_tps: float
+    completion_tps: float
+    """Of the answers that ended."""
+    per_inference: float | None
+    """Tokens of an inference, as the last answers had them; None: none has ended."""
+    groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
+    """By accelerator."""
+
+
+class _Size:
+    """Tokens of an inference: a mean over about the last ``MEMORY``."""
+
+    __slots__ = ("_inferences", "mean")
+
+    def __init__(self) -> None:
+        self._inferences = 0.0
+        self.mean = 0.0
+
+    def note(self, inferences: float, tokens: float) -> None:
+        known = min(self._inferences, MEMORY)
+        self._inferences = known + inferences
+        self.mean += (tokens / inferences - self.mean) * inferences / self._inferences
+
+    @property
+    def known(self) -> float | None:
+        return self.mean if self._inferences else None
+
+
+class _Group:
+    __slots__ = ("done", "lately", "when_full")
+
+    def __init__(self) -> None:
+        self.done = RecentSums(1, SLOTS)
+        self.lately, self.when_full = _Size(), _Size()
+
+    @property
+    def at_the_limit(self) -> float | None:
+        """Tokens of an inference when the service rate was learnt. One that was never full has its rate from less."""
+        known = self.when_full.known
+        return self.lately.known if known is None else known
+
+
+class TokenMeter:
+    """What is kept of one revision."""
+
+    __slots__ = ("_arrived", "_done", "_groups", "_lately")
+
+    def __init__(self) -> None:
+        self._arrived = RecentSums(1, SLOTS)
+        self._done = RecentSums(2, SLOTS)
+        self._lately = _Size()
+        self._groups: dict[str, _Group] = {}
+
+    def note(
+        self, told: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
+    ) -> bool:
+        """What came since ``before`` (None: since the start of the worker); False: that cannot be true, it is left out.
+        ``full_at``: when a replica of a group was last full."""
+        known = before or _NOTHING
+        gains = [getattr(told, name) - getattr(known, name) for name in _COUNTERS]
+        groups = _gains(told.groups, known.groups)
+        if groups is None or not all(0 <= gain <= PLAUSIBLE for gain in gains):
+            return False
+        arrived, prompt, completion = gains
+        self._arrived.add(now, (arrived,))
+        if prompt or completion:
+            self._done.add(now, (prompt, completion))
+        for name, inferences, tokens in groups:
+            self._note_group(name, inferences, tokens, now, full_at(name))
+        return True
+
+    def _note_group(self, name: str, inferences: int, tokens: int, now: float, full_at: float | None) -> None:
+        group = self._groups.get(name)
+        if group is None:
+            if len(self._groups) >= MAX_GROUPS:
+                return
+            group = self._groups[name] = _Group()
+        group.done.add(now, (tokens,))
+        self._lately.note(inferences, tokens)
+        group.lately.note(inferences, tokens)
+        if full_at is not None and now - full_at <= FULL_S:
+            group.when_full.note(inferences, tokens)
+
+    def rates(self, groups: "Iterable[GroupObservation]", now: float) -> TokenRates:
+        """What is known at ``now``; ``groups``: the observation's."""
+        span_s = self._done.span_s(now)
+        prompt, completion = self._done.sums(now)
+        found = {}
+        for seen in groups:
+            kept = self._groups.get(seen.accelerator)
+            if kept is None:
+                continue
+            size = kept.at_the_limit
+            found[seen.accelerator] = GroupTokenRate(
+                tps=kept.done.sums(now)[0] / kept.done.span_s(now),
+                mu_tps=None if size is None or seen.mu_ips is None else seen.mu_ips * size,
+            )
+        return TokenRates(
+            lambda_tps=self._arrived.sums(now)[0] / self._arrived.span_s(now),
+            prompt_tps=prompt / span_s,
+            completion_tps=completion / span_s,
+            per_inference=self._lately.known,
+            groups=found,
+        )
+
+    def __repr__(self) -> str:
+        return f"<TokenMeter {len(self._groups)} groups, {self._lately.known} tokens per inference>"
+
+
+_COUNTERS: Final = ("arrived", "prompt", "completion")
+
+
+def _gains(told: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[tuple[str, int, int]] | None:
+    """(group, inferences, tokens) that came since, of those with any; None: one cannot be true."""
+    known = {each.group: each for each in before}
+    gains = []
+    for each in told:
+        last = known.get(each.group)
+        inferences, tokens = each.inferences, each.prompt + each.completion
+        if last is not None:
+            inferences, tokens = inferences - last.inferences, tokens - last.prompt - last.completion
+        if not (0 <= inferences <= PLAUSIBLE and 0 <= tokens <= PLAUSIBLE):
+            return None
+        if inferences:
+            gains.append((each.group, inferences, tokens))
+    return gains
