@@ -150,7 +150,7 @@ class Bench:
 
     machine: Machine
     tools: Mapping[str, str]
-    """Paths of what was found: nginx, wrk, haproxy, go (the built proxy)."""
+    """Paths of what was found: nginx, wrk, haproxy, go (the built proxy), gogrpc (built)."""
     absent: Mapping[str, str]
     """Peers that are not there, and why."""
     peers: tuple[str, ...] = ()
@@ -182,24 +182,32 @@ def find_tools(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
         else:
             tools[name] = found
     go = shutil.which("go", path=WHERE)
-    if go is None:
-        absent["go"] = "no Go toolchain is installed"
-    else:
-        built = _build(go, folder)
+    for name, source, environment in _GO_PROGRAMS:
+        if go is None:
+            absent[name] = "no Go toolchain is installed"
+            continue
+        built = _build(go, folder / source, source, environment)
         if built.returncode == 0:
-            tools["go"] = str(folder / "goproxy")
+            tools[name] = str(folder / source)
         else:
-            absent["go"] = f"goproxy does not build: {built.stderr.strip()}"
+            absent[name] = f"{source} does not build: {built.stderr.strip()}"
     return tools, absent
 
 
-def _build(go: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Builds goproxy from the standard library alone; nothing is downloaded."""
-    offline = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+_GO_PROGRAMS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("go", "goproxy", {"GOFLAGS": "-mod=mod", "GOPROXY": "off"}),
+    ("gogrpc", "gogrpc", {}),
+)
+"""Name of the tool, folder beside this file, environment: goproxy is made of the standard library alone, so nothing is
+downloaded; gogrpc needs golang.org/x/net, by its go.sum."""
+
+
+def _build(go: str, binary: Path, source: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    is_module = (HERE / source / "go.mod").exists()
     return subprocess.run(
-        [go, "build", "-o", str(folder / "goproxy"), str(HERE / "goproxy" / "main.go")],
-        cwd=folder,
-        env={**os.environ, "HOME": os.environ.get("HOME", str(folder)), **offline},
+        [go, "build", "-o", str(binary), "." if is_module else str(HERE / source / "main.go")],
+        cwd=HERE / source if is_module else binary.parent,
+        env={**os.environ, "HOME": os.environ.get("HOME", str(binary.parent)), "GOTOOLCHAIN": "local", **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -72,7 +72,7 @@ def nginx_backend(stage: Stage) -> Server:
     (files / "tensor").write_bytes(b"\1\2\3\4" * (TENSOR_BYTES // 4))
     with (files / "large").open("wb") as large:
         large.truncate(200_000_000)
-    command = _nginx(stage, folder, _BACKEND.format(port=port, folder=folder))
+    command = nginx_command(stage, folder, _BACKEND.format(port=port, folder=folder))
     return stage.start("direct", stage.bench.machine.load_core, command, f"127.0.0.1:{port}")
 
 
@@ -82,7 +82,7 @@ def origin(stage: Stage) -> Server:
     return stage.module("direct", stage.bench.machine.load_core, ["benchmarks.macro.origin", address], address)
 
 
-def _nginx(stage: Stage, folder: Path, http: str) -> list[str]:
+def nginx_command(stage: Stage, folder: Path, http: str) -> list[str]:
     folder.mkdir(exist_ok=True)
     config = folder / "nginx.conf"
     config.write_text(_NGINX.format(folder=folder, http=http))
@@ -102,7 +102,7 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
         environment = {}
         if label == "nginx":
             config = _PROXY.format(port=port, upstream=upstream, streaming=_STREAMING if streaming else "")
-            words = _nginx(stage, stage.folder / "nginx", config)
+            words = nginx_command(stage, stage.folder / "nginx", config)
         elif label == "haproxy":
             file = stage.folder / "haproxy.cfg"
             file.write_text(
