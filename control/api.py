@@ -38,6 +38,7 @@ from control.views import (
     SeriesView,
     SplitRequest,
     SplitView,
+    TenantView,
 )
 from tidegate.codec import encode
 from tidegate.errors import InvalidInputError, TidegateError
@@ -195,9 +196,14 @@ def _add_deployment(app: FastAPI, service: Service) -> None:
         """Replaces the gateway workers by fresh processes, with the settings as they are now, while they serve."""
         return await service.restart()
 
+    @app.get(f"{PREFIX}/tenants", tags=["deployment"])
+    async def tenants() -> tuple[TenantView, ...]:
+        """The tenants in force, and what they have used since the control process started."""
+        return service.tenants()
+
     @app.post(f"{PREFIX}/reload", tags=["deployment"])
     async def reload() -> ReloadView:
-        """Reads settings, accelerators and the TLS certificate now. (Their files are looked at every 2 s.)"""
+        """Reads settings, accelerators, tenants and the TLS certificate now. (Their files are looked at every 2 s.)"""
         return await service.reload()
 
     @app.post(f"{PREFIX}/shutdown", status_code=HTTPStatus.ACCEPTED, tags=["deployment"])

@@ -39,6 +39,7 @@ from control.views import (
     SeriesView,
     SplitRequest,
     SplitView,
+    TenantView,
 )
 from tidegate.clock import Clock
 from tidegate.errors import Fault, InvalidInputError
@@ -110,6 +111,7 @@ class Deployment:
         renew: Renew,
         reload: Reload = _nothing_changed,
         records_fault: Callable[[], str | None] = lambda: None,
+        tenants: Callable[[], tuple[TenantView, ...]] = tuple,
     ) -> None:
         self._state = state
         self._copies = Copies(state.copies)
@@ -128,6 +130,7 @@ class Deployment:
         self._renew = renew
         self._reload = reload
         self._records_fault = records_fault
+        self._tenants = tenants
         self._since = clock.now()
         self._changing = asyncio.Lock()
         self.api = ""
@@ -172,6 +175,7 @@ class Deployment:
             accelerators=describe.accelerators(self._round),
             functions=self.functions(),
             certificate=self.certificate,
+            store=self._store.place,
         )
 
     def functions(self) -> tuple[FunctionView, ...]:
@@ -263,6 +267,9 @@ class Deployment:
     async def metrics(self) -> bytes:
         gathered = await asyncio.gather(self._gateways.expositions(), self._round.expositions())
         return metrics.render(self._metrics, [text for texts in gathered for text in texts])
+
+    def tenants(self) -> tuple[TenantView, ...]:
+        return self._tenants()
 
     # --- changing ---
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import uvicorn
 
     from control.deployment import Deployment
+    from control.key_sets import KeySets
+    from control.quotas import QuotaPool
     from control.reloading import Reloading
     from control.round import Round
     from control.supervisor import Supervisor
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from deploy.devices.discovered import Inventory
     from deploy.local.backend import LocalBackend
     from deploy.local.processes import ProcessTable
+    from tidegate.tenants import KeySet, Tenant
 
 GRACE_S: Final = 30.0
 """For work under way when everything ends."""
@@ -128,12 +131,11 @@ class ControlProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled)
-        from tidegate.store.embedded import EmbeddedStore
+        from tidegate.store.opening import open_store
 
-        if self._settings.store.url != "embedded":
-            raise TidegateError(f"store.url {self._settings.store.url}: only `embedded` is there in this version")
+        place = self._settings.store
         async with (
-            _closing(await EmbeddedStore.open(self._state.database)) as store,
+            _closing(await open_store(place.url, self._state.database, place.name or self._state.name)) as store,
             _api_socket(self._settings) as api,
         ):
             await self._serve(store, api, ready)
@@ -149,12 +151,15 @@ class ControlProcess:
         deployment.api = f"http://{address_of(api_socket)}"
         names = {self._settings.control.listen.host}
         server = _uvicorn(build_app(deployment, token=self._state.token, version=parts.version, names=names))
+        await parts.quotas.open()
+        await parts.key_sets.load()
         serving: asyncio.Task[Any] | None = None
         turning: asyncio.Task[Any] | None = None
         try:
             await parts.gateways.start(parts.living, parts.world.begin())
             turning = owner.spawn(parts.world.run(), name="round")
             owner.spawn(parts.reloading.watch(), name="settings")
+            owner.spawn(parts.key_sets.run(), name="keys")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             ends = (turning, serving, owner.spawn(self._stop.wait(), name="stop"))
             linked = owner.spawn(parts.gateways.linked(LINKED_S), name="linked")
@@ -193,12 +198,15 @@ class ControlProcess:
         from control.deployment import Deployment
         from control.faults import Faults
         from control.gpus import Gpus
+        from control.key_sets import KeySets, sources
         from control.learning import Learning
         from control.meter import TrafficMeter
         from control.pulse import Pulse
+        from control.quotas import QuotaPool, open_pool
         from control.reloading import Reloading
         from control.round import Round
         from control.supervisor import Supervisor
+        from control.tenants import Tenancy, tenants_of
         from deploy.devices.usage import nvidia_use
         from deploy.local.proc import cpu_seconds
         from traffic.table import TableBuilder
@@ -208,6 +216,29 @@ class ControlProcess:
         processes, backend, living = await self._backend(registry, rng)
         workers = self._settings.gateway.workers or max(1, (os.cpu_count() or 1) - 1)
         meter = TrafficMeter()
+        tables = TableBuilder(self._epoch, workers, self._settings.gateway.domain)
+
+        def put_tenants(tenants: "tuple[Tenant, ...]") -> None:
+            tables.tenants = tenants
+
+        def put_keys(found: "tuple[KeySet, ...]") -> None:
+            tables.key_sets = found
+            if world.table is not None:
+                world.publish_soon()
+
+        def lost(worker: str) -> None:
+            meter.forget_worker(worker)
+            tenancy.forget_worker(worker)
+
+        tenancy = Tenancy(tenants_of(self._settings), put_tenants)
+        key_sets = KeySets(
+            wanted=lambda: sources(registry),
+            changed=put_keys,
+            store=store,
+            faults=faults,
+            clock=self._clock,
+            wall=wall,
+        )
         gateways = Supervisor(
             state=self._state,
             processes=processes,
@@ -215,13 +246,15 @@ class ControlProcess:
             clock=self._clock,
             environment=self._worker_environment(),
             activated=lambda activation: world.activated(activation),
-            lost=meter.forget_worker,
+            lost=lost,
             faults=faults,
         )
 
         def gateway_seen(sample: GatewaySample) -> None:
             gateways.seen(sample)
             world.gateway_seen(sample)
+            tenancy.seen(sample)
+            key_sets.met_unknown(sample.worker, sample.unknown_keys)
 
         autoscaler = Autoscaler(
             self._clock,
@@ -241,7 +274,7 @@ class ControlProcess:
             learning=learning,
             cpus=Cpus(cpu_seconds),
             gpus=Gpus(None if (devices := nvidia_use()) is None else devices.read),
-            tables=TableBuilder(self._epoch, workers, self._settings.gateway.domain),
+            tables=tables,
             gateways=gateways,
             cold_starts=ColdStarts(self._state.cold_starts, own, faults),
             meter=meter,
@@ -259,6 +292,12 @@ class ControlProcess:
             backend.equip(found.accelerators, found.host_cores)
             world.soon()
 
+        def admit(tenants: "tuple[Tenant, ...]") -> tuple[str, ...]:
+            changes = tenancy.change(tenants)
+            if changes:
+                world.publish_soon()
+            return changes
+
         reloading = Reloading(
             self._settings,
             reread=self._reread,
@@ -266,6 +305,7 @@ class ControlProcess:
             accelerators=backend.devices,
             equip=equip,
             faults=faults,
+            admit=admit,
         )
         deployment = Deployment(
             state=self._state,
@@ -283,6 +323,7 @@ class ControlProcess:
             renew=lambda: self._renew(gateways, reloading, workers),
             reload=reloading.reload,
             records_fault=lambda: processes.write_failure,
+            tenants=tenancy.views,
         )
         return _Parts(
             processes=processes,
@@ -291,6 +332,8 @@ class ControlProcess:
             world=world,
             deployment=deployment,
             reloading=reloading,
+            quotas=QuotaPool(open_pool(self._settings.store.url, self._clock), self._state.quotas, faults),
+            key_sets=key_sets,
             living=living,
             version=version,
             pulse=pulse,
@@ -375,11 +418,13 @@ class ControlProcess:
         await parts.gateways.release()
         await parts.backend.close(stop_replicas=False)
         await parts.world.close()
+        await parts.quotas.close()
         parts.processes.close()
 
     async def _end(self, parts: "_Parts", turning: "asyncio.Task[Any]") -> None:
         parts.deployment.leaving = True
         await parts.gateways.drain(GRACE_S)
+        await parts.quotas.close()
         # The round goes before the replicas do: it would replace them.
         turning.cancel()
         await asyncio.wait((turning,))
@@ -397,6 +442,8 @@ class _Parts:
     world: "Round"
     deployment: "Deployment"
     reloading: "Reloading"
+    quotas: "QuotaPool"
+    key_sets: "KeySets"
     living: Any
     version: str
     pulse: Any

@@ -1,8 +1,9 @@
-"""Settings and accelerators that change while everything runs: read again when their files change, or when asked to.
+"""Settings, accelerators and tenants that change while everything runs: read again when their files change, or when
+asked to.
 
-What is in force at once: the accelerators (which there are, how many, what they cost) and the log level. What only
-gateway workers act on is for fresh ones (``tidegate restart``), the rest for another ``tidegate up``; both are named. A
-file with a fault changes nothing at all.
+What is in force at once: the accelerators (which there are, how many, what they cost), the tenants and the log level.
+What only gateway workers act on is for fresh ones (``tidegate restart``), the rest for another ``tidegate up``; both
+are named. A file with a fault changes nothing at all.
 """
 
 import asyncio
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from control.faults import Faults
 from control.renewal import Reloaded, differences, reloaded
+from control.tenants import tenants_of
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.settings import Settings
+from tidegate.tenants import Tenant
 
 if TYPE_CHECKING:
     from deploy.devices.discovered import Inventory
@@ -26,6 +29,7 @@ SUBJECT: Final = "settings"
 
 _log = logging.getLogger("tidegate")
 
+Admit = Callable[[tuple[Tenant, ...]], tuple[str, ...]]
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -41,26 +45,29 @@ class Reloading:
         accelerators: "Callable[[], Sequence[Accelerator]]",
         equip: "Callable[[Inventory], None]",
         faults: Faults,
+        admit: Admit = lambda tenants: (),
     ) -> None:
         """``reread`` reads the settings anew, ``config`` is their file; ``accelerators`` tells those in force,
-        ``equip`` puts others into force."""
+        ``equip`` puts others into force, ``admit`` other tenants and says what has changed."""
         self.settings = settings
         self._reread = reread
         self._config = config
         self._accelerators = accelerators
         self._equip = equip
         self._faults = faults
+        self._admit = admit
         self._turn = asyncio.Lock()
 
     async def reload(self) -> Reloaded:
-        """Reads both files and puts into force what can be. Raises InvalidInputError with the faults of both."""
+        """Reads the files and puts into force what can be. Raises InvalidInputError with the faults of all."""
         async with self._turn:
-            read, inventory = await asyncio.to_thread(self._read)
+            read, inventory, tenants = await asyncio.to_thread(self._read)
             self.settings, found = reloaded(self.settings, read)
             before = [each for each in self._accelerators() if each.count]
             changes = differences(before, inventory.accelerators)
             if changes:
                 self._equip(inventory)
+            changes = (*changes, *self._admit(tenants))
             logging.getLogger().setLevel(self.settings.log.level.value.upper())
             self._faults.clear(SUBJECT)
             for change in (*found.in_force, *changes):
@@ -69,7 +76,7 @@ class Reloading:
                 in_force=(*found.in_force, *changes), needs_restart=found.needs_restart, needs_up=found.needs_up
             )
 
-    def _read(self) -> "tuple[Settings, Inventory]":
+    def _read(self) -> "tuple[Settings, Inventory, tuple[Tenant, ...]]":
         wrong: list[InvalidInputError] = []
         read = self.settings
         try:
@@ -81,13 +88,18 @@ class Reloading:
             inventory = inventory_of(read)
         except InvalidInputError as error:
             wrong.append(error)
+        tenants: tuple[Tenant, ...] = ()
+        try:
+            tenants = tenants_of(read)
+        except InvalidInputError as error:
+            wrong.append(error)
         if len(wrong) == 1:
             raise wrong[0]
         if wrong or inventory is None:
             raise InvalidInputError(
                 " and ".join(each.source for each in wrong), [fault for each in wrong for fault in each.faults]
             )
-        return read, inventory
+        return read, inventory, tenants
 
     async def watch(self) -> None:
         """Reloads when a file has changed and has then stayed the same for a while; until cancelled."""
@@ -104,8 +116,8 @@ class Reloading:
                 self._faults.set(SUBJECT, str(error))
 
     def _signature(self) -> Signature:
-        file = self.settings.accelerators.file
-        return tuple(_state(path) for path in (self._config, None if file is None else Path(file)))
+        files = (self.settings.accelerators.file, self.settings.tenants.file)
+        return tuple(_state(path) for path in (self._config, *(None if file is None else Path(file) for file in files)))
 
 
 def inventory_of(settings: Settings) -> "Inventory":

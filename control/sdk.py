@@ -44,6 +44,7 @@ from control.views import (
     SeriesView,
     SplitRequest,
     SplitView,
+    TenantView,
 )
 from tidegate.codec import CodecError, Lines, decode, encode
 from tidegate.errors import TidegateError
@@ -296,6 +297,10 @@ class Tidegate:
     def restart(self) -> RestartView:
         """Replaces the gateway workers by fresh processes while they serve; returns when the fresh ones do."""
         return decode(self._call("POST", "/api/v1/restart", timeout_s=RESTART_S), RestartView)
+
+    def tenants(self) -> tuple[TenantView, ...]:
+        """The tenants in force, and what they have used."""
+        return self._read("GET", "/api/v1/tenants", tuple[TenantView, ...])
 
     def reload(self) -> ReloadView:
         """Has the gateway workers read their TLS certificate now."""

@@ -19,6 +19,7 @@ from control.views import (
     SeriesView,
     SplitRequest,
     SplitView,
+    TenantView,
 )
 from tidegate.errors import TidegateError
 
@@ -112,8 +113,12 @@ class Service(Protocol):
         with all faults of the settings, RestartError."""
         ...
 
+    def tenants(self) -> tuple[TenantView, ...]:
+        """The tenants in force, and what they have used."""
+        ...
+
     async def reload(self) -> ReloadView:
-        """Reads settings, accelerators and certificate. Raises InvalidInputError with every fault."""
+        """Reads settings, accelerators, tenants and certificate. Raises InvalidInputError with every fault."""
         ...
 
     def shut_down(self) -> None:

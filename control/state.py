@@ -90,6 +90,8 @@ class StateDirectory:
         self.control_log = self.logs / "control.log"
         """Of a control process in the background."""
         self.run = socket_directory(self.root)
+        self.quotas = self.run / "quotas.sock"
+        """Of the pool through which gateway workers share quotas."""
 
     def prepare(self) -> None:
         """Makes the directory and its folders (mode 0700); raises StateError when it is somebody else's."""
@@ -114,6 +116,15 @@ class StateDirectory:
     def link_token(self) -> str:
         """The token between gateway and queue_proxies, made at first use."""
         return _secret(self.root / "link-token")
+
+    @property
+    def name(self) -> str:
+        """What this deployment is called in a store that several use, made at first use."""
+        path = self.root / "name"
+        with usable(path):
+            if not path.exists():
+                write_atomically(path, f"{secrets.token_hex(8)}\n".encode())
+            return path.read_text(encoding="ascii").strip()
 
     @property
     def link_token_file(self) -> Path:

@@ -302,6 +302,26 @@ class RestartView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantView:
+    """A tenant, and what it has used since the control process started."""
+
+    name: str
+    keys: int
+    """How many API keys it has."""
+    weight: float
+    priority: int | None
+    functions: tuple[str, ...]
+    """Those that it may call; empty: every one."""
+    quotas: dict[str, int]
+    """Amounts by the names of the tenants' file."""
+    requests: int
+    inferences: int
+    tokens: int
+    refused: int
+    """Requests that met a spent quota."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadView:
     """What a reload has put into force, and which gateway workers serve the certificate that is in the files now."""
 
@@ -347,6 +367,8 @@ class DeploymentView:
     functions: tuple[FunctionView, ...]
     certificate: str | None = None
     """File with the front door's certificate; None without TLS."""
+    store: str = ""
+    """Where its records are, without a password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ TENANT_NAME: Final = Text(
 )
 FUNCTION_NAME: Final = Text(NAME, "the name of a function")
 DIGEST: Final = Text(r"[0-9a-fA-F]{64}", "64 hexadecimal digits", lower=True)
-KEY_WORDS: Final = "sha256:HEX or file:PATH (`tidegate tenants key` makes a key and its SHA-256), not the key itself"
+KEY_WORDS: Final = "sha256:HEX or file:PATH (`tidegate tenant-key` makes a key and its SHA-256), not the key itself"
 
 _MOST: Final = 2**40
 _AMOUNTS: Final = (

@@ -50,6 +50,10 @@ class EmbeddedStore:
         return cls(path, connection, thread)
 
     @property
+    def place(self) -> str:
+        return str(self._path)
+
+    @property
     def fault(self) -> str | None:
         return self._fault
 

@@ -1,13 +1,18 @@
 """The store that ``store.url`` names. Redis's library is imported only where the setting asks for it."""
 
 from pathlib import Path
+from typing import Final
 
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.store.records import Store
 
+CALL_S: Final = 0.5
+"""For a call to Redis: the control process's second waits for it, and goes on without it."""
 
-async def open_store(url: str, file: Path) -> Store:
-    """``embedded``: the SQLite file; else the Redis at ``url``.
+
+async def open_store(url: str, file: Path, name: str = "") -> Store:
+    """``embedded``: the SQLite file; else the Redis at ``url``, where ``name`` tells this deployment's records from
+    those of others.
 
     Raises InvalidInputError for a URL that is none and without the library, StoreFaultError for a store that fails.
     """
@@ -20,4 +25,4 @@ async def open_store(url: str, file: Path) -> Store:
     except ModuleNotFoundError as error:
         fault = Fault("url", "redis", "embedded; for Redis its library: pip install 'tidegate[redis]'")
         raise InvalidInputError("store", [fault]) from error
-    return await RedisStore.open(url)
+    return await RedisStore.open(url, name=name, call_s=CALL_S)

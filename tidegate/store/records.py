@@ -64,6 +64,11 @@ class Store(Protocol):
     """What the embedded store and Redis both do; ``tests/store`` states it once for all."""
 
     @property
+    def place(self) -> str:
+        """Where it is, in words; without a password."""
+        ...
+
+    @property
     def fault(self) -> str | None:
         """Why the last write failed, in words, until a write succeeds again."""
         ...

@@ -1,8 +1,9 @@
-"""The store in Redis, for deployments whose processes share more than a file system.
+"""The store in Redis, for deployments that keep their records elsewhere than on their machine.
 
-Three Redis keys hold it: values and versions by key, and a stream with one entry for each write, whose id is the
-write's version. Scripts write all three in one step, so a reader never sees half a write. A version is the time of
-Redis in microseconds, or one more than the last where that is larger: it also rises over a Redis that lost its data.
+Three Redis keys, with the deployment's name in them, hold it: values and versions by key, and a stream with one entry
+for each write, whose id is the write's version. Scripts write all three in one step, so a reader never sees half a
+write. A version is the time of Redis in microseconds, or one more than the last where that is larger: it also rises
+over a Redis that lost its data.
 
 A watch keeps the id up to which it has seen the stream. If that entry is still there, what follows it is all that
 changed; if not (trimmed, restarted without the last writes, emptied), everything is read and compared with what the
@@ -34,7 +35,12 @@ LOG_ENTRIES: Final = 1024
 
 _Words = list[str | bytes]  # in the class `list` is the method
 
-_KEYS: Final = ("tidegate:values", "tidegate:versions", "tidegate:changes")
+
+def keys_of(name: str) -> tuple[str, str, str]:
+    """The Redis keys of a deployment's records; without a name those of a database that has one deployment alone."""
+    start = f"tidegate:{name}:" if name else "tidegate:"
+    return (f"{start}values", f"{start}versions", f"{start}changes")
+
 
 _COMMON: Final = """
 local values, versions, changes = KEYS[1], KEYS[2], KEYS[3]
@@ -122,21 +128,30 @@ return answer
 class RedisStore:
     """Open with :meth:`open`; close with :meth:`close`, which ends all watches."""
 
-    def __init__(self, link: RedisLink) -> None:
+    def __init__(self, link: RedisLink, name: str = "") -> None:
         self._link = link
+        self._name = name
+        self._keys = keys_of(name)
         self._fault: str | None = None
         self._closing = asyncio.Event()
 
     @classmethod
-    async def open(cls, url: str, *, call_s: float = CALL_S) -> "RedisStore":
-        """The store at ``url``. Raises InvalidInputError for a bad URL, StoreFaultError when Redis is not to be had."""
+    async def open(cls, url: str, *, name: str = "", call_s: float = CALL_S) -> "RedisStore":
+        """The store at ``url``; ``name``: of the deployment, where several use one database.
+
+        Raises InvalidInputError for a bad URL, StoreFaultError when Redis is not to be had.
+        """
         link = RedisLink(url, call_s=call_s)
         try:
             await link.check()
         except BaseException:
             await link.close()
             raise
-        return cls(link)
+        return cls(link, name)
+
+    @property
+    def place(self) -> str:
+        return f"{self._link.address}, as {self._name}" if self._name else str(self._link.address)
 
     @property
     def fault(self) -> str | None:
@@ -144,7 +159,7 @@ class RedisStore:
 
     async def get(self, key: str) -> Record | None:
         check_key(key)
-        answer = await self._link.script(_READ, _KEYS, [key])
+        answer = await self._link.script(_READ, self._keys, [key])
         return Record(key, answer[1], int(answer[0])) if answer else None
 
     async def put(self, key: str, value: bytes, *, expect: int | None = None) -> Record:
@@ -159,15 +174,15 @@ class RedisStore:
         return outcome == b"done"
 
     async def list(self, prefix: str = "") -> tuple[Record, ...]:
-        return tuple(sorted(await _Position(prefix).everything(self._link), key=lambda record: record.key))
+        return tuple(sorted(await _Position(prefix, self._keys).everything(self._link), key=lambda record: record.key))
 
     async def watch(self, prefix: str = "") -> AsyncIterator[Change]:
-        position = _Position(prefix)
+        position = _Position(prefix, self._keys)
         while not self._closing.is_set():
             try:
                 for change in await position.news(self._link):
                     yield change
-                await self._link.wait_for(_KEYS[2], position.id, BEAT_S)
+                await self._link.wait_for(self._keys[2], position.id, BEAT_S)
             except StoreFaultError:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._link.rest_s or BEAT_S):
@@ -182,7 +197,7 @@ class RedisStore:
         if value is not None:
             arguments.append(value)
         try:
-            outcome, version = await self._link.script(_WRITE, _KEYS, arguments)
+            outcome, version = await self._link.script(_WRITE, self._keys, arguments)
         except StoreFaultError as error:
             self._fault = str(error)
             raise
@@ -198,18 +213,19 @@ class RedisStore:
 class _Position:
     """How far one watcher has seen the stream, and what it has told."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, keys: tuple[str, str, str]) -> None:
         self._prefix = prefix
+        self._keys = keys
         self._told: dict[str, int] = {}
         self.id = "0-0"
 
     async def everything(self, link: RedisLink) -> list[Record]:
-        _, _, *found = await link.script(_SINCE, _KEYS, [self._prefix, "0-0"])
+        _, _, *found = await link.script(_SINCE, self._keys, [self._prefix, "0-0"])
         return [Record(key.decode(), value, int(version)) for key, version, _, value in found]
 
     async def news(self, link: RedisLink) -> list[Change]:
         """What has changed since the last call, by version: the newest state of each key."""
-        last, is_whole, *found = await link.script(_SINCE, _KEYS, [self._prefix, self.id])
+        last, is_whole, *found = await link.script(_SINCE, self._keys, [self._prefix, self.id])
         changes: list[Change] = []
         gone = set(self._told) if is_whole else set[str]()
         for name, number, is_there, value in found:

@@ -1,0 +1,65 @@
+"""``tenants``: who may call and what he has used; ``tenant-key``: a new API key."""
+
+import secrets
+from typing import TYPE_CHECKING
+
+import typer
+
+from control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from control.views import TenantView
+
+KEY_BYTES = 32
+"""Of randomness in a key: its SHA-256 cannot be searched for it."""
+
+
+def tenants(state: StateOption = None, json: JsonOption = False) -> None:
+    """Show the tenants: weight, priority, quotas, and what they have used since the control process started."""
+    with connect(state) as tidegate:
+        views = tidegate.tenants()
+    if json:
+        print_json(views)
+    elif views:
+        console().print(table(views))
+    else:
+        say("there are no tenants: name a file with [tenants] file in tidegate.toml, or --tenants-file")
+
+
+def tenant_key(json: JsonOption = False) -> None:
+    """Make an API key: the key itself for the caller, its SHA-256 for the tenants' file. Neither is kept."""
+    from tidegate.tenants import digest
+
+    key = f"tg-{secrets.token_urlsafe(KEY_BYTES)}"
+    known = f"sha256:{digest(key.encode())}"
+    if json:
+        print_json({"key": key, "sha256": known})
+    else:
+        say(f"key, for the caller:       {key}")
+        say(f"for `keys` in the file:    {known}")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("tenants")(guarded(tenants))
+    app.command("tenant-key")(guarded(tenant_key))
+
+
+def table(views: "tuple[TenantView, ...]") -> "Table":
+    from rich.table import Table
+
+    found = Table(box=None, pad_edge=False)
+    for column in ("TENANT", "KEYS", "WEIGHT", "PRIORITY", "REQUESTS", "INFERENCES", "TOKENS", "REFUSED", "QUOTAS"):
+        found.add_column(column, no_wrap=column != "QUOTAS")
+    for view in views:
+        figures = (view.requests, view.inferences, view.tokens, view.refused)
+        found.add_row(
+            view.name,
+            str(view.keys),
+            f"{view.weight:g}",
+            "-" if view.priority is None else str(view.priority),
+            *(f"{figure:,}" for figure in figures),
+            ", ".join(f"{name} {amount:,}" for name, amount in view.quotas.items()) or "none",
+        )
+    return found

@@ -1,0 +1,89 @@
+"""The pool of quotas for the gateway workers of this machine: in memory, or passed on to a Redis that several machines
+share (ADR 0040).
+
+Workers report to a unix socket here. What is in memory is lost with the control process and told anew by the workers'
+next reports. While the pool fails, workers go on with their even parts; the status says so.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from control.faults import Faults
+from tidegate.aio.endpoint import EndpointServer, Request, Response, serve_endpoint
+from tidegate.clock import Clock
+from tidegate.codec import CodecError
+from tidegate.errors import TidegateError
+from tidegate.flow.quota_message import decode_exchange, encode_answer
+from tidegate.store.records import StoreError
+
+if TYPE_CHECKING:
+    from tidegate.store.counters import SharedPool
+
+SUBJECT: Final = "quotas"
+BODY_BYTES: Final = 1 << 20
+
+
+class PoolSocketError(TidegateError):
+    """The socket cannot be had."""
+
+
+def open_pool(url: str, clock: Clock) -> "SharedPool":
+    """The pool that belongs to a store. Raises InvalidInputError for a URL that is none; does not look whether Redis is
+    there."""
+    if url == "embedded":
+        from tidegate.store.counters import EmbeddedPool
+
+        return EmbeddedPool(clock)
+    from tidegate.store.redis_counters import RedisPool
+
+    return RedisPool(url)
+
+
+class QuotaPool:
+    """Serves a pool to the workers."""
+
+    def __init__(self, pool: "SharedPool", path: Path, faults: Faults) -> None:
+        """``path``: of the socket."""
+        self._pool = pool
+        self._path = path
+        self._faults = faults
+        self._server: EndpointServer | None = None
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self._path}"
+
+    async def open(self) -> None:
+        """Raises PoolSocketError."""
+        with suppress(OSError):
+            self._path.unlink()  # one that was killed has left it
+        try:
+            self._server = await serve_endpoint(self._exchange, self.address, body_bytes=BODY_BYTES)
+        except OSError as error:
+            raise PoolSocketError(f"{self._path}: {error.strerror or error}") from error
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+        await self._pool.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+    async def _exchange(self, request: Request) -> Response:
+        if (request.method, request.path) != ("POST", "/exchange"):
+            return Response(status=404, body=b"POST /exchange", content_type="text/plain")
+        try:
+            member, reports = decode_exchange(request.body)
+        except CodecError as error:
+            return Response(status=400, body=str(error).encode(), content_type="text/plain")
+        try:
+            answer = await self._pool.exchange(member, reports)
+        except StoreError as error:
+            self._faults.set(SUBJECT, f"each gateway worker goes by its even part of them: {error}")
+            return Response(status=503, body=str(error).encode(), content_type="text/plain")
+        self._faults.clear(SUBJECT)
+        return Response(body=encode_answer(answer))
+
+    def __repr__(self) -> str:
+        return f"<QuotaPool {self._pool!r} at {self._path}>"
