@@ -7,7 +7,7 @@ one missing sample, unreadable bytes are one fault, a full disk stops the log an
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,7 @@ from tidegate.function import Revision
 from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, Reason, ReplicaSample, RevisionDemand
 from tidegate.replica import ReplicaState
 from tidegate.schedule import least_scale, scale_windows
+from tidegate.tenants import TenantSeen
 
 PULL_TIMEOUT_S = 0.5
 SLICE_S = 0.003
@@ -71,6 +72,9 @@ class _GatewayEnvelope:
     cold_starts: tuple[ColdStartSeen, ...] = ()
     certificate_fault: str | None = None
     is_last: bool = False
+    tenants: tuple[TenantSeen, ...] = ()
+    quotas_lost: bool = False
+    unknown_keys: dict[str, int] = field(default_factory=dict)
 
     def sample(self) -> GatewaySample:
         """The sample without its demands."""
@@ -85,6 +89,9 @@ class _GatewayEnvelope:
             cold_starts=self.cold_starts,
             certificate_fault=self.certificate_fault,
             is_last=self.is_last,
+            tenants=self.tenants,
+            quotas_lost=self.quotas_lost,
+            unknown_keys=self.unknown_keys,
         )
 
 
