@@ -1,0 +1,90 @@
+"""Affinity through the whole waiting room: replicas that come, go, begin anew; who waited takes what is free."""
+
+from activator.prefixes import BLOCK_BYTES, chain
+from tests.support.lobby import F, Lobby, lobby
+from tests.support.routes import table
+from tidegate.flow.messages import Grant, State, Welcome
+from tidegate.function import ConcurrencyUnit
+from tidegate.records import Spread
+from tidegate.replica import ReplicaState
+
+TALK = chain(b"a" * 5 * BLOCK_BYTES)
+LONGER = chain(b"a" * 5 * BLOCK_BYTES + b"b" * 3 * BLOCK_BYTES)
+NAMES = ("r1", "r2", "r3", "r4")
+
+
+def opened(*names: str, limit: int = 4) -> Lobby:
+    one = lobby(*names, spread=Spread.HASH)
+    for name in names:
+        one.ready(name, *range(1, limit + 1), limit=limit)
+    return one
+
+
+def where(told: str) -> str:
+    """The replica that a request was bound to."""
+    return told.partition(" -> ")[2].split(" ")[0]
+
+
+def ask(one: Lobby, name: str, hashes: list[int]) -> str:
+    """Where one request runs, alone."""
+    taken = where(one.arrive(name, key=hashes))
+    one.answer(name)
+    return taken
+
+
+def test_a_conversation_stays_where_it_began() -> None:
+    one = opened(*NAMES)
+    home = ask(one, "turn 1", TALK)
+    assert {ask(one, f"turn {number}", LONGER) for number in range(2, 9)} == {home}
+    homes = {ask(one, f"other {number}", chain(bytes([number]) * 900)) for number in range(40)}
+    assert homes == set(NAMES), "others are elsewhere"
+
+
+def test_without_the_spread_nothing_is_remembered() -> None:
+    one = lobby("r1", "r2")
+    one.ready("r1", 1), one.ready("r2", 1)
+    assert one.arrive("x", key=TALK).startswith("x -> ")
+    assert one.room._fleet.revisions[F].prefixes.size == 0
+
+
+def test_who_had_to_wait_takes_the_first_slot_that_frees() -> None:
+    one = opened("r1", "r2", limit=1)
+    home = where(one.arrive("turn 1", key=TALK))
+    other = "r2" if home == "r1" else "r1"
+    assert where(one.arrive("x", key=chain(b"x"))) == other
+    assert one.arrive("turn 2", key=LONGER) == "waits"
+    one.did()
+    assert one.answer("x")[0].startswith(f"turn 2 -> {other}")
+    one.answer("turn 1")
+    one.answer("turn 2")
+    assert ask(one, "turn 3", LONGER) == other, "where most of it is now"
+
+
+def test_a_replica_that_left_or_began_anew_is_forgotten() -> None:
+    one = opened(*NAMES)
+    home = ask(one, "turn 1", TALK)
+    index = one.room._fleet.revisions[F].prefixes
+    assert index.size == len(TALK)
+    one.room.unlinked(home, 1.0)
+    one.ready(home, 9)
+    assert index.size == len(TALK), "the channel broke, the same process is there"
+    one.room.linked(home, 2.0)
+    fresh = Welcome("i2", 4, ConcurrencyUnit.REQUESTS)
+    one.hear(home, fresh, State(ReplicaState.READY), Grant(((11, 1),)))
+    assert index.size == 0
+    assert ask(one, "turn 2", TALK) == home and index.size == len(TALK), "the hash has not changed"
+    rest = [name for name in NAMES if name != home]
+    assert one.room.apply(table([(name, "cpu") for name in rest], number=2, spread=Spread.HASH), 3.0)
+    assert index.size == 0
+    assert ask(one, "turn 3", TALK) in rest
+
+
+def test_a_model_keeps_to_the_replicas_that_have_it() -> None:
+    one = opened(*NAMES)
+    home = ask(one, "first", [77])
+    assert {ask(one, f"again {number}", [77]) for number in range(6)} == {home}
+    one.arrive("one", key=[77])
+    spilled = where(one.arrive("two", key=[77]))
+    assert spilled != home, "more than its part of the load"
+    one.answer("one"), one.answer("two")
+    assert {ask(one, f"later {number}", [77]) for number in range(6)} <= {home, spilled}

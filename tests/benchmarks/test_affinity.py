@@ -1,0 +1,14 @@
+"""The simulation of conversations: what affinity by prefix finds, against the others in the same run."""
+
+from activator.prefixes import REPLICA_BLOCKS
+from benchmarks.micro.affinity_sim import RULES, Load, Simulation
+
+
+def test_more_is_found_by_prefix_than_by_hashing_what_is_equal() -> None:
+    load = Load(users_per_s=2.0, cache_blocks=1000, seconds=240.0)
+    found = {rule: Simulation(load, rule).run() for rule in RULES}
+    prefix, prompt, session, none = (found[rule] for rule in RULES)
+    assert prefix.hit_rate >= session.hit_rate > prompt.hit_rate > none.hit_rate
+    assert prefix.first_token_p95_s <= session.first_token_p95_s
+    assert 0 < prefix.remembered_blocks <= 11 * REPLICA_BLOCKS
+    assert abs(prefix.requests - none.requests) < 0.02 * none.requests, "the same traffic"
