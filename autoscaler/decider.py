@@ -275,4 +275,5 @@ def figures(observation: Observation) -> dict[str, float]:
     if tokens is not None:
         values["lambda_tps"] = tokens.lambda_tps
         values["tps"] = tokens.prompt_tps + tokens.completion_tps
+        values |= {f"mu_tps_{name}": each.mu_tps for name, each in tokens.groups.items() if each.mu_tps is not None}
     return values

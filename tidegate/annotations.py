@@ -67,6 +67,14 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         sentence="Rate to provide for as long as there is traffic, whatever the measured load.",
     ),
     Row(
+        key="target-tps",
+        topic=_SLA,
+        kind=WordOr("none", Number(0, 1e12, "tokens/s", above=True)),
+        default="none",
+        lands="sla.target_tps",
+        sentence="The same in tokens, of prompts and answers together, for functions that speak OpenAI's protocol.",
+    ),
+    Row(
         key="drop-after",
         topic=_SLA,
         kind=WordOr("none", Number(1, 1000, "times the latency target")),

@@ -23,6 +23,7 @@ KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
 
 UNSERVED: Final[Mapping[str, str]] = {
     "sla.target_ips": "its policy does not read it",
+    "sla.target_tps": "its policy does not read it",
     "sla.drop_after": "no policy reads it",
     "task_class": "no policy reads it",
     "gpu.count": "a replica gets one GPU",
@@ -31,7 +32,7 @@ UNSERVED: Final[Mapping[str, str]] = {
 }
 """Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
 SLA_POLICY: Final = "smif"
-"""The policy of functions that state a latency, and the one that reads ``target-ips``."""
+"""The policy of functions that state a latency, and the one that reads ``target-ips`` and ``target-tps``."""
 GRPC_UNSERVED: Final = "the front door speaks HTTP/1.1 only: gRPC clients are not served in this version"
 
 
@@ -230,6 +231,10 @@ class Draft:
         reasons = dict(UNSERVED)
         if self.values["scaling.policy"] == SLA_POLICY:
             del reasons["sla.target_ips"]
+            if self.values.get("protocol") is Protocol.OPENAI:
+                del reasons["sla.target_tps"]
+            else:
+                reasons["sla.target_tps"] = "tokens are counted with protocol: openai"
         if not self.terms.images:
             reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
         for lands, reason in reasons.items():

@@ -85,6 +85,8 @@ class Sla:
     latency_s: float | None = None
     percentile: float = 98.0
     target_ips: float | None = None
+    target_tps: float | None = None
+    """Tokens per second."""
     drop_after: float | None = None
     """A request that waited this many times ``latency_s`` is dropped; None: never."""
 

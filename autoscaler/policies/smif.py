@@ -6,7 +6,7 @@ from the rule, and why:
 
 - The load is what arrives, not what the groups have served (a full group serves less than it is sent), with its noise:
   nothing changes while the present size explains what was seen. What waits beyond what is served within the target
-  counts on top. ``target-ips`` is a floor while there is traffic.
+  counts on top. ``target-ips`` and ``target-tps`` are floors while there is traffic.
 - Groups that exist are filled in order of price, so that an expensive replica nobody needs any more goes first.
 - The percentile is judged once a change of replicas has left its window, and only where clearly more answers are late
   than the SLA allows, in the window and over the last minutes. Where more replicas cannot help (the group is hardly
@@ -33,7 +33,7 @@ from autoscaler.reasons import figure, reason
 from autoscaler.sla_rule import Flag, RuleParameters, RuleResult, autoscale, ceil
 from autoscaler.survivors import Calm, LateShare, Scars, predicted_s
 from tidegate import scaling_parameters
-from tidegate.function import ConcurrencyUnit, Function
+from tidegate.function import ConcurrencyUnit, Function, Sla
 from tidegate.records import Reason
 from tidegate.scaling_parameters import SMIF_PARAMETERS
 
@@ -261,7 +261,7 @@ class SmifPolicy:
         self._note_standing(observation, kinds, now)
         if load.mid + extra <= 0.0:
             return NO_LOAD
-        floor = self._function.sla.target_ips or 0.0
+        floor = _floor_ips(self._function.sla, observation)
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
         # What waits too long bears witness too: then ordinary certainty is enough.
@@ -507,6 +507,14 @@ class SmifPolicy:
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+def _floor_ips(sla: Sla, observation: Observation) -> float:
+    """The rate to provide; one in tokens for inferences as large as those that the last answers were for."""
+    floor, tokens = sla.target_ips or 0.0, observation.tokens
+    if sla.target_tps is not None and tokens is not None and tokens.per_inference:
+        floor = max(floor, sla.target_tps / tokens.per_inference)
+    return floor
 
 
 def _company(group: GroupObservation) -> float:

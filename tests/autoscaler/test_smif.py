@@ -8,6 +8,7 @@ import pytest
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policies.smif import SETTLE_S, TAIL_S, SmifPolicy
 from autoscaler.policy import Wish
+from autoscaler.tokens import TokenRates
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed, flip_flops
 from tests.support.autoscaling import T0, function, group, observation, revision
 from tidegate.function import Function, Revision, Scaling, Sla
@@ -74,6 +75,15 @@ def test_target_ips_is_a_floor_while_there_is_traffic() -> None:
     assert (wish.desired, "target_ips" in codes(wish)) == (4, True)
     idle = policy.decide(seen(T4, ips=0.0, idle_s=5.0), T0 + 1)
     assert (idle.desired, codes(idle)) == (2, ["hold"])
+
+
+def test_target_tps_is_a_floor_for_inferences_as_large_as_the_last_ones() -> None:
+    policy = SmifPolicy(smif(target_tps=16_000.0), T0, 2)
+    unknown = TokenRates(lambda_tps=0.0, prompt_tps=0.0, completion_tps=0.0, per_inference=None)
+    assert policy.decide(seen(T4, ips=1.0, tokens=unknown), T0).desired == 2, "nobody knows how large they are"
+    known = replace(unknown, lambda_tps=100.0, per_inference=100.0)
+    wish = policy.decide(seen(T4, ips=1.0, tokens=known), T0 + 1)
+    assert (wish.desired, "target_ips" in codes(wish)) == (4, True), "160 inferences/s of 100 tokens"
 
 
 def test_without_any_rate_concurrency_against_slots_decides_and_never_shrinks() -> None:

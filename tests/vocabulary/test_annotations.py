@@ -32,6 +32,7 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "latency": ("150", 0.15, {}),
     "percentile": ("99.5", 99.5, {}),
     "target-ips": ("12.5", 12.5, {}),
+    "target-tps": ("2000", 2000.0, {}),
     "drop-after": ("2.5", 2.5, {"latency": "1s"}),
     "policy": ("smif", "smif", {"latency": "1s"}),
     "min-scale": ("2", 2, {}),
