@@ -15,7 +15,7 @@ from tidegate.wire.h2_engine import Engine
 from tidegate.wire.h2_events import BODY, CLOSING, FAILED, HEAD, PONG, RESET, SENT, SETTINGS, TRAILERS, Event
 from tidegate.wire.h2_frames import MOST
 from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW, STREAMS
+from tidegate.wire.h2_limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW, STREAMS, WIDER_WINDOWS
 from tidegate.wire.h2_stream import Stream
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "data-plane.md"
@@ -451,6 +451,33 @@ def test_credit_is_returned_for_what_was_passed_on() -> None:
     assert stream.allowance == STREAM_WINDOW - len(piece)
 
 
+def test_the_window_of_a_stream_that_somebody_reads_grows_in_two_steps() -> None:
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    stream = server.streams[1]
+    granted = [stream.granted]
+    received = 0
+    while received < 4 << 20:
+        size = min(16384, stream.allowance)
+        assert size > 0
+        server.receive(frame(wire.DATA, 0, 1, b"x" * size), 0.0)
+        server.passed(stream, size)
+        received += size
+        if stream.granted != granted[-1]:
+            granted.append(stream.granted)
+        assert stream.allowance + stream.owed == stream.granted, "all that has come was passed on"
+    assert granted == [STREAM_WINDOW, *(window for _, window in WIDER_WINDOWS)]
+
+
+def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    stream = server.streams[1]
+    server.receive(frame(wire.DATA, 0, 1, b"x" * 16384) * (STREAM_WINDOW // 16384), 0.0)
+    server.passed(stream, STREAM_WINDOW)  # As much as goes into a client's own window of the usual size.
+    assert (stream.granted, stream.allowance) == (STREAM_WINDOW, STREAM_WINDOW)
+
+
 def test_the_connection_s_window_is_kept_open() -> None:
     server = ready_server()
     server.receive(head(1), 0.0)
@@ -570,6 +597,8 @@ def test_no_byte_is_lost_or_doubled_under_any_windows(ops: list[tuple[str, int, 
     theirs = [server.streams[number] for number in (1, 3, 5, 7)]
     for stream in theirs:
         server.head(stream, ANSWER, False)
+    for stream in (*ours, *theirs):
+        stream.allowance = 1 << 40  # What the ends grant is written by hand below, past their own count.
     for op, which, size in ops:
         if op == "up":
             piece = bytes((len(asked[which]) + i) % 251 for i in range(size))

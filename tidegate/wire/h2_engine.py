@@ -18,12 +18,11 @@ from tidegate.wire.h2_blocks import Blocks, Reader
 from tidegate.wire.h2_events import BODY, CLOSING, FAILED, PONG, RESET, SETTINGS, TRAILERS, Event
 from tidegate.wire.h2_frames import END_STREAM, MOST, PADDED, frame_head, read_head, read_word
 from tidegate.wire.h2_hpack import CompressionFault
-from tidegate.wire.h2_limits import BLOCK_BYTES, CONTROL_BURST, CONTROL_RATE, FRAME_BYTES, STREAM_WINDOW, Allowance
+from tidegate.wire.h2_limits import BLOCK_BYTES, CONTROL_BURST, CONTROL_RATE, FRAME_BYTES, WIDER_WINDOWS, Allowance
 from tidegate.wire.h2_sending import Sender
 from tidegate.wire.h2_stream import BODY_DUE, ENDED, Stream
 
 _SETTINGS_BYTES: Final = 6 * 64
-_STREAM_CREDIT: Final = STREAM_WINDOW // 4
 _CONNECTION_CREDIT: Final = 1 << 30
 ANY, FIRST_SETTINGS, PREFACE, BLOCK = range(4)
 """What must come next."""
@@ -394,9 +393,15 @@ class Engine(Sender):
     def passed(self, stream: Stream, size: int) -> None:
         """So many body bytes of ``stream`` went on to where they go: the peer may send as many more."""
         stream.owed += size
-        if stream.owed >= _STREAM_CREDIT and stream.receiving == BODY_DUE and stream.number:
-            self._out.append(wire.window_update(stream.number, stream.owed))
-            stream.allowance += stream.owed
+        if stream.owed >= stream.granted >> 1 and stream.receiving == BODY_DUE and stream.number:
+            more = stream.owed
+            stream.passed += more
+            for least, window in WIDER_WINDOWS:
+                if stream.passed >= least and stream.granted < window:
+                    more += window - stream.granted
+                    stream.granted = window
+            self._out.append(wire.window_update(stream.number, more))
+            stream.allowance += more
             stream.owed = 0
 
     # --- commands ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,12 @@ from typing import Final
 
 STREAMS: Final = 100
 """Open at once on one connection of a client."""
-STREAM_WINDOW: Final = 1 << 20
+STREAM_WINDOW: Final = 1 << 16
+"""What a stream may hold here at first: as many as there may be with nobody who reads them, times this, is what they
+take. So much is a client's own window by default: who reads no further does not make it wider."""
+WIDER_WINDOWS: Final = ((1 << 17, 1 << 18), (1 << 19, 1 << 20))
+"""Bytes that a stream has passed on, and its window from then on. Our choice: large messages flow without pauses once
+somebody takes them."""
 FRAME_BYTES: Final = 1 << 18
 """Largest frame that we take: that of one read."""
 BLOCK_BYTES: Final = 64 * 1024

@@ -25,10 +25,12 @@ class Stream:
         "_pieces",
         "allowance",
         "closing",
+        "granted",
         "left",
         "number",
         "owed",
         "owner",
+        "passed",
         "receiving",
         "sending",
         "since",
@@ -47,6 +49,10 @@ class Stream:
         """Bytes that the peer takes; negative after it has lowered its initial window."""
         self.allowance = allowance
         """Bytes that we take."""
+        self.granted = allowance
+        """The window that we keep open: what it may have on its way or wait here."""
+        self.passed = 0
+        """Bytes that the peer has got credit for again."""
         self.owed = 0
         """Bytes passed on that the peer has no credit for yet."""
         self.left = -1
