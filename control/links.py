@@ -23,6 +23,10 @@ class LinkError(TidegateError):
     """The other process did not answer, or not as agreed."""
 
 
+class NoAnswerError(LinkError):
+    """It took the call and has not answered for ``CALL_S``."""
+
+
 @cache
 def _no_tls() -> ssl.SSLContext:
     """One for all links: httpx makes one per client otherwise, for 20 ms each, and nothing here uses TLS."""
@@ -70,6 +74,8 @@ class Link:
     async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
             response = await self._client.request(method, path, content=body)
+        except httpx.TimeoutException as error:
+            raise NoAnswerError(f"{self.name}: {path}: no answer within {CALL_S:g} s") from error
         except (httpx.HTTPError, OSError) as error:
             raise LinkError(f"{self.name}: {path}: {_words(error)}") from error
         if not response.is_success:

@@ -8,6 +8,9 @@ it are served, not lost. A worker that an earlier control process started is ado
 A hot restart (``restart``) goes from seat to seat: a fresh process on the seat's socket, and when it is linked the old
 one retires: it stops accepting, finishes what it has, gives a last sample and ends. Both are pulled from, get every
 route table and tell their activations meanwhile (ADR 0014).
+
+A worker that hangs (``SILENT_S``) is replaced in the same way, and killed: what it had accepted cannot be helped, what
+waits in its socket is served (ADR 0043).
 """
 
 import asyncio
@@ -23,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from control.faults import Faults
-from control.links import LinkError
+from control.links import CALL_S, LinkError, NoAnswerError
 from control.state import StateDirectory, usable, write_atomically
 from control.views import GatewayView, ReplacedView
 from control.worker import (
@@ -33,6 +36,7 @@ from control.worker import (
     RETIRING,
     SCHEME,
     SETTINGS,
+    SILENT_S,
     WORKER,
     Seat,
     Worker,
@@ -54,6 +58,8 @@ if TYPE_CHECKING:
 
 STEADY_S: Final = 30.0
 """A worker that lived this long starts its back-off afresh."""
+PULL_S: Final = 1.0
+"""Between two pulls of samples."""
 LINK_RETRY_S: Final = 0.02
 """Between attempts to reach a worker that has been started and does not listen yet."""
 SUCCESSOR_S: Final = 20.0
@@ -172,7 +178,9 @@ class Supervisor:
 
     def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
         """``GET /sample`` of every worker that can be reached and has something to tell, by name."""
-        asked = (worker for worker in self._all() if worker.is_linked)
+        asked = [worker for worker in self._all() if worker.is_linked]
+        for worker in asked:
+            self._mind(worker)
         return {
             worker.name: _sample_of(worker) for worker in asked if worker.sample is None or not worker.sample.is_last
         }
@@ -354,6 +362,7 @@ class Supervisor:
             "tls_key": self._settings.tls_key,
             "log_format": self._settings.log_format,
             "access_sampling": self._settings.access_sampling,
+            "quotas": f"unix:{self._state.quotas}",
             "log": None,
         }
 
@@ -421,9 +430,10 @@ class Supervisor:
         """Keeps the activation stream open for as long as the worker lives; a new link gets the newest table."""
         while child.exit is None:
             with contextlib.suppress(LinkError):
-                await worker.link.get("/healthz")
+                await self._greet(worker)
                 worker.is_linked = True
                 self._faults.clear(worker.subject)
+                worker.unanswered_s = 0.0
                 if self._table is not None:
                     await self._apply(worker, self._table)
                 async with worker.link.activations() as activations:
@@ -433,6 +443,14 @@ class Supervisor:
             if worker.child is child:
                 worker.unlink()
             await asyncio.sleep(LINK_RETRY_S)
+
+    async def _greet(self, worker: Worker) -> None:
+        try:
+            await worker.link.get("/healthz")
+        except NoAnswerError:
+            worker.unanswered_s += CALL_S
+            self._mind(worker)
+            raise
 
     async def _apply(self, worker: Worker, table: RouteTable) -> None:
         # A worker that is away gets the newest table when its link is back.
@@ -452,6 +470,31 @@ class Supervisor:
             self._faults.clear(subject)
         else:
             self._faults.set(subject, text)
+
+    # --- a worker that hangs ---
+
+    def _mind(self, worker: Worker) -> None:
+        if worker.is_silent and not worker.is_given_up and not self._leaving:
+            worker.is_given_up = True
+            self._owner.spawn(self._give_up(worker), name=f"give up {worker.name}")
+
+    async def _give_up(self, worker: Worker) -> None:
+        """Kills a worker that does not answer any more (SIGKILL ends stopped processes too), once another accepts from
+        its socket. One that has come back by then retires instead."""
+        try:
+            async with self._restarting:
+                seat = next((each for each in self._seats if each.worker is worker), None)
+                if seat is not None and worker.is_silent:
+                    self._faults.set(worker.subject, f"has not answered for {SILENT_S:g} s: another takes its place")
+                    await self._replace(seat)
+        except TidegateError as error:
+            self._faults.set(worker.subject, f"hangs, and cannot be replaced: {error}")
+            worker.unanswered_s = 0.0
+        finally:
+            worker.is_given_up = False
+        if worker.is_silent and worker.is_retiring and worker.child is not None:
+            worker.child.mark_stopping()
+            worker.child.kill()
 
     # --- hot restart ---
 
@@ -535,6 +578,7 @@ class Supervisor:
         """It stops accepting, finishes and ends by itself."""
         try:
             await worker.link.post("/retire")
+            worker.unanswered_s = 0.0
         except LinkError:  # an older version, or it hangs: a drain without the last sample
             if worker.child is not None:
                 worker.child.send(signal.SIGTERM)
@@ -544,4 +588,10 @@ class Supervisor:
 
 
 def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
-    return lambda: worker.link.get("/sample")
+    async def ask() -> bytes:
+        worker.unanswered_s += PULL_S
+        told = await worker.link.get("/sample")
+        worker.unanswered_s = 0.0
+        return told
+
+    return ask

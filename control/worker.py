@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_LAST_S: Final = 5.0
 
+SILENT_S: Final = 10.0
+"""A worker that has answered nothing for so long, however often it was asked, hangs: another takes its place."""
+
 WORKER: Final = "worker"
 ADDRESS: Final = "address"
 ADMIN: Final = "admin"
@@ -64,6 +67,15 @@ class Worker:
         self.linked = asyncio.Event()
         """It works from the newest table and its activations arrive."""
         self.sample: GatewaySample | None = None
+        self.unanswered_s = 0.0
+        """Seconds of questions in a row that it has not answered. Counted by question: time in which nobody asks,
+        because the control process itself was stopped, is no silence."""
+        self.is_given_up = False
+        """It hangs, and is being replaced."""
+
+    @property
+    def is_silent(self) -> bool:
+        return self.unanswered_s >= SILENT_S
 
     @property
     def state(self) -> str:
@@ -85,6 +97,7 @@ class Worker:
     def ended(self) -> None:
         """Its process is gone."""
         self.child = self.sample = None
+        self.unanswered_s = 0.0
         self.unlink()
 
     def next_backoff_s(self) -> float:

@@ -1,8 +1,9 @@
 """How old are the samples that decisions go by, and what is decided when there are none?
 
 *Steady*: load on two groups; the age of the samples at each decision, from the exported metric. *Blind*: gateways and
-queue_proxies are stopped (SIGSTOP), so nobody answers a pull for a minute, three times as long as an idle function may
-stay awake. What is not known must not be taken for zero: not one replica goes or comes, and everything serves after.
+queue_proxies are stopped (SIGSTOP), those too that take the place of hanging ones, so nobody answers a pull for a
+minute, three times as long as an idle function may stay awake. What is not known must not be taken for zero: not one
+replica goes or comes, and everything serves after.
 """
 
 import os
@@ -10,6 +11,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.autoscaling.lab import Kind, Lab, lab
@@ -86,18 +88,19 @@ def _age_row(judge: Judge, counts: dict[float, float]) -> Row:
 def _blind(setup: Setup, judge: Judge, world: Lab) -> Iterator[Row]:
     first = world.look("aged", 0.0)
     looks = []
-    stopped = _senders(world)
+    stopped: set[int] = set()
     try:
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
         began = time.monotonic()
         while (at_s := time.monotonic() - began) < setup.long(60, 6):
+            for pid in _senders(world) - stopped:
+                _signal(pid, signal.SIGSTOP)
+                stopped.add(pid)
             looks.append(world.look("aged", at_s))
             time.sleep(LOOK_S)
         reasons = sorted({reason.code for each in world.client.function("aged").revisions for reason in each.reasons})
     finally:
         for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+            _signal(pid, signal.SIGCONT)
     moved = sum(each.present != first.present for each in looks)
     note = (
         f"{len(stopped)} processes stopped for {looks[-1].at_s:.0f} s; {_sizes(looks)}; reasons: {', '.join(reasons)}"
@@ -113,9 +116,14 @@ def _sizes(looks: Sequence[Look]) -> str:
     return f"replicas: {', '.join(map(str, sizes))}"
 
 
-def _senders(world: Lab) -> list[int]:
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # A gateway worker that hangs is killed.
+        os.kill(pid, number)
+
+
+def _senders(world: Lab) -> set[int]:
     """Gateway workers and queue_proxies: all that samples come from."""
     status = world.client.status()
     pids = [pid for each in world.client.function("aged").revisions for one in each.replicas for pid in one.pids]
     proxies = [pid for pid in pids if b"queue_proxy" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return [each.pid for each in status.gateways] + proxies
+    return {each.pid for each in status.gateways if each.pid} | {*proxies}

@@ -1,0 +1,69 @@
+"""What hangs without ending (a stopped process answers nothing and closes nothing) does not take others along."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.deployment import Deployment, deployment, is_alive
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+
+def asked(world: Deployment, count: int, limit_s: float = 60.0) -> Callable[[], list[int]]:
+    """Requests on connections of their own, all at once; the answer waits for their status codes."""
+    gateway, found = world.gateway, []
+
+    def ask() -> None:
+        found.append(world.infer(gateway=gateway, timeout=limit_s).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+
+    def answers() -> list[int]:
+        for thread in threads:
+            thread.join(limit_s)
+        return found
+
+    return answers
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_gateway_worker_that_hangs_is_replaced_and_who_waits_in_its_socket_is_served(
+    tmp_path: Path, is_adopted: bool
+) -> None:
+    """Half of the new connections reach the stopped worker's socket. ``is_adopted``: an earlier control process has
+    started it."""
+    with deployment(tmp_path, "--gateway-workers", "2") as world:
+        world.up()
+        world.deploy(world.handler(), "--min-scale", "1", "--concurrency", "8", "--wait")
+        if is_adopted:
+            world.kill()
+            world.up()
+        pid = world.living()["gateway-g0"]
+        os.kill(pid, signal.SIGSTOP)
+        answers = asked(world, 16)
+        world.until(lambda: "gateway-g0.2" in world.living(), 30.0, "its successor")
+        assert answers() == [200] * 16
+        world.until(lambda: not is_alive(pid), 20.0, "the stopped one to be gone")
+        world.until(lambda: world.ask("status")["faults"] == [], 10.0, "no fault any more")
+        assert [each["worker"] for each in world.ask("status")["gateways"]] == ["g0.2", "g1"]
+        assert "has not answered for 10 s" in world.log.read_text()
+
+
+def test_a_gateway_worker_that_comes_back_in_time_is_kept(tmp_path: Path) -> None:
+    with deployment(tmp_path, "--gateway-workers", "1") as world:
+        world.up()
+        world.deploy(world.handler(), "--min-scale", "1", "--wait")
+        pid = world.living()["gateway-g0"]
+        os.kill(pid, signal.SIGSTOP)
+        answers = asked(world, 4)
+        world.until(lambda: "source g0" in str(world.ask("status")["faults"]), 8.0, "its silence to be told")
+        os.kill(pid, signal.SIGCONT)
+        assert answers() == [200] * 4
+        world.until(lambda: world.ask("status")["faults"] == [], 10.0, "no fault any more")
+        assert world.ask("status")["gateways"][0]["pid"] == pid
