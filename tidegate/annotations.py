@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate import schedule, units
+from tidegate.cold_rules import COLD
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
 from tidegate.rollout import ROLLOUT
 from tidegate.routing import ROUTING
@@ -222,6 +223,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         sentence="Whether the model server's own metrics are read.",
     ),
     *ROUTING,
+    *COLD,
     *ROLLOUT,
     Row(
         key="volume-mounts",

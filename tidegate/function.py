@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tidegate.cold_rules import ColdRules
 from tidegate.records import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 from tidegate.replica import ConcurrencyUnit as ConcurrencyUnit
 from tidegate.rollout import RolloutPlan
@@ -246,6 +247,8 @@ class Function:
     idempotent: bool = False
     """Whether a request may be sent twice (retry after it was started)."""
     routing: Routing = field(default_factory=Routing)
+    cold: ColdRules = field(default_factory=ColdRules)
+    """What its clients are told while it wakes."""
     rollout: RolloutPlan = field(default_factory=RolloutPlan)
     """How a new revision gets the traffic of the one before."""
     access: AccessRule | None = None

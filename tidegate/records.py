@@ -9,6 +9,7 @@ difference between two samples is the interval they span.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tidegate.cold_rules import ColdRules as ColdRules
 from tidegate.phases import ColdStartPhases as ColdStartPhases
 from tidegate.sample import AppSample as AppSample
 from tidegate.sample import ReplicaSample as ReplicaSample
@@ -289,6 +290,7 @@ class FunctionRoute:
     probe_path: str | None = None
     """Asked of an ejected replica before it gets work again; None: a connection must be accepted."""
     matches: tuple[RouteMatch, ...] = ()
+    cold: ColdRules = field(default_factory=ColdRules)
     revisions: tuple[RevisionRoute, ...] = ()
     access: AccessRule | None = None
     """Who may call it; None: everybody."""

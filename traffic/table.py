@@ -170,6 +170,7 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         outlier=routing.outlier,
         probe_path=function.readiness.path,
         matches=routing.matches,
+        cold=function.cold,
         access=function.access,
         revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),
     )

@@ -63,6 +63,8 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "outlier-failures": ("0", 0, {}),
     "outlier-ejection": ("500ms", 0.5, {}),
     "outlier-max-percent": ("100%", 100, {}),
+    "heartbeat": ("10s", 10.0, {}),
+    "cold-calls": ("accept", "accept", {}),
     "rollout-duration": ("10m", 600.0, {}),
     "canary-steps": ("1,5.5,25%", (1.0, 5.5, 25.0), {}),
     "canary-window": ("10s", 10.0, {"canary-steps": "1"}),
