@@ -21,6 +21,7 @@ from gateway.access_log import AccessLog
 from gateway.cold import ColdStarts
 from gateway.failures import failure_body, no_such_function, no_such_tag
 from gateway.front import Front, Memory
+from gateway.grpc import Calls
 from gateway.health import Desk
 from gateway.host import Host
 from gateway.match import Matcher, Target, stripped
@@ -39,6 +40,7 @@ from tidegate.errors import (
     BATCH_TOO_LARGE,
     DEADLINE,
     NOT_FOUND,
+    NOT_GRPC,
     NOT_SERVABLE,
     REPLICA_BROKE,
     TAG_NOT_FOUND,
@@ -104,6 +106,7 @@ class Chain:
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
         self.desk = Desk(self._cold, host.learn)
+        self.calls = Calls(desk=self.desk, go=self._go_on)
         self.is_draining = False
 
     # --- route table ------------------------------------------------------------------------------------------------
@@ -123,6 +126,7 @@ class Chain:
         }
         fronts = {route.name: Front(route, self._memories[route.name], self._token_line) for route in table.functions}
         self._matcher = Matcher(table, fronts)
+        self.calls.apply(self._matcher, fronts)
         self.gate.apply(table)
         self.resilience.apply(table, fronts.values())
         self._cold.apply(
@@ -150,6 +154,8 @@ class Chain:
             ex.context = ticket = Ticket(target, given, b"")
         else:
             ex.context = ticket = self._with_new_id(head, target, given)
+        if ex.is_rpc and self.calls.takes(ex, ticket):
+            return
         if not target.is_work and self._answered_here(ex, ticket):
             return
         front = target.front
@@ -208,9 +214,11 @@ class Chain:
         ticket.keeps = head.control(headers.CREDIT) == b"keep"
         if head.content_length is None:
             ticket.is_stream = status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
+            if ex.is_rpc:
+                ticket.is_stream = self.calls.streams(ex)
             if ticket.is_stream and ticket.counters is not None:
                 ticket.counters.streaming += 1
-        if ticket.target.is_metadata and status == 200 and ex.head.method == b"GET":
+        if ticket.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
             self.desk.remember(ticket.target, ex.head.path, bind)
         if head.mentions(b"\nx-request-id:"):
             head.drop(headers.REQUEST_ID)
@@ -282,6 +290,8 @@ class Chain:
                 counters.ended_well(ticket.group, ex.inferences, latency_s, front.latency_s if front else None)
             else:
                 counters.ended(ticket.ending or Ending.FAILED, ticket.group, ex.inferences)
+        elif ex.is_rpc:
+            self.calls.ended(ex)
         if self.access is not None and not ticket.is_mute:
             self.access.ended(ex, ticket, _ending(ex, ticket).value)
         room = self.room
@@ -399,7 +409,8 @@ class Chain:
             return
         nearest = self._matcher.nearest(target.named)
         if nearest is None:
-            self._fail(ex, NOT_FOUND, no_such_function(target.named))
+            named = target.named
+            self._fail(ex, NOT_FOUND, self.calls.nobody(ex) if ex.is_rpc and not named else no_such_function(named))
         else:
             tag = target.named[: -len(nearest.name) - 1]
             self._fail(ex, TAG_NOT_FOUND, no_such_tag(nearest.name, tag, nearest.tagged))
@@ -408,10 +419,14 @@ class Chain:
         """The body has told for which model the request is."""
         ticket: Ticket = ex.context
         ticket.asked = asked
-        target = ticket.target = self._matcher.of_model(ticket.target, model)
-        front = target.front
+        ticket.target = self._matcher.of_model(ticket.target, model)
+        self._go_on(ex, ticket)
+
+    def _go_on(self, ex: "Exchange", ticket: Ticket) -> None:
+        """What was read has told for which function the request is."""
+        front = ticket.target.front
         if front is None:
-            self._not_found(ex, target)
+            self._not_found(ex, ticket.target)
             return
         if ex.head.control(headers.TAG) is not None:
             front = self._tagged(ex, ticket, front)
@@ -462,7 +477,11 @@ class Chain:
         body = ex.body
         if front.access is not None and ticket.tenant is None and not self._enters(ex, ticket, front):
             return
-        ex.inferences = inferences = front.inferences(head, body)
+        if front.is_grpc and not ex.is_rpc:
+            self._fail(ex, NOT_GRPC, f"{front.name} speaks gRPC alone")
+            return
+        inferences = self.calls.inferences(ex, front) if ex.is_rpc else front.inferences(head, body)
+        ex.inferences = inferences
         if not inferences:
             ex.inferences = 1
             self._fail(ex, BATCH_TOO_LARGE, f"its batch is larger than {front.max_batch}, {front.name}'s max-batch")
@@ -719,7 +738,7 @@ class Chain:
         request_id = ticket.request_id.decode("latin-1")
         executed = Executed.UNKNOWN if ticket.is_exposed else executed
         if ex.is_rpc:
-            ex.fail(kind, message, function=function, executed=executed, request_id=request_id, extra=extra)
+            self.calls.fail(ex, ticket, kind, message, executed, extra)
             return
         if target.tell is not None:
             body = target.tell(kind, message, function=function, request_id=request_id, executed=executed)

@@ -6,8 +6,17 @@ other keys of Tidegate's error shape stand beside it. Everybody else gets the sh
 
 import json
 from collections.abc import Iterable
+from typing import Final
 
-from tidegate.errors import ErrorKind, Executed, error_body
+from tidegate.errors import DEADLINE, NOT_FOUND, QUEUE_FULL, QUOTA_EXCEEDED, ErrorKind, Executed, error_body
+
+_RPC_ACTIONS: Final = {
+    DEADLINE.code: "allow the call more time",
+    NOT_FOUND.code: "name a deployed function by the call's authority, NAME.<domain>, or by model_name",
+    QUEUE_FULL.code: "retry after the seconds in retry-after",
+    QUOTA_EXCEEDED.code: "retry after the seconds in retry-after",
+}
+"""What a gRPC client can do, where that is not what an HTTP client does."""
 
 
 def failure_body(
@@ -39,3 +48,14 @@ def no_such_tag(function: str, tag: str, known: Iterable[bytes]) -> str:
     """A function has no tag of this name."""
     tags = ", ".join(sorted(name.decode("latin-1") for name in known)) or "none"
     return f"{function} has no tag {tag!r}; its tags: {tags}"
+
+
+def rpc_message(kind: ErrorKind, message: str, function: str | None) -> str:
+    """The ``grpc-message`` of a failure: where, what, and what to do."""
+    where = f"{function}: " if function is not None else ""
+    return f"{where}{message}; {_RPC_ACTIONS.get(kind.code, kind.action)}"
+
+
+def no_such_method(path: bytes) -> str:
+    """Nobody is named by a call, and the front door has no such method."""
+    return f"no function takes the call {path.decode('latin-1')[:200]}: it names none, and there is no default one"

@@ -61,6 +61,7 @@ class Front:
         "hash_key",
         "idempotent",
         "is_followed",
+        "is_grpc",
         "is_tag",
         "latency_s",
         "lateness",
@@ -117,6 +118,8 @@ class Front:
         shadows = [revision for revision in route.revisions if revision.shadow_percent > 0.0]
         self._shadows = tuple(revision.id for revision in shadows)
         self._shadow_bounds = tuple(accumulate(revision.shadow_percent for revision in shadows))
+        self.is_grpc = route.protocol == Protocol.GRPC
+        """Its server speaks gRPC and may speak nothing else."""
         self.is_followed = self.lateness is not None or bool(shadows)
         """Something may become of a request after it was sent: a hedge, a copy for a shadow."""
         self.is_tag = tagged is not None

@@ -9,12 +9,20 @@ from collections.abc import Callable
 from activator.commands import Bind
 from gateway import openai
 from gateway.cold import ColdStarts
+from gateway.front import Front
 from gateway.match import Call, Target, stripped
 from tidegate import __version__
-from tidegate.records import RouteTable
+from tidegate.records import FunctionRoute, RouteTable
 
 KEPT_COPIES = 512
 COPY_BYTES = 64 * 1024
+METADATA_METHOD = "/inference.GRPCInferenceService/ModelMetadata"
+"""A replica that speaks V2 tells the same over REST: that is what a copy is made of."""
+
+
+def server_metadata() -> dict[str, object]:
+    """V2's description of the front door."""
+    return {"name": "tidegate", "version": __version__, "extensions": ["binary_tensor_data"]}
 
 
 def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
@@ -22,9 +30,7 @@ def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
     if call is Call.SERVER_READY:
         return (503, b'{"ready":false}') if is_draining else (200, b'{"ready":true}')
     if call is Call.SERVER_METADATA:
-        return 200, json.dumps(
-            {"name": "tidegate", "version": __version__, "extensions": ["binary_tensor_data"]}
-        ).encode()
+        return 200, json.dumps(server_metadata()).encode()
     return 200, b'{"live":true}'
 
 
@@ -116,18 +122,28 @@ class Desk:
         """Has a copy of metadata made that a replica has just told, once per revision and path."""
         revision = bind.revision.id
         text = stripped(path, target.strip).decode("latin-1")
+        if text == METADATA_METHOD:
+            text = f"/v2/models/{target.model}"
         if self.copies.wants(revision, text):
             self._learn(revision, bind.replica.address, text)
+
+    def is_awake(self, route: FunctionRoute) -> bool:
+        """Whether some replica of the function is ready."""
+        return self._cold.is_awake(route)
+
+    def copy_of(self, front: Front, path: str) -> bytes | None:
+        """What a replica of the function last told under this path."""
+        for revision in front.route.revisions:
+            body = self.copies.get(revision.id, path)
+            if body is not None:
+                return body
+        return None
 
     def _copy(self, target: Target, path: bytes) -> tuple[int, bytes] | None:
         if target.front is None:
             return None
-        text = stripped(path, target.strip).decode("latin-1")
-        for revision in target.front.route.revisions:
-            body = self.copies.get(revision.id, text)
-            if body is not None:
-                return 200, body
-        return None
+        body = self.copy_of(target.front, stripped(path, target.strip).decode("latin-1"))
+        return None if body is None else (200, body)
 
     def __repr__(self) -> str:
         return f"<Desk {self.copies!r}>"

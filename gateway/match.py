@@ -200,6 +200,10 @@ class Matcher:
         named = model or ""
         return Target(Call.WORK, front, target.strip, False, named, named, target.tell, named_in_body=True)
 
+    def of_served(self, model: str) -> Front | None:
+        """The function that serves a model of V2's; one that nobody declares may be the default function's."""
+        return self._by_model.get(model, self._default)
+
     def nearest(self, named: str) -> Front | None:
         """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
         name = named.encode("latin-1", "replace")
@@ -260,7 +264,11 @@ class Matcher:
         if tell is None and not cut:
             return None  # NAME:predict and its like
         if front is None:
-            return None if self._default is not None and not cut else Target(Call.WORK, None, named=model, model=model, tell=tell)
+            return (
+                None
+                if self._default is not None and not cut
+                else Target(Call.WORK, None, named=model, model=model, tell=tell)
+            )
         if not cut and front.route.protocol != Protocol.OPENAI:
             return None
         return Target(Call.MODEL if is_get else Call.WORK, front, cut, named=model, model=model, tell=tell)

@@ -37,6 +37,7 @@ MODEL_NOT_FOUND = ErrorKind("model_not_found", 404, False, "name a model that GE
 TAG_NOT_FOUND = ErrorKind("tag_not_found", 404, False, "name one of the function's tags, or none")
 TOO_LARGE = ErrorKind("body_too_large", 413, False, "send a smaller request")
 BATCH_TOO_LARGE = ErrorKind("batch_too_large", 413, False, "split the batch")
+NOT_GRPC = ErrorKind("not_grpc", 415, False, "call it over gRPC, with content-type application/grpc")
 QUEUE_FULL = ErrorKind("queue_full", 429, True, "retry after the time in Retry-After")
 QUOTA_EXCEEDED = ErrorKind("quota_exceeded", 429, True, "retry after the time in Retry-After")
 START_FAILED = ErrorKind("start_failed", 503, False, "see `tidegate status` and `tidegate logs`")
