@@ -141,11 +141,13 @@ def groups(state: Round, tracked: Tracked, here: "Sequence[ReplicaStatus]") -> t
     wanted = {each.accelerator: each for each in (tracked.decision.groups or ())} if tracked.decision else {}
     is_hold = tracked.decision is None or tracked.decision.groups is None
     weights = state.autoscaler.weights(tracked.id)
+    rates = {} if observation is None or observation.tokens is None else observation.tokens.groups
     found = []
     for name in dict.fromkeys((*seen, *sorted({each.accelerator for each in here}))):
         group, decided, device = seen.get(name, GroupObservation(accelerator=name)), wanted.get(name), devices.get(name)
         mine = [each for each in here if each.accelerator == name]
         mu_ips, source = _rate(state, tracked.id, group)
+        rate = rates.get(name)
         limit = state.learning.limit(tracked.id, name)
         why = None if limit is None or limit.reason is None else limit.reason
         found.append(
@@ -164,6 +166,8 @@ def groups(state: Round, tracked: Tracked, here: "Sequence[ReplicaStatus]") -> t
                 mu_source=source,
                 mean_batch=group.mean_batch,
                 ips=group.ips,
+                tps=None if rate is None else rate.tps,
+                mu_tps=None if rate is None else rate.mu_tps,
                 busy=group.busy / group.ready if group.ready else 0.0,
                 execution_s=group.execution_s,
                 tail_s=group.tail_s,

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from control.token_meter import TokenMeter
 from control.views import TrafficView
 from tidegate.histogram import quantile
 from tidegate.records import GatewaySample, RevisionDemand, ShadowSeen, SparseHistogram
@@ -81,6 +82,7 @@ class TrafficMeter:
         self._totals: dict[str, Counts] = {}
         self._revisions: dict[str, Counts] = {}
         self._shadows: dict[str, ShadowSeen] = {}
+        self._tokens = TokenMeter(window_s)
         self._lost: dict[str, int] = {}
         """Requests by revision that were under way in workers that are gone."""
 
@@ -180,6 +182,7 @@ class TrafficMeter:
             inferences_per_s=sum(each.counts.inferences for each in recent) / 5.0,
             p50_s=quantile(latency.items(), 0.5),
             tail_s=quantile(latency.items(), percentile / 100.0),
+            tokens=self._tokens.view(function, percentile, now),
         )
 
     def _demands(self) -> list[RevisionDemand]:
@@ -200,6 +203,8 @@ class TrafficMeter:
         self._totals.setdefault(demand.function, Counts()).add(counts)
         if counts != Counts():  # a worker may tell of a forgotten revision for a while
             self._revisions.setdefault(demand.revision, Counts()).add(counts)
+        if demand.tokens is not None:
+            self._tokens.record(demand.function, demand.tokens, None if before is None else before.tokens, now)
         earlier = None if before is None else before.shadow
         if demand.shadow is not None and demand.shadow != earlier:
             self._shadows[demand.revision] = _grown(

@@ -100,6 +100,10 @@ class GroupView:
     """Inferences per request."""
     ips: float
     """Served now, all replicas together."""
+    tps: float | None = None
+    """Tokens served now per second, prompts included; None: nobody counts them."""
+    mu_tps: float | None = None
+    """Tokens per second of one replica, as :attr:`mu_ips`."""
     busy: float
     """Part of the time in which a ready replica has work, 0..1."""
     execution_s: float | None
@@ -155,6 +159,30 @@ class RevisionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokensView:
+    """Tokens of a function's answers over the window of its traffic, as reported or else estimated."""
+
+    prompt: int
+    completion: int
+    cached: int
+    """Of the prompts, those that model servers had in a cache."""
+    answers: int
+    estimated: int
+    """Answers that reported no usage."""
+    arrived_per_s: float
+    """Expected of what arrived, mean of the last 5 s, as the other rates."""
+    prompt_per_s: float
+    completion_per_s: float
+    first_p50_s: float | None
+    """Streams: from the request to the first event with output."""
+    first_tail_s: float | None
+    """At the function's own percentile."""
+    between_p50_s: float | None
+    """Streams: from one event with output to the next."""
+    between_tail_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficView:
     """What the gateways saw of a function over the last ``window_s`` seconds; ``waiting`` is the level now."""
 
@@ -176,6 +204,8 @@ class TrafficView:
     p50_s: float | None = None
     tail_s: float | None = None
     """Latency at the function's own percentile."""
+    tokens: TokensView | None = None
+    """None: its answers tell nothing of tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,3 +35,17 @@ class TokensSeen:
     between: SparseHistogram = ()
     """Streams: from one event with output to the next."""
     groups: tuple[GroupTokens, ...] = ()
+
+
+def difference(told: TokensSeen, before: TokensSeen) -> TokensSeen:
+    """What came between two reports of one worker, but for the groups; what ran backwards is nothing."""
+    figures = {name: max(0, getattr(told, name) - getattr(before, name)) for name in _COUNTERS}
+    return TokensSeen(**figures, first=_more(told.first, before.first), between=_more(told.between, before.between))
+
+
+_COUNTERS = ("arrived", "prompt", "completion", "cached", "answers", "estimated")
+
+
+def _more(told: SparseHistogram, before: SparseHistogram) -> SparseHistogram:
+    known = dict(before)
+    return tuple((index, count - known.get(index, 0)) for index, count in told if count > known.get(index, 0))
