@@ -182,6 +182,11 @@ _GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[GroupView], float | None]],
         lambda group: group.mu_ips if group.mu_source is RateSource.BOUND else None,
     ),
     (
+        "tidegate_group_token_service_rate",
+        "Tokens per second of one replica of a group, where its service rate is known.",
+        lambda group: group.mu_tps,
+    ),
+    (
         "tidegate_group_desired_replicas",
         "Replicas of a group that the last decision wants.",
         lambda group: group.wanted,

@@ -10,6 +10,7 @@ from tidegate.replica import ReplicaState
 if TYPE_CHECKING:
     from autoscaler.history import History
     from autoscaler.observation import GroupObservation
+    from autoscaler.tokens import TokenRates
     from control.round import Round
     from control.tracking import Tracked
     from deploy.backend import ReplicaStatus
@@ -69,6 +70,8 @@ def rows(
         for group in seen.groups:
             if group.ready or group.starting or group.draining or group.accelerator in groups:
                 _group(groups.setdefault(group.accelerator, {}), group)
+        if seen.tokens is not None:
+            _tokens(whole, groups, seen.tokens)
     yield None, whole
     yield from groups.items()
 
@@ -79,6 +82,14 @@ def _group(row: Values, seen: "GroupObservation") -> None:
     if seen.ready:  # of two revisions on one kind the one that comes last speaks
         row |= {"mu_ips": seen.mu_ips, "execution_s": seen.execution_s, "queue_s": seen.queue_s}
         row.update(seen.metrics)
+
+
+def _tokens(whole: Values, groups: dict[str, Values], seen: "TokenRates") -> None:
+    _add(whole, lambda_tps=seen.lambda_tps, tps=seen.prompt_tps + seen.completion_tps)
+    for name, rate in seen.groups.items():
+        row = groups.setdefault(name, {})
+        _add(row, tps=rate.tps)
+        row["mu_tps"] = rate.mu_tps
 
 
 def _add(row: Values, **values: float | None) -> None:

@@ -11,6 +11,7 @@ from deploy.backend import ReplicaStatus
 from tests.support.autoscaling import demand
 from tests.support.control_world import World, function, in_world
 from tidegate.function import Scaling
+from tidegate.records import GroupTokens, TokensSeen
 from tidegate.replica import ReplicaState
 
 
@@ -37,6 +38,22 @@ def test_every_round_writes_a_second_of_each_function_and_group(tmp_path: Path) 
         assert values(world, "devices", "cpu")[-1] == values(world, "devices")[-1] == len(world.replicas())
         assert values(world, "weight", "cpu")[-1] == 1.0
         assert values(world, "desired")[-1] == values(world, "desired", "cpu")[-1]
+
+    in_world(tmp_path, tell)
+
+
+def test_rates_in_tokens_are_kept_where_they_are_told(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        for second in range(1, 8):
+            group = GroupTokens(group="cpu", inferences=4 * second, prompt=400 * second, completion=80 * second)
+            seen = TokensSeen(arrived=500 * second, prompt=group.prompt, completion=group.completion, groups=(group,))
+            told = demand("echo-00001", arrivals=4 * second, arrivals_inferences=4 * second, tokens=seen)
+            world.gateways.demands["echo-00001"] = told
+            await world.advance(1.0)
+        assert values(world, "lambda_tps")[-1] == pytest.approx(500.0, rel=0.2)
+        assert values(world, "tps")[-1] == values(world, "tps", "cpu")[-1] == pytest.approx(480.0, rel=0.2)
+        assert line(world, "tps").unit == "tokens/s"
 
     in_world(tmp_path, tell)
 
