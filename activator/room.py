@@ -151,6 +151,13 @@ class WaitingRoom:
             replica.recalled.add(bind.credit)
         return bind
 
+    def watch(self, revision: str, now: float) -> None:
+        """Somebody wants to know whether the revision serves: opens the channels that tell it, wakes nobody."""
+        room = self._fleet.revisions.get(revision)
+        if room is not None and not room.active:
+            room.used_at = now
+            self._link(room, now)
+
     def leave(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
         """A waiting request went away (client gone, or the host saw its deadline first); False: it did not wait."""
         bind = self._waiting.get(request)
@@ -171,6 +178,7 @@ class WaitingRoom:
         room = bind.revision
         room.used_at = now
         if not replica.limit:
+            replica.answered_at = now
             replica.refresh()
             return
         if not bind.credit:
@@ -239,6 +247,12 @@ class WaitingRoom:
         """What the demand record needs; None: not in the table."""
         room = self._fleet.revisions.get(revision)
         return None if room is None else room.counts(now)
+
+    def last_answer(self, replica: str) -> float | None:
+        """When a replica without a limit, which runs requests of this worker, last answered one (0.0: it has not yet);
+        None: it runs none, or has a limit."""
+        view = self._fleet.replicas.get(replica)
+        return None if view is None or view.limit or not view.in_flight else view.answered_at
 
     # --- outliers ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ PRIORITY: Final = b"tidegate-priority"
 TAG: Final = b"tidegate-tag"
 """Names the revision that a request is for, whatever the percentages are."""
 REQUEST_ID: Final = b"x-request-id"
+COLD_START_MS: Final = b"tidegate-cold-start-ms"
+"""Answer: how long the request waited until a replica that was started for it was ready."""
 
 # Internal, gateway -> queue_proxy.
 TOKEN: Final = b"tidegate-token"
