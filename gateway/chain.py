@@ -19,6 +19,7 @@ from activator.commands import Activate, Bind, Refuse
 from activator.room import WaitingRoom
 from gateway.access_log import AccessLog
 from gateway.cold import ColdStarts
+from gateway.cold_answers import ColdAnswers
 from gateway.failures import failure_body, no_such_function, no_such_tag
 from gateway.front import Front, Memory
 from gateway.grpc import Calls
@@ -95,6 +96,7 @@ class Chain:
         self._matcher = Matcher(self._table, {})
         self._cold = ColdStarts(report)
         self._unanswered = self._cold.unanswered
+        self.cold_answers = ColdAnswers(self._cold, room, host.begin_stream)
         self.resilience = Resilience(room, run=self._run, copy=host.copy, alarm=host.alarm, probe=host.probe)
         self.shadows = Shadows(
             room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
@@ -105,7 +107,7 @@ class Chain:
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
-        self.desk = Desk(self._cold, host.learn)
+        self.desk = Desk(self._cold, host.learn, self._watch)
         self.calls = Calls(desk=self.desk, go=self._go_on)
         self.is_draining = False
 
@@ -225,8 +227,8 @@ class Chain:
         told = head.control(headers.TIMING)
         if told is not None and ticket.bound_at == ex.received and not self._unanswered:
             return _NO_WAIT % (ticket.request_id, told[6:].replace(b",model=", b", model;dur=", 1))
-        timing = self._cold.server_timing(bind.replica.id, ex.received, ticket.bound_at, told, self._clock())
-        return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (ticket.request_id, timing)
+        lines = self._cold.lines(bind.replica.id, ex.received, ticket.bound_at, told, self._clock())
+        return b"x-request-id: %b\r\n%b" % (ticket.request_id, lines)
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
         ticket: Ticket = ex.context
@@ -364,6 +366,7 @@ class Chain:
         """Some times a second."""
         self.resilience.sweep(now)
         self.shadows.sweep(now)
+        self.cold_answers.sweep(now)
         if self.room.out or self.room.unsettled:
             self.flush()
 
@@ -390,6 +393,11 @@ class Chain:
         status, body = found
         ex.respond(status, body, extra=b"x-request-id: %b\r\n" % ticket.request_id)
         return True
+
+    def _watch(self, revision: str) -> None:
+        """Somebody asks whether it serves."""
+        self.room.watch(revision, self._clock())
+        self.flush()
 
     def _tagged(self, ex: "Exchange", ticket: Ticket, front: Front) -> Front | None:
         """The front of the tag that the request names by its field; None: the function has no such tag, answered."""
@@ -530,6 +538,8 @@ class Chain:
             return
         if found is not None:
             self._refused(found)  # type: ignore[arg-type]  # mypy does not narrow on `type() is`
+        elif not front.route.cold.is_silent:
+            self.cold_answers.waits(ex, ticket, front, now)
         self.flush()
 
     def _enters(self, ex: "Exchange", ticket: Ticket, front: Front) -> bool:

@@ -1,17 +1,26 @@
 """Cold starts as this worker saw them: which replicas it waited for, and what their first answers are told of it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
+from typing import Final
 
 from gateway.report import Report
+from tidegate.headers import COLD_START_MS
 from tidegate.phases import ColdStartPhases, known_phases
-from tidegate.records import ColdStartSeen, FunctionRoute
+from tidegate.records import ColdStartSeen, FunctionRoute, ReplicaRoute
 from tidegate.replica import ReplicaState
+
+START_S: Final = 5.0
+"""A start of which nothing is known yet takes about so long. Our choice."""
+KEPT_TIMES: Final = 1024
+"""Functions whose last start is remembered."""
 
 
 class ColdStarts:
     """States of replicas and the phases of the starts that somebody waited for."""
 
-    __slots__ = ("_functions", "_report", "_starts", "_states", "_woken", "unanswered")
+    __slots__ = ("_functions", "_report", "_starts", "_states", "_took", "_woken", "unanswered")
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -23,6 +32,8 @@ class ColdStarts:
         """Replicas that this worker saw become ready: when, and after what."""
         self.unanswered: set[str] = set()
         """Of those, the ones that have not answered yet; always this object."""
+        self._took: dict[str, float] = {}
+        """How long the last start of a function took, in seconds; the newest last."""
         self._woken: set[str] = set()
         """Revisions for which this worker asked for activation, until one of their replicas was ready."""
 
@@ -61,15 +72,29 @@ class ColdStarts:
         if before is ReplicaState.STARTING or (before is None and was_woken):
             self._starts[replica] = (now, phases)
             self.unanswered.add(replica)
+            self._took.pop(named[0], None)
+            self._took[named[0]] = sum(seconds for _, seconds in known_phases(phases))
+            if len(self._took) > KEPT_TIMES:
+                del self._took[next(iter(self._took))]
 
     def is_awake(self, route: FunctionRoute) -> bool:
         """Whether some replica of it is ready, as far as the channels told."""
-        return any(
-            self._states.get(replica.id) is ReplicaState.READY
-            for revision in route.revisions
-            for group in revision.groups
-            for replica in group.replicas
-        )
+        return any(self._states.get(replica.id) is ReplicaState.READY for replica in _replicas(route))
+
+    def retry_after_s(self, function: str, waited_s: float) -> int:
+        """When a start that was asked for so long ago may be over, by the function's last one: whole seconds, 1 or
+        more."""
+        return max(1, ceil(self._took.get(function, START_S) - waited_s))
+
+    def phase(self, route: FunctionRoute) -> str:
+        """How far a function's start has come, as far as this worker knows: ``decide``, ``schedule``, ``load``, or
+        ``queue`` once a replica is ready."""
+        if self.is_awake(route):
+            return "queue"
+        replicas = [replica.id for replica in _replicas(route)]
+        if not replicas:
+            return "decide"
+        return "load" if any(replica in self._states for replica in replicas) else "schedule"
 
     def status(self, route: FunctionRoute) -> str:
         """``ready``, ``starting``, ``asleep`` or ``failed``: as far as the channels told, without asking anybody."""
@@ -79,6 +104,14 @@ class ColdStarts:
         if serving and all(revision.failure is not None for revision in serving):
             return "failed"
         return "starting" if any(group.replicas for revision in serving for group in revision.groups) else "asleep"
+
+    def lines(self, replica: str, received: float, bound_at: float, told: bytes | None, now: float) -> bytes:
+        """Header lines of an answer: ``Server-Timing``, and for who waited through a cold start how long."""
+        lines = b"server-timing: %b\r\n" % self.server_timing(replica, received, bound_at, told, now)
+        start = self._starts.get(replica)
+        if start is not None and received < start[0]:
+            lines += b"%b: %.3f\r\n" % (COLD_START_MS, (start[0] - received) * 1e3)
+        return lines
 
     def server_timing(self, replica: str, received: float, bound_at: float, told: bytes | None, now: float) -> bytes:
         """``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model.
@@ -118,3 +151,7 @@ class ColdStarts:
 
     def __repr__(self) -> str:
         return f"<ColdStarts {len(self._starts)} seen, {len(self.unanswered)} not answered yet>"
+
+
+def _replicas(route: FunctionRoute) -> Iterator[ReplicaRoute]:
+    return (replica for revision in route.revisions for group in revision.groups for replica in group.replicas)

@@ -87,12 +87,14 @@ class Copies:
 class Desk:
     """Answers what a request asks about the front door, a function or a model, without waking anybody."""
 
-    __slots__ = ("_cold", "_learn", "copies")
+    __slots__ = ("_cold", "_learn", "_watch", "copies")
 
-    def __init__(self, cold: ColdStarts, learn: Callable[[str, str, str], None]) -> None:
-        """``cold`` knows who is awake; ``learn(revision, address, path)`` fetches a copy of metadata."""
+    def __init__(self, cold: ColdStarts, learn: Callable[[str, str, str], None], watch: Callable[[str], None]) -> None:
+        """``cold`` knows who is awake; ``learn(revision, address, path)`` fetches a copy of metadata; ``watch`` has
+        the replicas of a revision tell whether they are ready."""
         self._cold = cold
         self._learn = learn
+        self._watch = watch
         self.copies = Copies()
 
     def answer(self, target: Target, path: bytes, table: RouteTable, is_draining: bool) -> tuple[int, bytes] | None:
@@ -104,6 +106,8 @@ class Desk:
             return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
         route = front.route
         if call is Call.MODEL:
+            for revision in route.revisions:
+                self._watch(revision.id)
             return openai.model_object(target.model, route, self._cold)
         awake = self._cold.is_awake(route)
         if call is Call.OWN_MODELS:

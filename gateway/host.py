@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from activator.commands import Command
+from gateway.cold_answers import BeginStream
 from gateway.resilience import Probe
 from gateway.shadow import Ear, Shadows
 from gateway.tenants import Ask, Till
@@ -33,6 +34,7 @@ class Host:
     shadow_copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]"
     overhear: "Callable[[Exchange, Ear], None]"
     """Those of ``tidegate.aio.shadow``."""
+    begin_stream: BeginStream
     alarm: Callable[[float], None]
     """Call ``Chain.late`` at this time."""
     probe: Probe

@@ -27,6 +27,7 @@ from tidegate import metrics
 from tidegate.aio.broadcast import Broadcast
 from tidegate.aio.channel import ChannelClient
 from tidegate.aio.client import FetchError, connect_once, fetch
+from tidegate.aio.early import begin_stream
 from tidegate.aio.endpoint import Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.handover import give_listener
 from tidegate.aio.hedge import hand_over, second_copy
@@ -156,6 +157,7 @@ class GatewayWorker:
                 hand_over=hand_over,
                 shadow_copy=shadow_copy,
                 overhear=overhear,
+                begin_stream=begin_stream,
                 alarm=self._hedge_alarm.at,
                 probe=self._probe,
                 wall=wall,

@@ -80,6 +80,7 @@ class Door:
                 hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
                 shadow_copy=lambda first, app, now, ear: first.shadow_copy(app, now, ear),  # type: ignore[attr-defined]  # as above
                 overhear=lambda first, ear: first.overhear(ear),  # type: ignore[attr-defined]  # as above
+                begin_stream=lambda ex, extra, name, failure: ex.begin_stream(extra, name, failure),  # type: ignore[attr-defined]  # as above
                 alarm=self.alarms.append,
                 probe=lambda replica, address, path: self.probes.append((replica, path)),
                 wall=lambda: self.now,

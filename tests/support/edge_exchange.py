@@ -191,6 +191,16 @@ class FakeExchange:
     def overhear(self, ear: Callable[[bytes], object]) -> None:
         self.ear = ear
 
+    def begin_stream(self, extra: bytes, name: bytes, failure: bytes) -> "FakeExchange":
+        """Its answer has begun: what follows is written to ``comments``, as ``tidegate.aio.early`` does."""
+        self.log.append("stream begins")
+        self.extra, self.failure_event = extra, name + b" " + failure
+        self.comments: list[str] = []
+        return self
+
+    def beat(self, comment: bytes) -> None:
+        self.comments.append(comment.decode())
+
     def hand_over(self, copy: "FakeExchange") -> None:
         """The copy has the client now."""
         copy.log.append("took over")

@@ -1,0 +1,168 @@
+"""An event stream whose head goes out before its upstream has answered, or before there is one.
+
+:func:`begin_stream` answers 200 to a request that waits. From then on comments may be written (``Early.beat``), which
+readers of event streams skip (WHATWG HTML, section 9.2.6); when the upstream's stream begins its bytes follow. What is
+no event stream (a failure of ours, an upstream's 400) cannot become the status any more: its body becomes one event.
+The exchange knows of nothing: it has a deadline until its upstream answers, and may be taken back and sent again.
+"""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final
+
+from tidegate.aio.client_side import ClientSide
+from tidegate.aio.exchange import Exchange
+from tidegate.wire.events import REASONS, Piece
+from tidegate.wire.head import RequestHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.upstream import UpstreamConn
+
+_FIELDS: Final = b"\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ndate: %b\r\n"
+_is_event_stream = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE).search
+_is_coded = re.compile(rb"\r\ncontent-encoding:[ \t]*(?!identity)", re.IGNORECASE).search
+_timing = re.compile(rb"(?:^|\n)server-timing: ([^\r]*)").search
+
+
+class Early:
+    """The client side of a stream that has begun early. A ``ClientSide``."""
+
+    __slots__ = ("_client", "_event", "_failure", "_is_document", "_is_muted", "_tail", "is_answered")
+
+    def __init__(self, client: ClientSide, name: bytes, failure: bytes) -> None:
+        """``name``: of the event that tells a failure; empty: it has none. ``failure``: the JSON text that tells a
+        client that the stream broke off."""
+        self._client = client
+        self._event = b"event: %b\n" % name if name else b""
+        self._failure = failure
+        self._is_document = self._is_muted = False
+        """The upstream's answer is no event stream: it becomes one event; or cannot be read: it is dropped."""
+        self._tail = b"\n\n"
+        """The last bytes of the stream."""
+        self.is_answered = False
+        """Nothing may be put between the upstream's bytes."""
+
+    def beat(self, comment: bytes) -> None:
+        """Writes a comment; not once the upstream has answered."""
+        if not self.is_answered:
+            self._client.more(b": %b\n\n" % comment, False, b"")
+
+    # --- what the exchange says -------------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: Piece,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        self.is_answered = True
+        timing = _timing(extra)
+        first = b"" if timing is None else b": %b\n\n" % timing[1]
+        if _is_coded(block) is not None:  # It was not asked for, and the client was not told so.
+            self._is_muted = True
+            self._client.more(first + self._event + b"data: %b\n\n" % self._failure, done, b"")
+            return
+        self._is_document = status != 200 or _is_event_stream(block) is None
+        if self._is_document:
+            first += self._event + b"data: " if status >= 400 else b"data: "
+        self._more(first, body, done)
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        if self._is_muted:
+            data, framed = b"", b""
+        if self._is_document or self._is_muted:
+            self._more(b"", data, done)
+            return
+        self._remember(data)
+        self._client.more(data, done, b"", framed)
+
+    def _more(self, first: bytes, data: Piece, done: bool) -> None:
+        if self._is_document:
+            data = bytes(data).replace(b"\r", b"").replace(b"\n", b"\ndata: ")
+            if done:
+                data += b"\n\n"
+        self._remember(data)
+        self._client.more(first + bytes(data), done, b"")
+
+    def _remember(self, data: Piece) -> None:
+        self._tail = (self._tail + bytes(data[-4:]))[-4:]
+
+    def truncate(self) -> None:
+        """Between two events the end is told by one; in the middle of one nothing can be told, it stays broken."""
+        if self._is_document or not self._tail.replace(b"\r\n", b"\n").endswith((b"\n\n", b"\r\r")):
+            self._client.truncate()
+            return
+        self._client.more(b"" if self._is_muted else self._event + b"data: %b\n\n" % self._failure, True, b"")
+        self._client.ended()
+
+    # --- the client's own -------------------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> bytes:
+        return self._client.peer
+
+    @peer.setter
+    def peer(self, peer: bytes) -> None:
+        self._client.peer = peer
+
+    @property
+    def trusted(self) -> bool:
+        return self._client.trusted
+
+    @trusted.setter
+    def trusted(self, trusted: bool) -> None:
+        self._client.trusted = trusted
+
+    @property
+    def exchange(self) -> Exchange | None:
+        return self._client.exchange
+
+    @exchange.setter
+    def exchange(self, exchange: Exchange | None) -> None:
+        self._client.exchange = exchange
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self._client.forwarding_lines(head)
+
+    def date(self) -> bytes:
+        return self._client.date()
+
+    def last(self) -> None:
+        self._client.last()
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        """The final head is out: nothing may follow it."""
+
+    def ended(self) -> None:
+        self._client.ended()
+
+    def pause(self, why: int) -> None:
+        self._client.pause(why)
+
+    def resume(self, why: int) -> None:
+        self._client.resume(why)
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        raise RuntimeError("a stream that has begun switches no protocol")
+
+    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
+        raise RuntimeError("a stream that has begun becomes no tunnel")
+
+
+def begin_stream(ex: Exchange, extra: bytes, name: bytes, failure: bytes) -> Early:
+    """Answers 200 and an event stream to a whole request that waits; ``extra``: header lines to add.
+
+    The other arguments are those of :class:`Early`. The upstream must not compress what follows: it is not told that
+    the client could read that.
+    """
+    client = ex._client
+    ex.head.drop(b"accept-encoding")
+    client.answer(200, REASONS[200], _FIELDS % client.date(), extra, None, b"", False, b"")
+    early = Early(client, name, failure)
+    ex._client = early
+    return early
