@@ -53,8 +53,9 @@ THREAD_VARIABLES: Final = (
 )
 """How many threads numerical libraries start; by default as many as the *machine* has cores."""
 
-EMULATED_READINESS: Final = "/v2/health/ready"
-"""An emulated replica runs the shipped runtime, whatever its function's server would answer."""
+OUR_READINESS: Final = "/v2/health/ready"
+"""Of the shipped runtime, which answers REST and gRPC at one port: its port accepts before its model is loaded. An
+emulated replica runs it whatever its function's server would answer."""
 
 OUR_METRICS: Final = "/metrics"
 """Of the shipped runtime, on the address where it listens, whatever the manifest says of another server."""
@@ -227,7 +228,7 @@ def proxy_launch(
         env["USER_PORT"] = str(endpoints.port)
     if function.batch_rule.bytes_per_item is not None:
         env["TIDEGATE_BYTES_PER_ITEM"] = plain(function.batch_rule.bytes_per_item)
-    if function.warmup is not None:
+    if function.warmup is not None and (function.protocol is not Protocol.GRPC or is_shipped(function, accelerator)):
         env["TIDEGATE_WARMUP_FILE"] = function.warmup
         env["TIDEGATE_WARMUP_PATH"] = warmup_path(function)
     return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env)
@@ -254,7 +255,7 @@ def phases_text(phases: ColdStartPhases) -> str:
 def warmup_path(function: Function) -> str:
     """Where the warm-up request goes: the path that a first real request of the protocol would take."""
     model = function.models[0] if function.models else function.name
-    if function.protocol is Protocol.V2:
+    if function.protocol in (Protocol.V2, Protocol.GRPC):  # over gRPC only the shipped server is warmed up, by REST
         return f"/v2/models/{model}/infer"
     return "/v1/chat/completions" if function.protocol is Protocol.OPENAI else "/"
 
@@ -308,7 +309,12 @@ def _placement_variables(function: Function, accelerator: Accelerator, assignmen
 
 
 def _readiness_path(function: Function, accelerator: Accelerator) -> str:
-    return EMULATED_READINESS if accelerator.is_emulated else function.readiness.path or ""
+    if accelerator.is_emulated:
+        return OUR_READINESS
+    path = function.readiness.path
+    if path is None and function.protocol is Protocol.GRPC and is_shipped(function, accelerator):
+        return OUR_READINESS
+    return path or ""
 
 
 def _interpreter(function: Function, accelerator: Accelerator, host: Host) -> str:

@@ -33,7 +33,6 @@ UNSERVED: Final[Mapping[str, str]] = {
 """Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
 SLA_POLICY: Final = "smif"
 """The policy of functions that state a latency, and the one that reads ``target-ips`` and ``target-tps``."""
-GRPC_UNSERVED: Final = "the front door speaks HTTP/1.1 only: gRPC clients are not served in this version"
 
 
 _DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
@@ -241,9 +240,6 @@ class Draft:
             origin = self._first_of(lands)
             if origin is not None:
                 self.note(origin.where, f"is kept, but has no effect: {reason}", origin.line)
-        protocol = self.origins.get("protocol")
-        if protocol is not None and self.values["protocol"] is Protocol.GRPC:
-            self.note(protocol.where, GRPC_UNSERVED, protocol.line)
 
     def _check_scale(self) -> None:
         low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)

@@ -12,7 +12,7 @@ from typing import Final
 from tidegate import knative_annotations as rules
 from tidegate.annotations import PREFIX
 from tidegate.document import Node, Pair, Scalar, Section, nearest, shown, shown_key
-from tidegate.draft import GRPC_UNSERVED, NAME_KIND, UNSERVED, Draft, Origin
+from tidegate.draft import NAME_KIND, UNSERVED, Draft, Origin
 from tidegate.files import Found
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.scaling_parameters import HPA_PARAMETERS
@@ -366,7 +366,6 @@ def _port(container: Section, draft: Draft) -> int | None:
         draft.faults.add(item.path("name"), name, "http1, h2c")
     if name is not None and name.text == "h2c":
         draft.values["protocol"] = Protocol.GRPC
-        draft.note(item.path("name"), GRPC_UNSERVED, name.line)
     transport = item.scalar("protocol")
     if transport is not None and transport.text != "TCP":
         draft.faults.add(item.path("protocol"), transport, "TCP")

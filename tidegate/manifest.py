@@ -256,6 +256,8 @@ def _places(spec: Section, draft: Draft, server: Server | None) -> None:
         for lands in ("python", "batching.max_size", "batching.delay_s"):
             if draft.given(lands):
                 draft.fault(draft.origins[lands], "only with a model or handler, which the shipped runtime serves")
+        if draft.given("warmup") and draft.values.get("protocol") is Protocol.GRPC:
+            draft.fault(draft.origins["warmup"], "with protocol: grpc only for a model or handler (REST)")
 
 
 def _listening(spec: Section, draft: Draft) -> None:

@@ -249,6 +249,21 @@ def test_no_readiness_path_means_a_connection_is_enough() -> None:
     assert proxy_settings(made, EMULATED).readiness_path == "/v2/health/ready"
 
 
+def test_the_shipped_server_is_ready_when_its_model_is_whatever_its_clients_speak() -> None:
+    unasked = Readiness(path=None)
+    assert proxy_settings(revision(protocol=Protocol.GRPC, readiness=unasked)).readiness_path == "/v2/health/ready"
+    asked = revision(protocol=Protocol.GRPC, readiness=Readiness(path="/r"))
+    assert proxy_settings(asked).readiness_path == "/r"
+    theirs = revision(COMMAND, protocol=Protocol.GRPC, readiness=unasked)
+    assert proxy_settings(theirs, endpoints=PORT).readiness_path is None
+
+
+def test_a_grpc_server_that_is_not_ours_gets_no_warm_up() -> None:
+    assert proxy_settings(revision(protocol=Protocol.GRPC, warmup="/w.json")).warmup_path == "/v2/models/resnet/infer"
+    theirs = revision(COMMAND, protocol=Protocol.GRPC, warmup="/w.json")
+    assert proxy_settings(theirs, endpoints=PORT).warmup_file is None
+
+
 def test_the_queue_proxy_can_be_another_program() -> None:
     host = replace(HOST, queue_proxy=("/knative/queue",))
     assert proxy_launch("r", revision(), CPU, PORT, host, ColdStartPhases()).argv == ("/knative/queue",)

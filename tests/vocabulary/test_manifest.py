@@ -1,6 +1,7 @@
 """From text to functions. The folder `manifests` holds a file per rule: `good` ones, and `bad` ones whose last lines
 say every fault that must be told."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +155,16 @@ def test_what_a_server_is_ready_by_follows_its_protocol(terms: Terms) -> None:
         assert function.readiness.path == path
     (function,) = read(good("smallest") + '  readiness: {path: ""}\n', source="m", terms=terms).functions
     assert function.readiness.path is None
+
+
+def test_a_grpc_server_that_is_not_ours_takes_no_warm_up(terms: Terms) -> None:
+    ours = good("smallest") + "  protocol: grpc\n  warmup: warmup.json\n"
+    (function,) = read(ours, source="m", terms=terms).functions
+    assert function.warmup == "/home/warmup.json"
+    theirs = re.sub(r"server: .*", "server: {command: [serve]}\n  port: 9000", ours)
+    (told,) = faults(theirs, terms)
+    assert "spec.warmup" in told
+    assert "with protocol: grpc only for a model or handler" in told
 
 
 def test_the_initial_scale_follows_the_minimum(terms: Terms) -> None:
