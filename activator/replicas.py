@@ -33,6 +33,7 @@ class Replica:
 
     __slots__ = (
         "address",
+        "answered_at",
         "ejected_until",
         "epoch",
         "failures",
@@ -104,6 +105,8 @@ class Replica:
         self.ejected_until = 0.0
         """It failed where others do not: no work before; 0: it may serve."""
         self.failures = 0
+        self.answered_at = 0.0
+        """Without a limit: when it last answered a request completely."""
 
     def __repr__(self) -> str:
         state = "unheard" if self.state is None else self.state.value

@@ -13,12 +13,15 @@ from gateway.front import Front
 from gateway.report import RevisionCounters
 from gateway.ticket import Ticket
 from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers
+from tidegate.flow.stalls import Stalls
 from tidegate.records import OutlierRules, ReplicaRoute, RouteTable
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
 
 PROBE_TIMEOUT_S = 2.0
+STALLS_EVERY_S = 0.5
+"""How often replicas without a limit are looked at."""
 _RETURN_S = PROBE_TIMEOUT_S + 2 * PROBE_AGAIN_S
 """A probe that is never heard of again keeps a replica out for so long: then the room takes it back by itself."""
 
@@ -29,7 +32,21 @@ Probe = Callable[[str, str, str | None], None]
 class Resilience:
     """Outliers, budgets and hedges of one worker."""
 
-    __slots__ = ("_alarm", "_copy", "_fronts", "_hedging", "_probe", "_replicas", "_room", "_run", "outliers")
+    __slots__ = (
+        "_alarm",
+        "_asked",
+        "_copy",
+        "_fronts",
+        "_hedging",
+        "_looked_at",
+        "_probe",
+        "_replicas",
+        "_room",
+        "_run",
+        "_stalls",
+        "_unlimited",
+        "outliers",
+    )
 
     def __init__(
         self,
@@ -51,6 +68,12 @@ class Resilience:
         self._hedging: list[Front] = []
         self._replicas: dict[str, tuple[ReplicaRoute, str | None]] = {}
         """Where each replica is, and what a probe asks it."""
+        self._unlimited: dict[str, tuple[str, OutlierRules]] = {}
+        """Replicas without a limit that can be asked, with their revisions and what becomes of those that hang."""
+        self._stalls = Stalls()
+        self._looked_at = 0.0
+        self._asked: set[str] = set()
+        """Replicas that end nothing, and have been asked whether they are well."""
         self.outliers = Outliers()
 
     def apply(self, table: RouteTable, fronts: Iterable[Front]) -> None:
@@ -64,6 +87,15 @@ class Resilience:
             for group in revision.groups
             for replica in group.replicas
         }
+        self._unlimited = {
+            replica.id: (revision.id, route.outlier)
+            for route in table.functions
+            if route.probe_path is not None
+            for revision in route.revisions
+            if not revision.limited
+            for group in revision.groups
+            for replica in group.replicas
+        }
         revisions = frozenset(revision.id for route in table.functions for revision in route.revisions)
         self.outliers.keep(frozenset(self._replicas), revisions)
 
@@ -71,12 +103,25 @@ class Resilience:
         """Some times a second: seconds of the budgets, probes that are due."""
         for front in self._fronts:
             front.budget.roll(now)
+        if self._unlimited and now - self._looked_at >= STALLS_EVERY_S:
+            self._looked_at = now
+            self._look_for_stalls(now)
         if not self.outliers.suspects:
             return
         for replica in self.outliers.due(now):
             route, path = self._replicas[replica]
             self._room.eject(replica, now, now + _RETURN_S)
             self._probe(replica, route.address, path)
+
+    def _look_for_stalls(self, now: float) -> None:
+        """Asks replicas that have work and end none."""
+        ended = ((replica, self._room.last_answer(replica)) for replica in self._unlimited)
+        working = [(replica, ended_at) for replica, ended_at in ended if ended_at is not None]
+        for replica in self._stalls.look(now, working):
+            if replica not in self._asked and not self.outliers.is_out(replica):
+                self._asked.add(replica)
+                route, path = self._replicas[replica]
+                self._probe(replica, route.address, path)
 
     # --- replicas ---------------------------------------------------------------------------------------------------
 
@@ -92,11 +137,22 @@ class Resilience:
 
     def probed(self, replica: str, ok: bool, now: float) -> None:
         """What a probe told."""
+        if replica in self._asked:
+            self._asked.discard(replica)
+            if not ok and self._room.last_answer(replica) is not None and replica in self._unlimited:
+                self._hangs(replica, now)
+            return
         until = self.outliers.probed(replica, ok, now)
         if until is not None:
             self._room.eject(replica, now, until + PROBE_AGAIN_S)
         elif replica in self._replicas:
             self._room.admit(replica, now)
+
+    def _hangs(self, replica: str, now: float) -> None:
+        revision, rules = self._unlimited[replica]
+        until = self.outliers.hangs(replica, revision, rules, now, self._room.ready_replicas(revision))
+        if until is not None:
+            self._room.eject(replica, now, until + PROBE_AGAIN_S)
 
     def state_told(self, replica: str, revision: str | None, now: float) -> None:
         """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""

@@ -183,6 +183,72 @@ def test_a_replica_that_dies_with_many_requests_has_failed_once() -> None:
     assert metric(opened, "ejections_total") == 0
 
 
+def unlimited(*replicas: ReplicaRoute, **settings: Any) -> Door:
+    """``concurrency: 0``: replicas are ready and take whatever comes."""
+    opened = Door(table(1, *replicas, revision={"limited": False}, **{"probe_path": "/health", **settings}))
+    opened.arrive().client_leaves(opened.now)
+    for replica in replicas:
+        opened.chain.linked(replica.id)
+        opened.chain.heard(replica.id, Welcome("inc", 0, ConcurrencyUnit.REQUESTS))
+        opened.chain.heard(replica.id, State(ReplicaState.READY))
+    opened.chain.settle()
+    return opened
+
+
+def served(opened: Door, seconds: float, *, hanging: ReplicaRoute) -> list[str]:
+    """Two requests each half second, answered at once where they do not hang; where each of the last two went."""
+    places: list[str] = []
+    for _ in range(int(2 * seconds)):
+        asked = [opened.arrive(), opened.arrive()]
+        places = [place(one) for one in asked]
+        opened.now += 0.5
+        for one in asked:
+            if place(one) != f"to {hanging.address}":
+                one.answered(opened.now, 200, *KEEP)
+        opened.chain.sweep(opened.now)
+    return places
+
+
+def test_a_replica_without_a_limit_that_hangs_gets_no_work_until_it_is_well_again() -> None:
+    opened = unlimited(ONE, TWO, spread=Spread.ROUND_ROBIN)
+    assert set(served(opened, 1.0, hanging=ONE)) == {"to 10.0.0.1:1", "to 10.0.0.2:1"}
+    served(opened, 2.0, hanging=ONE)
+    assert opened.probes == [(ONE.id, "/health")], "it has ended nothing; the other one has"
+    opened.chain.probed(ONE.id, ok=False)
+    assert metric(opened, "ejected_replicas") == 1
+    assert set(served(opened, 9.0, hanging=ONE)) == {"to 10.0.0.2:1"}
+    served(opened, 2.0, hanging=TWO)
+    assert opened.probes[1:] == [(ONE.id, "/health")], "its time is over"
+    opened.chain.probed(ONE.id, ok=True)
+    assert "to 10.0.0.1:1" in served(opened, 1.0, hanging=TWO)
+
+
+def test_a_replica_that_is_only_busy_keeps_its_work() -> None:
+    opened = unlimited(ONE, TWO)
+    opened.arrive()
+    for _ in range(20):
+        opened.now += 0.5
+        opened.chain.sweep(opened.now)
+        for replica, _path in opened.probes:
+            opened.chain.probed(replica, ok=True)
+    assert len(opened.probes) in (4, 5)
+    assert metric(opened, "ejections_total") == 0
+
+
+def test_the_last_replica_that_serves_is_kept_even_if_it_hangs() -> None:
+    opened = unlimited(ONE)
+    served(opened, 4.0, hanging=ONE)
+    opened.chain.probed(ONE.id, ok=False)
+    assert metric(opened, "ejected_replicas") == 0
+    assert opened.arrive().log == ["to 10.0.0.1:1"]
+
+
+def test_what_cannot_be_asked_is_left_alone() -> None:
+    opened = unlimited(ONE, TWO, probe_path=None)
+    served(opened, 5.0, hanging=ONE)
+    assert opened.probes == []
+
+
 def test_when_the_last_replica_fails_too_requests_fail_fast_and_one_a_second_is_tried() -> None:
     opened = door(ONE, credits_each=60, outlier=OutlierRules(failures=3))
     asked = broken(opened, 20)

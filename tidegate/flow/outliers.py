@@ -12,6 +12,8 @@ a probe succeeds; then it serves again, and the first request decides: one more 
 When every replica that still serves fails, none can be ejected: the revision's *circuit* opens. One request a second
 is let through to see; all others are refused at once, untouched, until one is answered.
 
+A replica that *hangs* (:mod:`tidegate.flow.stalls`) is ejected in the same way, within the same bounds.
+
 Failures of requests that were under way together are one failure: a replica that dies with forty requests did not
 fail forty times in a row.
 
@@ -100,6 +102,18 @@ class Outliers:
         self._judge(revision, ready, now)
         return None
 
+    def hangs(self, replica: str, revision: str, rules: OutlierRules, now: float, ready: int) -> float | None:
+        """It has ended none of its work for a while, and is not well. ``ready``: replicas that serve now.
+
+        Returns until when the replica is ejected, if it is.
+        """
+        suspect = self.suspects.get(replica) or _Suspect(replica, revision, rules)
+        if not rules.failures or self.is_out(replica) or not self._may_eject(suspect, ready):
+            return None
+        suspect.rules, suspect.streak, suspect.failed_at = rules, rules.failures, now
+        self.suspects[replica] = suspect
+        return self._eject(suspect, now)
+
     def succeeded(self, replica: str, now: float) -> None:
         """A request was answered completely by it."""
         suspect = self.suspects.get(replica)
@@ -160,6 +174,11 @@ class Outliers:
         for known in (self.open_circuits, self.ejections):
             for name in known.keys() - revisions:
                 del known[name]
+
+    def is_out(self, replica: str) -> bool:
+        """Whether it is ejected."""
+        suspect = self.suspects.get(replica)
+        return suspect is not None and suspect.stage is not _Stage.SERVING
 
     def ejected(self, revision: str) -> int:
         """Replicas of it that are out now."""
