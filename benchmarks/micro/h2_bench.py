@@ -1,37 +1,48 @@
 """Python time of one proxied unary RPC without sockets: recorded bytes through a server-role and a client-role engine.
 
-    python -m benchmarks.micro.h2_bench [--load NAME]... [--rounds 200] [--profile]
+    python -m benchmarks.micro.h2_bench [--load NAME]... [--subject engines|queue_proxy] [--rounds 200] [--profile]
 
 Loads: ``same`` (the metadata of every call is the same), ``unique`` (each call has its own trace, request id and
 ``grpc-timeout``, which is taken out and written anew), ``table`` (as ``same``, from a client that goes on using a
 dynamic table). Blocks are written as grpc-go writes them: literals with Huffman codes. Every RPC is a read of its own
-on both sides, as with few calls in flight; 300 bytes go each way. The driver between the engines is the tests'
+on both sides, as with few calls in flight; a ModelInfer of 270 bytes goes each way. The driver between the engines is the tests'
 (``tests.support.h2_proxy``) and counts too.
+
+Subject ``queue_proxy``: the whole path of a stranger's call through a queue_proxy, on fake transports: four client
+connections with four calls in each read, all of their answers in one read, as with sixteen calls in flight.
 
 ``ratio`` is to the reference work of ``engine_bench``, which runs between the rounds: it says more than microseconds on
 a machine with neighbours.
 """
 
 import argparse
+import asyncio
 import cProfile
 import json
 import platform
 import pstats
 import random
 import time
+from typing import cast
 
+import uvloop
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from benchmarks.micro.engine_bench import reference
+from benchmarks.micro.engine_bench import FakeTransport, Subject, queue_proxy, reference
 from tests.support.h2_proxy import Proxy
+from tidegate.aio.h2_connection import H2Conn
+from tidegate.aio.h2_upstream import H2Upstream
 from tidegate.aio.loop import keep_memory
+from tidegate.aio.sweeper import Sweeper
 from tidegate.timeout import request_timeout_s
 from tidegate.wire import grpc
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Block, Blocks
 
 CALLS = 1024
+CONNECTIONS, TOGETHER = 4, 4
+"""Of the subject ``queue_proxy``: connections, and calls in each read."""
 LOADS = ("same", "unique", "table")
 _REQUEST_FIELDS = (
     (b":method", b"POST"),
@@ -44,7 +55,9 @@ _REQUEST_FIELDS = (
 )
 _ANSWER_FIELDS = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 _TRAILER_FIELDS = ((b"grpc-status", b"0"), (b"grpc-message", b""))
-_MESSAGE = b"\0\0\0\1\x2c" + b"m" * 300
+_TENSOR = b"\n\5input\x12\4FP32\x1a\2\1\x30"
+_INFER = b"\n\6resnet\x1a\x20" + b"i" * 32 + b"*%c%b" % (len(_TENSOR), _TENSOR) + b"2\4\n\2op:\xc0\1" + b"\0\0\x80?" * 48
+_MESSAGE = b"\0" + len(_INFER).to_bytes(4, "big") + _INFER
 _huffman = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode
 _STATIC = {(b":method", b"POST"): b"\x83", (b":scheme", b"http"): b"\x86", (b":status", b"200"): b"\x88"}
 _NAMES = {b":path": 4, b":authority": 1, b"content-type": 31, b"user-agent": 58}
@@ -139,15 +152,74 @@ class Bench:
         return spent / CALLS
 
 
+async def _made(sweeper: Sweeper) -> Subject:
+    return queue_proxy(sweeper)
+
+
+class SidecarBench:
+    """The queue_proxy's application between HTTP/2 connections without sockets."""
+
+    def __init__(self, load: str, loop: asyncio.AbstractEventLoop) -> None:
+        source = random.Random(1)
+        self._loop = loop
+        self._rounds = []
+        for _ in range(8 if load == "unique" else 1):
+            turns = []
+            for first in range(0, CALLS, CONNECTIONS * TOGETHER):
+                numbers = range(first // CONNECTIONS, first // CONNECTIONS + TOGETHER)
+                reads = [b"".join(_call(load, 2 * n + 1, source) for n in numbers) for _ in range(CONNECTIONS)]
+                turns.append(
+                    (reads, b"".join(_answer(2 * n + 1) for n in range(first, first + CONNECTIONS * TOGETHER)))
+                )
+            self._rounds.append(turns)
+        sweeper = Sweeper(loop)
+        subject = loop.run_until_complete(_made(sweeper))
+        self._server, self._pool = subject.server, subject.pool
+        acked = wire.frame_head(wire.SETTINGS, wire.ACK, 0)
+        self._settings = wire.settings() + acked + wire.window_update(0, 1 << 30)
+        self.round()
+
+    def _turn_ends(self) -> None:
+        self._loop.call_soon(self._loop.stop)
+        self._loop.run_forever()
+
+    def round(self) -> float:
+        """CPU seconds per call."""
+        clients = []
+        for number in range(CONNECTIONS):
+            client = H2Conn(self._server, cast(asyncio.Transport, FakeTransport("")), b"127.0.0.%d" % number, False)
+            client.data_received(wire.PREFACE + self._settings)
+            clients.append(client)
+        calls = self._pool.calls
+        upstream = H2Upstream(calls)
+        upstream.connection_made(cast(asyncio.Transport, FakeTransport("")))
+        calls.connections[:] = [upstream]
+        upstream.data_received(self._settings)
+        self._turn_ends()
+        self._rounds.append(turns := self._rounds.pop(0))
+        begun = time.process_time()
+        for reads, answers in turns:
+            for client, read in zip(clients, reads, strict=True):
+                client.data_received(read)
+            upstream.data_received(answers)
+            self._turn_ends()
+        spent = time.process_time() - begun
+        if upstream.engine.streams or any(client.engine.streams for client in clients):
+            raise RuntimeError("calls were not answered")
+        return spent / CALLS
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--load", action="append", choices=LOADS, help="default: all")
     parser.add_argument("--rounds", type=int, default=200, help=f"of {CALLS} calls; the best one counts")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--subject", choices=("engines", "queue_proxy"), default="engines")
     arguments = parser.parse_args()
     keep_memory()
-    for load in arguments.load or LOADS:
-        bench = Bench(load)
+    loop = uvloop.new_event_loop()
+    for load in arguments.load or (LOADS if arguments.subject == "engines" else LOADS[:2]):
+        bench = Bench(load) if arguments.subject == "engines" else SidecarBench(load, loop)
         ours, theirs = bench.round(), reference()
         profile = cProfile.Profile() if arguments.profile else None
         if profile is not None:
@@ -157,6 +229,7 @@ def main() -> None:
             theirs = min(theirs, reference())
         row = {
             "benchmark": "h2",
+            "subject": arguments.subject,
             "load": load,
             "us_per_rpc": round(ours * 1e6, 2),
             "ratio": round(ours * CALLS / theirs, 3),

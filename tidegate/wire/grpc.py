@@ -146,6 +146,42 @@ def peek_infer(data: bytes) -> Infer | None:
     return Infer(model, batch) if is_whole or (model and batch) else None
 
 
+def peek_batch(data: bytes) -> int | None:
+    """The batch alone, as :func:`peek_infer` finds it, in a fraction of the time: what stands before the inputs is
+    short in most requests, and stepped over."""
+    if len(data) > MESSAGE_HEAD and not data[0]:
+        at, end = MESSAGE_HEAD, min(len(data) - 1, 128)
+        while at < end:
+            tag, size = data[at], data[at + 1]
+            if tag == _INPUTS << 3 | _BYTES:
+                batch = _usual_batch(data, at + 2, size)
+                if batch:
+                    return batch
+                break
+            if tag & 0x87 != _BYTES or size > 127:
+                break
+            at += 2 + size
+    found = peek_infer(data)
+    return None if found is None else found.batch
+
+
+def _usual_batch(data: bytes, at: int, size: int) -> int:
+    """Of a tensor of less than 128 bytes whose name and type stand before its packed shape; 0: it is another."""
+    end = at + size
+    if size > 127 or end > len(data):
+        return 0
+    while at < end - 2:
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if tag == _SHAPE << 3 | _BYTES:
+            first = data[at]
+            return first if 0 < size and first < 128 else 0
+        if tag & 0x87 != _BYTES or size > 127:
+            return 0
+        at += size
+    return 0
+
+
 class CallFields(Protocol):
     """What is asked of a call's head."""
 
@@ -167,8 +203,8 @@ def call_batch(head: CallFields, body: bytes, header: bytes, most: int) -> int |
         return min(count, most)
     if head.path not in INFER_PATHS:
         return 1
-    found = peek_infer(body)
-    return None if found is None else max(1, min(found.batch, most))
+    batch = peek_batch(body)
+    return None if batch is None else max(1, min(batch, most))
 
 
 def _first_dimension(data: bytes, at: int, end: int) -> int:
