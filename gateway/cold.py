@@ -86,15 +86,16 @@ class ColdStarts:
         more."""
         return max(1, ceil(self._took.get(function, START_S) - waited_s))
 
-    def phase(self, route: FunctionRoute) -> str:
+    def phase(self, function: str) -> str:
         """How far a function's start has come, as far as this worker knows: ``decide``, ``schedule``, ``load``, or
         ``queue`` once a replica is ready."""
-        if self.is_awake(route):
+        replicas = [replica for replica, (name, _) in self._functions.items() if name == function]
+        states = {self._states.get(replica) for replica in replicas}
+        if ReplicaState.READY in states:
             return "queue"
-        replicas = [replica.id for replica in _replicas(route)]
         if not replicas:
             return "decide"
-        return "load" if any(replica in self._states for replica in replicas) else "schedule"
+        return "schedule" if states == {None} else "load"
 
     def status(self, route: FunctionRoute) -> str:
         """``ready``, ``starting``, ``asleep`` or ``failed``: as far as the channels told, without asking anybody."""

@@ -111,7 +111,7 @@ class ColdAnswers:
         return self._begin(ex, b"x-request-id: %b\r\n" % ticket.request_id, name, failure)
 
     def _comment(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> bytes:
-        phase = "model" if ticket.bind is not None else self._cold.phase(front.route)
+        phase = "model" if ticket.bind is not None else self._cold.phase(front.name)
         word = {"model": "running", "queue": "waiting"}.get(phase, "starting")
         return f"{word}, phase={phase}, {now - ex.received:.1f} s".encode()
 
