@@ -3,12 +3,13 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment, deployment, is_alive
+from tests.support.deployment import Deployment, deployment, is_alive, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -67,3 +68,32 @@ def test_a_gateway_worker_that_comes_back_in_time_is_kept(tmp_path: Path) -> Non
         assert answers() == [200] * 4
         world.until(lambda: world.ask("status")["faults"] == [], 10.0, "no fault any more")
         assert world.ask("status")["gateways"][0]["pid"] == pid
+
+
+def test_a_model_server_that_hangs_behind_no_limit_keeps_no_share_of_the_traffic(tmp_path: Path) -> None:
+    """Two replicas with ``concurrency: 0``; one server is stopped. What it was given waits, what comes goes round it,
+    and when it goes on everything is answered and it is used again."""
+    with deployment(tmp_path, "--gateway-workers", "1", *places(tmp_path, 2)) as world:
+        world.up()
+        world.deploy(world.handler(), "--min-scale", "2", "--concurrency", "0", "--wait")
+        world.until_replicas(2)
+        world.until(lambda: world.ask("status", "echo")["ready"] == 2, 15.0, "both to be ready")
+        servers = {name: pid for name, pid in world.living().items() if name.endswith(".server")}
+        name, pid = sorted(servers.items())[0]
+        os.kill(pid, signal.SIGSTOP)
+        stuck = [asked(world, 4) for _ in range(3)]
+        world.until(lambda: ejected(world) == 1, 20.0, f"{name} to be put out")
+        began = time.monotonic()
+        assert asked(world, 20)() == [200] * 20
+        assert time.monotonic() - began < 5.0, "none of them was given to the server that hangs"
+        os.kill(pid, signal.SIGCONT)
+        assert [code for answers in stuck for code in answers()] == [200] * 12
+        world.until(lambda: ejected(world) == 0, 30.0, "it to be used again")
+
+
+def ejected(world: Deployment) -> float:
+    """Replicas that get no work now."""
+    with world.sdk() as tidegate:
+        lines = tidegate.metrics().splitlines()
+    found = [line for line in lines if line.startswith("tidegate_gateway_ejected_replicas{")]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
