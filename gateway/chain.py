@@ -274,6 +274,8 @@ class Chain:
             self.shadows.ends(ex, ticket, well)
         tokens = ticket.tokens
         if tokens is not None:
+            if tokens.is_done and ticket.ending is Ending.CANCELLED:
+                ticket.ending, well = None, True
             self._tokens.ended(ex, ticket, tokens, was_bound=bind is not None, ending=_ending(ex, ticket))
             if bind is not None:
                 self.room.cost(bind, tokens.total)

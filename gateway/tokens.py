@@ -158,6 +158,12 @@ class Tokens:
             # Those that came together came so for the client: they share the time since the last one.
             self.counters.between_tokens((now - last) / found, found)
 
+    @property
+    def is_done(self) -> bool:
+        """A stream has ended as its protocol says: a client may leave then without waiting for the connection's word
+        (OpenAI's own does), and has had its answer."""
+        return self._reader is not None and self._reader.is_done
+
     def end(self, *, is_answered: bool, was_bound: bool, group: str, inferences: int) -> None:
         """The request has ended: the figures are final. ``is_answered``: completely and without a failure;
         ``was_bound``: it was with a replica, whether that answered or not."""
@@ -222,7 +228,7 @@ class TokenDesk:
     def ended(self, ex: "Exchange", ticket: "Ticket", tokens: Tokens, *, was_bound: bool, ending: Ending) -> None:
         """The request has ended. ``was_bound``: while it was with a replica."""
         error = "" if ending is Ending.ANSWERED else ending.value
-        if not error and ex.status >= 400:
+        if not error and ex.status >= 400 and not tokens.is_done:
             error = REJECTED
         tokens.end(is_answered=not error, was_bound=was_bound, group=ticket.group, inferences=ex.inferences)
         tokens.counters.ended(tokens, ex.received, ticket.bound_at if was_bound else 0.0, ex.ended, error)

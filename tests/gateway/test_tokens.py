@@ -279,6 +279,22 @@ def test_every_end_is_told_once() -> None:
     assert told == [(40, 3, 32, False)]
 
 
+def test_a_client_that_leaves_behind_the_last_event_has_had_its_answer() -> None:
+    door = open_door()
+    before = door.demand()
+    asked = ask(door, stream=True)
+    told = ended(asked)
+    begins(asked, door, event() * 3)
+    hears(asked, door, 0.1, b"data: %b\n\ndata: [DONE]\n\n" % json.dumps({"usage": USAGE}).encode())
+    asked.client_leaves(door.now)
+    assert told == [(40, 3, 32, False)]
+    demand = door.demand()
+    assert (demand.answered - before.answered, demand.cancelled - before.cancelled) == (1, 0)
+    assert demand.within_sla - before.within_sla == 1
+    assert series(door)["gen_ai_server_time_per_output_token_seconds_count", "chat", "openai", "m"] == 1
+    assert ask(door).log != [], "its slot is settled as that of any client that has gone"
+
+
 def test_those_that_wait_and_get_no_replica_take_nothing() -> None:
     door = Door(table(1, ONE, protocol="openai", queue_requests=2))
     waiting = [ask(door), ask(door)]

@@ -135,14 +135,15 @@ LINES = [
     b'"usage"',
     b'{"prompt_tokens": 7}',
     b'data: {"usage" :  {"input_tokens":5,"output_tokens":6}}',
+    b'event: message_stop\ndata: {"type":"message_stop"}',
 ]
 
 
-def told(pieces: list[bytes]) -> tuple[int, str]:
+def told(pieces: list[bytes]) -> tuple[int, bool, str]:
     reader = StreamReader()
     found = sum(reader.feed(piece) for piece in pieces)
     assert found == reader.outputs
-    return found, repr(reader.usage())
+    return found, reader.is_done, repr(reader.usage())
 
 
 @settings(deadline=None, max_examples=300)
@@ -174,6 +175,27 @@ def test_how_a_stream_is_cut_changes_no_count(lines: list[bytes], eol: bytes, cu
 def test_hostile_bytes_are_counted_alike_however_they_are_cut(parts: list[bytes], cuts: bytes) -> None:
     whole = b"".join(parts)
     assert told([whole + b"\n\n"]) == told([*cut(whole + b"\n\n", cuts)])
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (b"data: [DONE]", True),
+        (b'event: message_stop\ndata: {"type":"message_stop"}', True),
+        (b'data: {"type": "response.completed", "response": {}}', True),
+        (b'data: {"type":"response.output_text.done","text":"message_stop"}', False),
+        (b"data: " + chunk('"type":"message_stop"'), False),
+        (b"data: " + chunk("[DONE]"), False),
+        (b"data: " + USAGE, False),
+    ],
+)
+@pytest.mark.parametrize("cuts", [b"", b"\x07"])
+def test_the_end_of_an_answer(event: bytes, expected: bool, cuts: bytes) -> None:
+    reader = StreamReader()
+    for piece in cut(event + b"\n\n", cuts):
+        assert not reader.is_done
+        reader.feed(piece)
+    assert reader.is_done is expected
 
 
 def test_a_stream_of_single_events_costs_no_more_than_looking_at_each() -> None:

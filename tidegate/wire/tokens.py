@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from tidegate.wire.openai import TokenEstimate, Usage, UsageFinder
-from tidegate.wire.sse import EVENT_BYTES, EventStream, has_output
+from tidegate.wire.sse import DONE, EVENT_BYTES, EventStream, has_output
 
 SAMPLE_BYTES: Final = 4096
 """Of a prompt are looked at to tell its script."""
@@ -98,6 +98,9 @@ class AnswerLength:
 _summarizes = re.compile(rb'"type"\s*+:\s*+"response\.[a-z_.]*+(?<!\.delta)"').search
 
 
+_ends = re.compile(rb'"type"\s*+:\s*+"(?:message_stop|response\.(?:completed|incomplete|failed))"').search
+
+
 def is_output(event: bytes) -> bool:
     """Whether an event brings text that the model has just written. Events of the Responses API that tell the whole
     text again (``response.output_text.done``, ``response.completed``) do not."""
@@ -112,9 +115,9 @@ _APART: Final = b"\n" * 16
 
 
 class StreamReader:
-    """Counts the events of an answer that bring output, and finds its usage."""
+    """Counts the events of an answer that bring output, and finds its usage and its end."""
 
-    __slots__ = ("_events", "_is_between", "_missed", "_usage", "outputs")
+    __slots__ = ("_events", "_is_between", "_missed", "_usage", "is_done", "outputs")
 
     def __init__(self) -> None:
         self._events = EventStream()
@@ -125,6 +128,8 @@ class StreamReader:
         """The last pieces had no usage, and the finder was not shown them."""
         self.outputs = 0
         """Events with output so far."""
+        self.is_done = False
+        """The event was there with which an answer of its protocol ends."""
 
     def feed(self, data: bytes) -> int:
         """The next piece of the body; how many events with output it has completed."""
@@ -138,13 +143,22 @@ class StreamReader:
             and b"\r" not in data
         ):
             # One event of one line, as servers write them: nothing of it goes on in the next piece.
-            found = int(is_output(data[6:end]))
+            event = data[6:end]
+            found = int(is_output(event))
+            if not found:
+                self.is_done = self.is_done or event == DONE or _ends(event) is not None
             if b'"usage"' in data and b'"usage":null' not in data:
                 self._find(data)
             else:
                 self._missed = True
         else:
-            found = sum(map(is_output, self._events.feed(data)))
+            found = 0
+            for event in self._events.feed(data):
+                if is_output(event):
+                    found += 1
+                elif _ends(event) is not None:
+                    self.is_done = True
+            self.is_done = self.is_done or self._events.done
             self._is_between = data[-2:] == b"\n\n"
             self._find(data)
         self.outputs += found
@@ -170,6 +184,8 @@ class BodyReader:
     __slots__ = ("_usage",)
 
     outputs: Final = 0
+    is_done: Final = False
+    """Its length tells."""
 
     def __init__(self) -> None:
         self._usage = UsageFinder()
