@@ -4,6 +4,8 @@ Each rule is one sentence; a test that fails prints it with the file and the lin
 """
 
 import ast
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -238,6 +240,28 @@ def test_the_library_of_redis_is_imported_by_its_stores_alone(path: Path) -> Non
             f"{name_of(path)}:{line} imports {module}: an extra that tidegate/store/redis*.py alone may need, "
             f"which are imported where `store.url` asks for them"
         )
+
+
+TOKENS = {"jwt", "cryptography"}
+TOKENS_FOR = ("gateway/auth_tokens.py", "control/key_sets.py")
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_the_library_of_tokens_is_imported_where_tokens_are_checked_alone(path: Path) -> None:
+    if name_of(path) in TOKENS_FOR:
+        return
+    for line, module in imports(path):
+        assert module.split(".")[0] not in TOKENS, (
+            f"{name_of(path)}:{line} imports {module}: gateway/auth_tokens.py alone checks tokens, and a worker imports"
+            f" it with the first function that takes some"
+        )
+
+
+def test_a_worker_starts_without_the_library_of_tokens() -> None:
+    """What importing the worker's main really brings, in a process of its own."""
+    code = "import sys, gateway.main; print(sorted({'jwt', 'cryptography', 'redis', 'httpx'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_every_package_is_in_the_list_that_is_built() -> None:

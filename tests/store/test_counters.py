@@ -14,7 +14,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
 from tidegate.flow.quota import Budget, Grant, Pool, Refused, Report, Reservation
-from tidegate.store.counters import ASK_S, Counters, EmbeddedPool, SharedPool
+from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
 from tidegate.store.records import StoreFaultError
 
 MINUTE = Budget("tenant/ä key:1", 6000, 60)
@@ -242,5 +242,49 @@ def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
         await asyncio.sleep(0.1)
         assert (await pool.exchange("a", [Report(BOUND, 0, 1, 2)])).grants == (Grant(3, 97, 0),)
         await pool.close()
+
+    asyncio.run(run())
+
+
+def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable[[], SharedPool]) -> None:
+    rich, poor = Budget("rich", 10), Budget("poor", 1)
+
+    async def run() -> None:
+        counters = Counters(open_pool(), LiveClock(), member="a")
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            wanted = [(rich, 4), (poor, 1)]
+            asking = counters.try_all(wanted)
+            assert isinstance(asking, Asking), "nothing is known before the first answer"
+            held = await counters.go_on(wanted, asking)
+            assert isinstance(held, tuple) and len(held) == 2
+            short = await counters.go_on(wanted, Asking(()))
+            assert isinstance(short, Short) and short.at == 1
+            assert counters.read(rich).used == 4, "what was reserved before the short one is given back"
+            assert counters.try_all([(rich, 11)]) == Short(0, float("inf"))
+            for each in held:
+                counters.settle(each, 0)
+            assert isinstance(await counters.go_on(wanted, Asking(())), tuple)
+            loop.cancel()
+        await counters.close()
+
+    asyncio.run(run())
+
+
+def test_who_stops_waiting_has_reserved_nothing() -> None:
+    async def run() -> None:
+        counters = Counters(EmbeddedPool(LiveClock()), LiveClock(), member="a")
+        first, second = Budget("first", 10), Budget("second", 10)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            held = await counters.reserve(first, 3)
+            assert isinstance(held, Reservation)
+            loop.cancel()
+        wanted = [(first, 3), (second, 1)]
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(counters.go_on(wanted, Asking((held,))))
+            await asyncio.sleep(0)
+            waiting.cancel()
+        assert counters.read(first).used == 0
 
     asyncio.run(run())

@@ -9,7 +9,7 @@ from gateway.access_log import AccessLog
 from gateway.chain import Chain
 from gateway.host import Host
 from gateway.report import Report
-from gateway.tenants import Answered, Till
+from gateway.tenants import Answered
 from tests.support.edge_exchange import FakeExchange, Pool, request
 from tests.support.till import FakeTill
 from tidegate.flow.messages import Grant, State, Welcome
@@ -55,7 +55,7 @@ def table(
 class Door:
     """A chain, its room and its clock."""
 
-    def __init__(self, first: RouteTable, *, access: AccessLog | None = None, till: Till | None = None) -> None:
+    def __init__(self, first: RouteTable, *, access: AccessLog | None = None, till: FakeTill | None = None) -> None:
         self.now = 100.0
         self.shell: list[Command] = []
         self.learnt: list[tuple[str, str, str]] = []
