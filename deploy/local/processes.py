@@ -150,8 +150,10 @@ class Child:
         self.send(signal.SIGKILL)
 
     async def stop(self, grace_s: float = KILL_AFTER_S) -> Exit:
-        """SIGTERM, and SIGKILL after ``grace_s`` seconds; returns when it has ended."""
+        """SIGTERM, and SIGKILL after ``grace_s`` seconds; returns when it has ended. One that is stopped (SIGSTOP) is
+        let go on, or it could not obey."""
         self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
         try:
             return await asyncio.wait_for(self.wait(), grace_s)
         except TimeoutError:
@@ -321,6 +323,11 @@ class ProcessTable:
         if found.strangers or found.stale:
             await asyncio.to_thread(clear, found, KILL_AFTER_S)
         return found.living
+
+    def go_on(self) -> None:
+        """Before everything ends: children that are stopped (SIGSTOP) go on, so that others need not wait for them."""
+        for child in self._children.values():
+            child.send(signal.SIGCONT)
 
     async def end(self, record: ProcessRecord, grace_s: float = KILL_AFTER_S) -> None:
         """Ends a living process that nobody adopts, and deletes its record."""

@@ -132,8 +132,11 @@ def _unlink_sockets(record: ProcessRecord) -> None:
 
 
 def end_processes(handles: Iterable[ProcessHandle], grace_s: float) -> set[int]:
-    """SIGTERM, then SIGKILL after ``grace_s``; closes the handles; answers the pids that had to be killed. Blocks."""
+    """SIGTERM (and SIGCONT: what is stopped could not obey), then SIGKILL after ``grace_s``; closes the handles;
+    answers the pids that had to be killed. Blocks."""
     alive = [handle for handle in handles if handle.send(signal.SIGTERM)]
+    for handle in alive:
+        handle.send(signal.SIGCONT)
     _wait_for_end(alive, grace_s)
     stubborn = {handle.pid for handle in alive if handle.send(signal.SIGKILL) and handle.is_alive()}
     _wait_for_end(alive, 5.0)
