@@ -88,6 +88,7 @@ def _wanted(decision: Decision) -> str:
 FIGURES = (
     ("concurrency", "{} in flight and waiting"),
     ("lambda_ips", "{} inferences/s"),
+    ("lambda_tps", "{} tokens/s"),
     ("waiting", "{} waiting"),
 )
 """Figures of the headline, if they are not 0."""
