@@ -110,12 +110,12 @@ class PrefixIndex(Generic[R]):
         """The replica with a free slot that should have this prompt (:func:`chain`); None: none has one.
 
         Bounded as :func:`activator.choice.preferred` is, and wider the more there is to lose: a replica may run
-        ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times where it remembers all of
-        the prompt. Beyond that no memory counts while another has a free slot.
+        ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times and one more where it
+        remembers all of the prompt. Beyond that no memory counts while another has a free slot.
         """
         ready = [replica.in_flight for replica in replicas if replica.ready]
         mean = (sum(ready) + 1) / len(ready) if ready else 0.0
-        bound, each = LOAD_BOUND * mean, (KNOWN_BOUND - LOAD_BOUND) * mean / len(hashes)
+        bound, each = LOAD_BOUND * mean, ((KNOWN_BOUND - LOAD_BOUND) * mean + 1.0) / len(hashes)
         best: list[R] = []
         longest = 0
         for replica in replicas:

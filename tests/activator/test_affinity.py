@@ -83,8 +83,9 @@ def test_a_model_keeps_to_the_replicas_that_have_it() -> None:
     one = opened(*NAMES)
     home = ask(one, "first", [77])
     assert {ask(one, f"again {number}", [77]) for number in range(6)} == {home}
-    one.arrive("one", key=[77])
-    spilled = where(one.arrive("two", key=[77]))
+    assert {where(one.arrive(f"r{number}", key=[77])) for number in range(3)} == {home}
+    spilled = where(one.arrive("r3", key=[77]))
     assert spilled != home, "more than its part of the load"
-    one.answer("one"), one.answer("two")
+    for number in range(4):
+        one.answer(f"r{number}")
     assert {ask(one, f"later {number}", [77]) for number in range(6)} <= {home, spilled}

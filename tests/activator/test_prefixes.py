@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from activator.choice import LOAD_BOUND, place_of, preferred
+from activator.choice import place_of, preferred
 from activator.prefixes import (
     BLOCK_BYTES,
-    KNOWN_BOUND,
     MOST_BLOCKS,
     REPLICA_BLOCKS,
     REPLICA_MODELS,
@@ -119,13 +118,13 @@ def test_the_more_a_replica_knows_the_more_it_may_run() -> None:
     index: PrefixIndex[Server] = PrefixIndex()
     group = servers(2)
     index.record(group[0], chain(prompt(8)))
-    group[0].in_flight, group[1].in_flight = 13, 7
-    # The mean is 10.5: 1.25 times are 13.1, 1.5 times 15.75.
-    assert index.choose(group, chain(prompt(8)), 1) is group[0]
     group[0].in_flight, group[1].in_flight = 14, 6
-    assert index.choose(group, chain(prompt(8)), 1) is group[0]
-    assert index.choose(group, chain(prompt(8) + prompt(24, seed=1)), 1) is group[1], "a quarter of it: 1.31 times"
+    # The mean is 10.5: 1.25 times are 13.1; 1.5 times and one more are 16.75, a quarter of the way is 14.03.
+    assert index.choose(group, chain(prompt(8) + prompt(24, seed=1)), 1) is group[0]
     group[0].in_flight, group[1].in_flight = 16, 4
+    assert index.choose(group, chain(prompt(8) + prompt(24, seed=1)), 1) is group[1]
+    assert index.choose(group, chain(prompt(8)), 1) is group[0]
+    group[0].in_flight, group[1].in_flight = 17, 3
     assert index.choose(group, chain(prompt(8)), 1) is group[1]
 
 
@@ -189,7 +188,7 @@ def by_session(group: list[Server], hashes: list[int], text: bytes, session: byt
 
 
 def simulate(choose: Choose, seed: int, slots: int = 8, cache_blocks: int = 4000) -> tuple[float, float]:
-    """(hit rate in blocks, mean of the busiest replica's load over the mean load) of multi-turn conversations.
+    """(hit rate in blocks, requests that the busiest replica has above the mean) of multi-turn conversations.
 
     Eight replicas; four system prompts of 2 KB, the first of them half of the traffic; turns of 0.5 to 3 KB, a
     thinking client between them; what is not in the cache takes time. Caches are smaller than the index believes.
@@ -237,7 +236,7 @@ def simulate(choose: Choose, seed: int, slots: int = 8, cache_blocks: int = 4000
         taken.in_flight += 1
         running[number] = taken
         loads = [server.in_flight for server in group]
-        skew.append(max(loads) * len(loads) / sum(loads))
+        skew.append(max(loads) - sum(loads) / len(loads))
         heapq.heappush(events, (now + 0.5 + 0.03 * (len(hashes) - hit), number, "end", left))
     return hits / blocks, sum(skew) / len(skew)
 
@@ -258,4 +257,4 @@ def test_the_index_hits_at_least_as_often_as_bounded_hashing(seed: int, cache_bl
     keyed, _ = simulate(by_session, seed, cache_blocks=cache_blocks)
     assert ours >= theirs
     assert ours >= keyed
-    assert our_skew <= their_skew * KNOWN_BOUND / LOAD_BOUND
+    assert our_skew <= their_skew + 1.0, "a replica that knows the prompt may run one more"

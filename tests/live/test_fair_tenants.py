@@ -1,0 +1,140 @@
+"""Tenants that want more than there is, through a whole deployment: tokens by weight, room in the queue, turns."""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.deployment import Deployment, deployment
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+SERVER = Path(__file__).parents[1] / "support" / "prefix_server.py"
+WARM_S, RUN_S = 2.0, 8.0
+LARGE, SMALL = 2000, 200
+"""Words of a prompt."""
+US_PER_WORD = 60
+"""A large prompt takes 120 ms, a small one 12 ms."""
+
+
+def key_of(tenant: str) -> str:
+    return f"key-of-{tenant}-0123456789abcdef"
+
+
+def tenants_file(folder: Path, **weights: float) -> str:
+    for tenant in weights:
+        (folder / f"{tenant}.key").write_text(key_of(tenant))
+    rows = [{"name": tenant, "keys": [f"file:{tenant}.key"], "weight": weight} for tenant, weight in weights.items()]
+    path = folder / "tenants.yaml"
+    path.write_text(json.dumps({"tenants": rows}))
+    return str(path)
+
+
+def manifest(folder: Path, name: str, *, keys: bool = True, requests: int = 1000) -> str:
+    document: dict[str, Any] = {
+        "apiVersion": "tidegate.dev/v1alpha1",
+        "kind": "Function",
+        "metadata": {
+            "name": name,
+            "annotations": {"tidegate.dev/min-scale": "1", "tidegate.dev/max-scale": "1"},
+        },
+        "spec": {
+            "server": {"command": [sys.executable, str(SERVER), "{port}"]},
+            "protocol": "openai",
+            "concurrency": 2,
+            "env": {"US_PER_WORD": str(US_PER_WORD)},
+            "queue": {"requests": requests},
+        },
+    }
+    if keys:
+        document["spec"]["access"] = {"api-keys": True}
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+@dataclass
+class Load:
+    """Closed loops of some tenants against one function."""
+
+    world: Deployment
+    function: str
+    until: float
+    tokens: Counter[str] = field(default_factory=Counter)
+    """By tenant, of what was answered after the warm-up."""
+    answers: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    longest_s: dict[str, float] = field(default_factory=dict)
+    counts_from: float = 0.0
+
+    async def ask(self, http: httpx.AsyncClient, tenant: str, words: int) -> None:
+        content = f"{tenant} " + "word " * (words - 4)
+        body = {"model": self.function, "messages": [{"role": "user", "content": content}], "max_tokens": 4}
+        asked = time.monotonic()
+        fields = {"authorization": f"Bearer {key_of(tenant)}"}
+        answer = await http.post("/v1/chat/completions", json=body, headers=fields)
+        now = time.monotonic()
+        if answer.status_code == 429:
+            assert answer.headers["retry-after"]
+            assert answer.json()["error"]["code"] == "queue_full", answer.text
+            self.refused[tenant] += 1
+            await asyncio.sleep(0.05)
+            return
+        assert answer.status_code == 200, answer.text
+        if self.counts_from <= now <= self.until:
+            self.tokens[tenant] += answer.json()["usage"]["total_tokens"]
+            self.answers[tenant] += 1
+            self.longest_s[tenant] = max(self.longest_s.get(tenant, 0.0), now - asked)
+
+    async def loop(self, tenant: str, words: int) -> None:
+        """A connection of its own, so that workers share the callers out."""
+        async with httpx.AsyncClient(base_url=self.world.gateway, timeout=60.0, trust_env=False) as http:
+            while time.monotonic() < self.until:
+                await self.ask(http, tenant, words)
+
+    async def run(self, *callers: tuple[str, int, int]) -> "Load":
+        """Callers: (tenant, words of its prompts, loops)."""
+        self.counts_from = time.monotonic() + WARM_S
+        self.until = self.counts_from + RUN_S
+        await asyncio.gather(*(self.loop(tenant, words) for tenant, words, loops in callers for _ in range(loops)))
+        figures = {"tokens": self.tokens, "answers": self.answers, "refused": self.refused, "longest_s": self.longest_s}
+        sys.stdout.write(f"{self.function}: {figures}\n")
+        return self
+
+
+def load(world: Deployment, function: str, *callers: tuple[str, int, int]) -> Load:
+    return asyncio.run(Load(world, function, 0.0).run(*callers))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ten_to_one_prompts_share_tokens_within_ten_percent(tmp_path: Path, workers: int) -> None:
+    """Equal weights, two slots, far more callers than slots; a function without tenants shows what it is without."""
+    file = tenants_file(tmp_path, large=1.0, small=1.0)
+    with deployment(tmp_path, "--tenants-file", file, "--gateway-workers", str(workers)) as world:
+        world.up()
+        world.cli("deploy", manifest(tmp_path, "shared"))
+        found = load(world, "shared", ("large", LARGE, 20), ("small", SMALL, 20))
+        assert 0.9 < found.tokens["large"] / found.tokens["small"] < 1.1
+        if workers == 1:
+            world.cli("deploy", manifest(tmp_path, "open", keys=False))
+            plain = load(world, "open", ("large", LARGE, 20), ("small", SMALL, 20))
+            assert plain.tokens["large"] / plain.tokens["small"] > 5, "in the order of arrival"
+
+
+def test_weights_light_callers_and_a_flood(tmp_path: Path) -> None:
+    file = tenants_file(tmp_path, gold=3.0, plain=1.0, light=1.0)
+    with deployment(tmp_path, "--tenants-file", file, "--gateway-workers", "1") as world:
+        world.up()
+        world.cli("deploy", manifest(tmp_path, "shared", requests=20))
+        found = load(world, "shared", ("gold", SMALL, 20), ("plain", SMALL, 40), ("light", SMALL, 1))
+        assert 2.7 < found.tokens["gold"] / found.tokens["plain"] < 3.3
+        assert found.refused["plain"] > 0, "it wants more than the room has"
+        assert found.refused["light"] == 0, "one that asks for little is never refused for others' sake"
+        assert found.longest_s["light"] < 0.3 < found.longest_s["plain"]
