@@ -1,0 +1,187 @@
+"""Tokens through a whole deployment: the official client, a scripted model server, what status and metrics tell."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.deployment import Deployment, deployment
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+SERVER = Path(__file__).parents[1] / "support" / "openai_server.py"
+MESSAGES: Any = [{"role": "user", "content": "one two three four"}]
+SLACK_S = 1.0
+"""A busy machine may be late by so much; nothing is ever early."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("tokens")
+    annotations = {"latency": "250ms", "target-tps": "1000", "policy": "smif"}
+    document = {
+        "apiVersion": "tidegate.dev/v1alpha1",
+        "kind": "Function",
+        "metadata": {"name": "lm", "annotations": {f"tidegate.dev/{key}": each for key, each in annotations.items()}},
+        "spec": {
+            "server": {"command": [sys.executable, str(SERVER), "{port}"]},
+            "protocol": "openai",
+            "concurrency": 2,
+        },
+    }
+    (folder / "lm.json").write_text(json.dumps(document))
+    accelerators = folder / "accelerators.yaml"
+    accelerators.write_text("accelerators: [{name: cpu, kind: cpu, cores: 1, count: 1, memory: 4Gi}]\n")
+    with deployment(folder, "--accelerators-file", str(accelerators)) as found:
+        found.up()
+        found.cli("deploy", str(folder / "lm.json"))
+        yield found
+
+
+@pytest.fixture
+def client(served: Deployment) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=served.gateway + "/v1", api_key="none", max_retries=0, timeout=30) as found:
+        yield found
+
+
+class Counted:
+    """Series of the control process's ``/metrics``; :meth:`since` tells by how much they have grown."""
+
+    def __init__(self, served: Deployment) -> None:
+        self._served = served
+        self._before = self._read()
+
+    def _read(self) -> dict[str, float]:
+        with self._served.sdk() as tidegate:
+            text = tidegate.metrics()
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                kind = sample.labels.get("gen_ai_token_type")
+                name = sample.name + (f":{kind}" if kind else "")
+                if "le" not in sample.labels:
+                    found[name] = found.get(name, 0.0) + sample.value
+        return found
+
+    def since(self, name: str) -> float:
+        """Over all labels but the kind of token."""
+        return self._read().get(name, 0.0) - self._before.get(name, 0.0)
+
+    def tokens(self) -> tuple[float, float]:
+        return (
+            self.since("tidegate_gateway_prompt_tokens_total"),
+            self.since("tidegate_gateway_completion_tokens_total"),
+        )
+
+
+def test_usage_is_counted_exactly(served: Deployment, client: openai.OpenAI) -> None:
+    counted = Counted(served)
+    prompts = completions = 0
+    for most in (1, 3, 50):
+        answer = client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=most)
+        assert answer.usage is not None
+        prompts, completions = prompts + answer.usage.prompt_tokens, completions + answer.usage.completion_tokens
+        *_, last = client.chat.completions.create(
+            model="lm", messages=MESSAGES, max_tokens=most, stream=True, stream_options={"include_usage": True}
+        )
+        assert last.usage is not None
+        prompts, completions = prompts + last.usage.prompt_tokens, completions + last.usage.completion_tokens
+    embedded = client.embeddings.create(model="lm", input=["a b", "c d e"])
+    prompts += embedded.usage.prompt_tokens
+    for stream in (False, True):
+        body = {"model": "lm", "max_tokens": 7, "messages": MESSAGES, "stream": stream}
+        told = httpx.post(served.gateway + "/v1/messages", json=body, trust_env=False)
+        assert told.status_code == 200
+        completions += 7
+        prompts += int(told.text.partition('"input_tokens": ')[2].partition(",")[0])
+    assert counted.tokens() == (prompts, completions)
+    assert counted.since("tidegate_gateway_estimated_answers_total") == 0
+    assert counted.since("gen_ai_client_token_usage_sum:input") == prompts
+    assert counted.since("gen_ai_client_token_usage_sum:output") == completions
+    assert counted.since("gen_ai_server_request_duration_seconds_count") == 9
+
+
+def test_a_stream_without_usage_is_counted_by_its_events_and_stays_as_it_is(
+    served: Deployment, client: openai.OpenAI
+) -> None:
+    counted = Counted(served)
+    chunks = list(client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=11, stream=True))
+    assert all(chunk.usage is None and chunk.choices for chunk in chunks), "nobody asked for more events"
+    assert counted.tokens()[1] == 11
+    assert counted.since("tidegate_gateway_estimated_answers_total") == 1
+
+
+def test_times_are_the_scripts(served: Deployment, client: openai.OpenAI) -> None:
+    """The head goes out after 100 ms, the first word 80 ms later, then one each 80 ms."""
+    counted = Counted(served)
+    extra = {"wait_ms": 100, "gap_ms": 80}
+    for _ in range(2):
+        list(client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=6, stream=True, extra_body=extra))
+    for name, count, least_s in (
+        ("tidegate_gateway_first_token_seconds", 2, 0.180),
+        ("gen_ai_server_time_to_first_token_seconds", 2, 0.180),
+        ("tidegate_gateway_between_tokens_seconds", 10, 0.080),
+        ("gen_ai_server_time_per_output_token_seconds", 2, 0.080),
+        ("gen_ai_server_request_duration_seconds", 2, 0.740),
+    ):
+        assert counted.since(f"{name}_count") == count, name
+        mean_s = counted.since(f"{name}_sum") / count
+        assert 0.98 * least_s <= mean_s <= least_s + SLACK_S, name
+
+
+def test_a_client_that_leaves_has_had_what_it_has_seen(served: Deployment) -> None:
+    counted = Counted(served)
+    body = {"model": "lm", "messages": MESSAGES, "max_tokens": 1000, "stream": True, "gap_ms": 20}
+    with httpx.stream("POST", served.gateway + "/v1/chat/completions", json=body, trust_env=False) as answer:
+        seen = 0
+        for line in answer.iter_lines():
+            seen += '"content": "w' in line
+            if seen == 5:
+                break
+    served.until(lambda: counted.tokens()[1], 5.0, "the stream's end")
+    assert 5 <= counted.tokens()[1] < 100
+    assert counted.since("tidegate_gateway_estimated_answers_total") == 1
+
+
+def test_rates_and_times_are_told(served: Deployment) -> None:
+    """Both slots are busy for some seconds with requests of one size: so is what a replica can do."""
+
+    async def load() -> int:
+        async with httpx.AsyncClient(base_url=served.gateway, trust_env=False, timeout=30) as http:
+
+            async def one() -> int:
+                total, loop = 0, asyncio.get_running_loop()
+                end = loop.time() + 9.0
+                body = {"model": "lm", "messages": MESSAGES, "max_tokens": 20, "wait_ms": 50}
+                while loop.time() < end:
+                    usage = (await http.post("/v1/chat/completions", json=body)).json()["usage"]
+                    total = usage["total_tokens"]
+                return total
+
+            return (await asyncio.gather(*[one() for _ in range(6)]))[0]
+
+    each = asyncio.run(load())
+    shown = served.ask("status", "lm")
+    tokens = shown["traffic"]["tokens"]
+    assert tokens["answers"] > 50
+    assert tokens["completion"] >= 20 * 50
+    assert tokens["completion_per_s"] > 20
+    assert tokens["first_tail_s"] >= 0.18, "from the streams before"
+    (group,) = shown["revisions"][0]["groups"]
+    assert group["mu_source"] == "learnt"
+    assert group["tps"] > 0
+    assert group["mu_tps"] == pytest.approx(group["mu_ips"] * each, rel=0.05)
+    explained = served.ask("explain", "lm")
+    assert max(each["observed"].get("lambda_tps", 0.0) for each in explained["decisions"]) > 0
+    assert " tokens/s" in explained["text"]
+    with served.sdk() as tidegate:
+        told = {line.metric: line.unit for line in tidegate.series("lm").lines}
+        assert told["lambda_tps"] == told["mu_tps"] == "tokens/s"
+        assert "tidegate_group_token_service_rate{" in tidegate.metrics()
