@@ -216,8 +216,9 @@ class TokenDesk:
             ticket.tokens.counters = counters.tokens  # It comes again, and may be another revision's now.
             return
         prompt = _prompt(ex, ticket.asked)
-        model = prompt.model if prompt.model in route.models[:MODELS] else None
-        ticket.tokens = Tokens(Call.of(ex.head.path), model or OTHER_MODEL, prompt, known, counters.tokens, self._now)
+        named = prompt.model or ticket.target.model
+        model = named if named in route.models[:MODELS] else OTHER_MODEL
+        ticket.tokens = Tokens(Call.of(ex.head.path), model, prompt, known, counters.tokens, self._now)
 
     def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
         """The head of the answer that the client gets is there."""
