@@ -1,7 +1,7 @@
 """The capture backend of the hostile HTTP/2 corpus behind sockets: a strict h2c server that writes down what it gets.
 
-:class:`tests.support.h2_echo.Echo` is its engine. HTTP/1 is answered 405, whatever is asked: a proxy that keeps its
-client's protocol brings it here.
+:class:`tests.support.h2_echo.Echo` is its engine. HTTP/1, which a proxy brings here that forwards what is no gRPC so, is
+answered as that engine answers what is no gRPC: 405 or 415.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from tidegate.wire.h2_frames import PREFACE
 
 TICK_S = 0.005
 _NOT_ALLOWED = b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_NO_GRPC = b"HTTP/1.1 415 Unsupported Media Type\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n"
 
 
 class H2Capture:
@@ -88,8 +89,8 @@ class _Connection(asyncio.Protocol):
         if not self._is_h1:
             self._echo.receive(data, self._now())
             self._flush()
-        elif data.endswith(b"\r\n\r\n"):
-            self.transport.write(_NOT_ALLOWED)
+        elif b"\r\n\r\n" in data and not self.transport.is_closing():
+            self.transport.write(_NO_GRPC if self._start.startswith(b"POST ") else _NOT_ALLOWED)
             self.transport.close()
 
     def pause_writing(self) -> None:

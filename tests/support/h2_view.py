@@ -115,6 +115,10 @@ class View:
         self.unacked_settings = 0
         self.unacked_pings: list[bytes] = []
         self.table = 4096
+        self.initial_window = 65535
+        """Of the streams that the client opens."""
+        self.credit: dict[int, int] = {}
+        """By WINDOW_UPDATE, of each stream and of the connection (0)."""
         self.faults: list[str] = []
         """Of the proxy's own frames."""
         self.inserted = False
@@ -166,7 +170,11 @@ class View:
                 self.settings_acks += 1
             else:
                 self.unacked_settings += 1
-                self.table = dict(wire.read_settings(payload)).get(wire.HEADER_TABLE_SIZE, self.table)
+                told = dict(wire.read_settings(payload))
+                self.table = told.get(wire.HEADER_TABLE_SIZE, self.table)
+                self.initial_window = told.get(wire.INITIAL_WINDOW_SIZE, self.initial_window)
+        elif kind == wire.WINDOW_UPDATE:
+            self.credit[number] = self.credit.get(number, 0) + wire.read_word(payload)[0]
         elif kind == wire.PING:
             (self.pongs if flags & wire.ACK else self.unacked_pings).append(payload)
         if kind in (wire.HEADERS, wire.DATA) and flags & wire.END_STREAM:

@@ -50,7 +50,7 @@ func load(words []string) error {
 	calls := flags.Int("calls", 0, "end after so many on each connection, instead of by time")
 	size := flags.Int("size", 300, "bytes of a request's message")
 	messages := flags.Int("messages", 1, "of a call; above 1 it is a bidirectional stream")
-	unique := flags.Bool("unique", false, "a deadline, a trace and an id of its own on every call")
+	unique := flags.Bool("unique", false, "a deadline and a traceparent of its own on every call")
 	if err := flags.Parse(words); err != nil {
 		return err
 	}
@@ -197,8 +197,7 @@ func (u *user) call() error {
 		trace := fmt.Sprintf("00-%016x%016x-%016x-01", u.source.Uint64(), u.source.Uint64(), u.source.Uint64())
 		fields = append(fields,
 			hpack.HeaderField{Name: "grpc-timeout", Value: strconv.Itoa(9_000_000+u.source.Intn(999_999)) + "u"},
-			hpack.HeaderField{Name: "traceparent", Value: trace},
-			hpack.HeaderField{Name: "x-request-id", Value: fmt.Sprintf("%016x", u.source.Uint64())})
+			hpack.HeaderField{Name: "traceparent", Value: trace})
 	}
 	one := &sent{at: time.Now(), left: u.plan.messages, body: &body{window: u.initial}}
 	u.open[id] = one

@@ -1,0 +1,96 @@
+"""The hostile HTTP/2 and gRPC corpus, live: client bytes -> a real process -> a strict capture backend.
+
+Each case runs against a gateway (with a queue_proxy behind it) and a queue_proxy, on uvloop and on plain asyncio. Most
+of a case's time is waiting for its verdict, so all doors of a loop work side by side; behind one door cases run one
+after the other, and what one leaves behind (a slot, a stream, a connection) the next one meets. At the end nothing may
+be in flight. ``tests/wire/test_h2_hostile.py`` runs the same file against the engines alone.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import cache
+
+import pytest
+
+from tests.support.h2_capture import H2Capture
+from tests.support.h2_live import run_case
+from tests.support.h2_view import Case, load
+from tests.support.http_doors import Door, door, loop_of
+from tests.support.loopback import LOOPS, run_on
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+KINDS = ("gateway", "queue_proxy")
+LANES = 4
+"""Doors of each kind at once."""
+SLOTS = "250"
+"""As many as the backend takes streams."""
+LIMITS = {
+    "head_timeout_s": 2.0,
+    "idle_timeout_s": 5.0,
+    "response_timeout_s": 15.0,
+    "body_idle_timeout_s": 10.0,
+    "trusted_proxies": [],
+}
+"""The standard configuration of the corpus; streams, windows, lists and rates are ours without being told."""
+
+Verdicts = dict[tuple[str, str], list[str]]
+"""What is wrong, by kind of door and name of the case; an empty list: nothing."""
+
+
+async def _lane(kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[Case], verdicts: Verdicts) -> None:
+    """One door, and one case after the other until none is left."""
+    async with AsyncExitStack() as stack:
+        backend = H2Capture()
+        stack.push_async_callback(backend.close)
+        way = await stack.enter_async_context(door(kind, loop, await backend.start(), LIMITS, slots=SLOTS))
+        assert {loop_of(pid) for pid in way.pids} <= {loop}
+        await all_open.wait()  # starting processes takes the time that cases are given
+        name = ""
+        while waiting:
+            case = waiting.pop()
+            name = case["name"]
+            verdicts[kind, name] = await run_case(case, way.address, backend, way.pids)
+        if left := await _in_flight(way):
+            verdicts[kind, name].append(f"{left} calls are still in flight behind this door")
+
+
+async def _in_flight(way: Door) -> int:
+    """What the queue_proxy says that it is working on, once it has had time to hear of the last cancel."""
+    assert way.world is not None
+    assert way.replica is not None
+    left = 0
+    for _ in range(20):
+        left = int((await way.world.sample(way.replica.admin))["in_flight"])
+        if not left:
+            break
+        await asyncio.sleep(0.05)
+    return left
+
+
+@cache
+def _verdicts(loop: str) -> Verdicts:
+    """Runs every case at every door."""
+    verdicts: Verdicts = {}
+
+    async def main() -> None:
+        all_open = asyncio.Barrier(LANES * len(KINDS))
+        async with asyncio.TaskGroup() as group:
+            for kind in KINDS:
+                # Slow cases first: together they last as long as the longest.
+                cases = sorted(load(), key=lambda case: case.get("wait", 0.0))
+                for _ in range(LANES):
+                    group.create_task(_lane(kind, loop, all_open, cases, verdicts))
+
+    run_on(loop, main())
+    return verdicts
+
+
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_case_ends_in_a_permitted_outcome(kind: str, loop: str) -> None:
+    names = [case["name"] for case in load()]
+    assert len(set(names)) == len(names)
+    verdicts = _verdicts(loop)
+    failed = {name: faults for name in names if (faults := verdicts[kind, name])}
+    assert not failed, "\n".join(f"{name}: {'; '.join(faults)}" for name, faults in failed.items())

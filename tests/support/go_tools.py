@@ -1,0 +1,59 @@
+"""Tools in Go that tests and their runners use: installed by their ordinary ``go install`` into ``build/go``, once.
+
+Nothing of them is part of this checkout.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / "build" / "go"
+WHERE = f"{os.environ.get('PATH', '')}:/usr/local/go/bin"
+H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@latest"
+GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4"
+INTEROP_CLIENT = "google.golang.org/grpc/interop/client@v1.85.0"
+INTEROP_SERVER = "google.golang.org/grpc/interop/server@v1.85.0"
+PATIENCE_S = 600.0
+
+
+class NoGoError(Exception):
+    """There is no Go toolchain."""
+
+
+def toolchain() -> str:
+    """Path of ``go``; raises NoGoError."""
+    found = shutil.which("go", path=WHERE)
+    if found is None:
+        raise NoGoError("no Go toolchain: neither on the path nor in /usr/local/go/bin (https://go.dev/dl)")
+    return found
+
+
+def tool(package: str) -> Path:
+    """The binary of a package ``path@version``, installed where it is not there yet. Raises NoGoError, and RuntimeError
+    when it cannot be installed."""
+    go = toolchain()
+    path, _, version = package.partition("@")
+    name = "-".join(path.split("/")[-2:] if path.endswith(("/client", "/server")) else path.split("/")[-1:])
+    kept = HOME / f"{name}-{version}"
+    if kept.exists():
+        return kept
+    folder = HOME / f".{name}-{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        done = subprocess.run(
+            [go, "install", package],
+            env={**os.environ, "GOBIN": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["go said nothing"]
+            raise RuntimeError(f"go install {package}: {lines[-1]}")
+        (folder / path.rpartition("/")[2]).rename(kept)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return kept
