@@ -1,8 +1,8 @@
 """Cost of one request in the waiting room and in the slot ledger, without sockets.
 
 Prints one JSON line: microseconds per request for the pair arrive + answered on a kept credit (the steady state), with
-one and with eight replicas, by the hash of a key, with two groups, for a request that waits, and for the ledger's
-start + keeps + ended.
+one and with eight replicas, by the hash of a key and by the prefix of a prompt of 4 KB, with two groups, for a tenant's
+request, for a request that waits, alone and among those of eight tenants, and for the ledger's start + keeps + ended.
 
     python -m benchmarks.micro.room_bench
 """
@@ -13,9 +13,11 @@ import random
 from collections.abc import Callable
 from time import perf_counter
 
-from activator.commands import Bind
+from activator.commands import Affinity, Bind
+from activator.prefixes import chain
 from activator.room import WaitingRoom
 from tests.support.routes import table
+from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.slots import SlotLedger
 from tidegate.function import ConcurrencyUnit
@@ -59,26 +61,35 @@ def best_us(run: Callable[[], None], requests: int = REQUESTS) -> float:
     return best / requests * 1e6
 
 
-def bound_at_once(room: WaitingRoom, key: bytes | None = None) -> Callable[[], None]:
+def bound_at_once(room: WaitingRoom, key: Affinity | None = None, tenants: int = 0) -> Callable[[], None]:
     """Each request finds a free slot."""
+    claims = claims_of(tenants)
 
     def run() -> None:
         arrive, answered = room.arrive, room.answered
         for number in range(REQUESTS):
-            bind = arrive(number, REVISION, 1, 1e9, 1.0, 0, 5, key)
+            bind = arrive(number, REVISION, 1, 1e9, 1.0, 0, 5, key, claim=claims(number))
             assert type(bind) is Bind
             answered(bind, True, 1.0)
 
     return run
 
 
-def waited(room: WaitingRoom) -> Callable[[], None]:
+def claims_of(tenants: int) -> Callable[[int], Claim | None]:
+    """Claims of requests by their number; none without tenants."""
+    if not tenants:
+        return lambda number: None
+    return lambda number: Claim(f"tenant {number % tenants}", 1.0, 100.0)
+
+
+def waited(room: WaitingRoom, tenants: int = 0) -> Callable[[], None]:
     """Each request waits for the one four places before it: the room is never empty."""
+    claims = claims_of(tenants)
 
     def run() -> None:
         running: list[Bind] = []
         for number in range(REQUESTS + 4):
-            bind = room.arrive(number, REVISION, 1, 1e9, 1.0)
+            bind = room.arrive(number, REVISION, 1, 1e9, 1.0, claim=claims(number))
             if type(bind) is Bind:
                 running.append(bind)
             else:
@@ -119,8 +130,11 @@ def main() -> None:
         "arrive_answered_1_replica_us": best_us(bound_at_once(room_with(1))),
         "arrive_answered_8_replicas_us": best_us(bound_at_once(room_with(8))),
         "arrive_answered_8_hashed_us": best_us(bound_at_once(room_with(8, spread=Spread.HASH), b"user")),
+        "arrive_answered_8_prefix_us": best_us(bound_at_once(room_with(8, spread=Spread.HASH), chain(b"x" * 4096))),
         "arrive_answered_2_groups_us": best_us(bound_at_once(room_with(4, kinds=2))),
+        "arrive_answered_tenant_us": best_us(bound_at_once(room_with(1), tenants=8)),
         "waited_us": best_us(waited(room_with(1))),
+        "waited_8_tenants_us": best_us(waited(room_with(1), tenants=8)),
         "ledger_steady_us": best_us(ledger_steady()),
     }
     line = {"benchmark": "room_bench", "python": platform.python_version()}
