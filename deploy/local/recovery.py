@@ -104,6 +104,7 @@ def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, .
     found = survey(store)
     ended: list[Ended] = []
     living = sorted(found.living, key=lambda record: _ORDER.index(record.kind))
+    _go_on(living)
     for _, group in groupby(living, key=lambda record: record.kind):
         ended += _end_records(list(group), grace_s)
     for record in living:
@@ -113,13 +114,26 @@ def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, .
     return tuple(ended)
 
 
-def _end_records(records: Sequence[ProcessRecord], grace_s: float) -> list[Ended]:
+def _go_on(records: Sequence[ProcessRecord]) -> None:
+    """What is stopped (SIGSTOP) goes on, or others would wait for its answers."""
+    for handle in _handles(records).values():
+        handle.send(signal.SIGCONT)
+        handle.close()
+
+
+def _handles(records: Sequence[ProcessRecord]) -> dict[str, ProcessHandle]:
+    """Of those that live, by id."""
     handles: dict[str, ProcessHandle] = {}
     for record in records:
         if record.pid is not None:
             handle = ProcessHandle.open(record.pid, record.start_time, record.boot_id)
             if handle is not None:
                 handles[record.id] = handle
+    return handles
+
+
+def _end_records(records: Sequence[ProcessRecord], grace_s: float) -> list[Ended]:
+    handles = _handles(records)
     stubborn = end_processes(handles.values(), grace_s)
     return [Ended(id=name, pid=each.pid, killed=each.pid in stubborn) for name, each in handles.items()]
 
@@ -132,11 +146,10 @@ def _unlink_sockets(record: ProcessRecord) -> None:
 
 
 def end_processes(handles: Iterable[ProcessHandle], grace_s: float) -> set[int]:
-    """SIGTERM (and SIGCONT: what is stopped could not obey), then SIGKILL after ``grace_s``; closes the handles;
-    answers the pids that had to be killed. Blocks."""
+    """SIGTERM, then SIGKILL after ``grace_s``; closes the handles; answers the pids that had to be killed. Blocks."""
     alive = [handle for handle in handles if handle.send(signal.SIGTERM)]
     for handle in alive:
-        handle.send(signal.SIGCONT)
+        handle.send(signal.SIGCONT)  # What is stopped could not obey.
     _wait_for_end(alive, grace_s)
     stubborn = {handle.pid for handle in alive if handle.send(signal.SIGKILL) and handle.is_alive()}
     _wait_for_end(alive, 5.0)

@@ -14,12 +14,13 @@ from tests.support.deployment import Deployment, deployment, is_alive, places
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 
-def asked(world: Deployment, count: int, limit_s: float = 60.0) -> Callable[[], list[int]]:
+def asked(world: Deployment, count: int, gateway: str | None = None) -> Callable[[], list[int]]:
     """Requests on connections of their own, all at once; the answer waits for their status codes."""
-    gateway, found = world.gateway, []
+    limit_s, found = 60.0, []
+    url = gateway or world.gateway
 
     def ask() -> None:
-        found.append(world.infer(gateway=gateway, timeout=limit_s).status_code)
+        found.append(world.infer(gateway=url, timeout=limit_s).status_code)
 
     threads = [threading.Thread(target=ask) for _ in range(count)]
     for thread in threads:
@@ -97,3 +98,25 @@ def ejected(world: Deployment) -> float:
         lines = tidegate.metrics().splitlines()
     found = [line for line in lines if line.startswith("tidegate_gateway_ejected_replicas{")]
     return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+@pytest.mark.parametrize("stopped", [".server", ".proxy", "gateway-"])
+@pytest.mark.parametrize("is_controlled", [True, False])
+def test_the_end_does_not_wait_for_what_is_stopped(tmp_path: Path, stopped: str, is_controlled: bool) -> None:
+    """With a control process and after its death; a request is on its way."""
+    with deployment(tmp_path, "--gateway-workers", "1") as world:
+        world.up()
+        world.deploy(world.handler(work_s=0.5), "--min-scale", "1", "--wait")
+        gateway = world.gateway
+        if not is_controlled:
+            world.kill()
+        for name, pid in world.living().items():
+            if stopped in name:
+                os.kill(pid, signal.SIGSTOP)
+        answers = asked(world, 1, gateway)
+        time.sleep(0.2)
+        began = time.monotonic()
+        world.cli("down")
+        assert time.monotonic() - began < 10.0
+        assert not world.living()
+        assert answers() == [200], "it went on, and what was accepted is answered"
