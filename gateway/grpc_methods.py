@@ -150,4 +150,8 @@ def inflated(data: bytes, coding: bytes | None) -> bytes | Unreadable:
         plain = decoder.decompress(data, SMALL_BYTES)
     except zlib.error as error:
         return Unreadable(400, f"a message cannot be decompressed: {error}")
-    return plain if decoder.eof else Unreadable(413, f"a message is larger than {SMALL_BYTES} bytes when decompressed")
+    if decoder.eof:
+        return plain
+    if len(plain) < SMALL_BYTES:
+        return Unreadable(400, "a message cannot be decompressed: it breaks off")
+    return Unreadable(413, f"a message is larger than {SMALL_BYTES} bytes when decompressed")
