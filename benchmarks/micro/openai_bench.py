@@ -1,8 +1,8 @@
 """Cost of looking into the bodies of OpenAI's calls.
 
 Prints one JSON line: microseconds per request body (300 B, 4 KB, 100 KB of chat, compact and with spaces), at once, in
-one piece and in pieces of 16 KB, with ``json.loads`` beside it; per event of a stream and per answer for usage; per
-upload for a form; per prompt for hashing and choosing by prefix.
+one piece and in pieces of 16 KB, with ``json.loads`` beside it; per event of a stream and per answer for usage, and
+for tokens with their times; per upload for a form; per prompt for its script, for hashing and choosing by prefix.
 
     python -m benchmarks.micro.openai_bench
 """
@@ -16,9 +16,14 @@ from time import perf_counter
 
 from activator.choice import place_of
 from activator.prefixes import PrefixIndex, chain
+from gateway.tokens import FunctionTokens, Prompt, Tokens
+from gateway.tokens_report import Call, TokenCounters
+from tidegate.wire.h1_client import H1Client
+from tidegate.wire.head import ResponseHead
 from tidegate.wire.multipart import FormScan
 from tidegate.wire.openai import RequestReader, UsageFinder, read_request
 from tidegate.wire.sse import EventStream
+from tidegate.wire.tokens import script
 
 ROUNDS = 7
 ROUND_S = 0.03
@@ -117,6 +122,28 @@ def answers() -> dict[str, float]:
     }
 
 
+def tokens() -> dict[str, float]:
+    """What the gateway's ear takes of an event: alone in its piece, with a usage that is null, and one of sixteen."""
+    front = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
+    event = front + b'{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
+    null = event[:-3] + b',"usage":null}\n\n'
+    many = event * 16
+    engine = H1Client()
+    engine.request(b"POST")
+    head = engine.receive(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert isinstance(head, ResponseHead)
+    ear = Tokens(Call.CHAT, "m", Prompt(400), FunctionTokens(), TokenCounters(), perf_counter).answering(head)
+    assert ear is not None
+    english, chinese = b"the quick brown fox " * 205, "\u654f\u6377\u7684\u68d5".encode() * 342
+    return {
+        "event_tokens": best_us(lambda: ear(event)),
+        "event_tokens_null_usage": best_us(lambda: ear(null)),
+        "event_tokens_of_16": round(best_us(lambda: ear(many)) / 16, 2),
+        "script_plain": best_us(lambda: script(english)),
+        "script_wide": best_us(lambda: script(chinese)),
+    }
+
+
 def form() -> float:
     """A sound of 1 MB in pieces of 64 KB."""
     disposition = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
@@ -151,7 +178,7 @@ def prefixes() -> dict[str, float]:
 
 
 def main() -> None:
-    figures = bodies() | answers() | {"form_1MB": form()} | prefixes()
+    figures = bodies() | answers() | tokens() | {"form_1MB": form()} | prefixes()
     print(json.dumps({"benchmark": "openai", "python": platform.python_version(), "us": figures}))
 
 

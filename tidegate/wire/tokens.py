@@ -29,6 +29,8 @@ _ESCAPE_BYTES: Final = 6
 def script(sample: bytes) -> int:
     """The class of scripts of a text, by its first bytes; a character that is cut off does not matter."""
     if sample.isascii():
+        if b"\\" not in sample:
+            return PLAIN
         escaped = sample.count(b"\\u") * _ESCAPE_BYTES
         return ESCAPED if 2 * escaped > len(sample) else PLAIN
     foreign = sample.translate(None, _ASCII)
@@ -133,36 +135,37 @@ class StreamReader:
 
     def feed(self, data: bytes) -> int:
         """The next piece of the body; how many events with output it has completed."""
-        end = len(data) - 2
-        if (
-            self._is_between
-            and end <= EVENT_BYTES
-            and data.find(b"\n") == end
-            and data[end:] == b"\n\n"
-            and data[:6] == b"data: "
-            and b"\r" not in data
-        ):
-            # One event of one line, as servers write them: nothing of it goes on in the next piece.
-            event = data[6:end]
-            found = int(is_output(event))
-            if not found:
-                self.is_done = self.is_done or event == DONE or _ends(event) is not None
-            if b'"usage"' in data and b'"usage":null' not in data:
-                self._find(data)
-            else:
-                self._missed = True
-        else:
-            found = 0
-            for event in self._events.feed(data):
-                if is_output(event):
-                    found += 1
-                elif _ends(event) is not None:
-                    self.is_done = True
-            self.is_done = self.is_done or self._events.done
+        events = self._whole(data) if self._is_between else None
+        if events is None:
+            events = self._events.feed(data)
             self._is_between = data[-2:] == b"\n\n"
+            self.is_done = self.is_done or self._events.done
             self._find(data)
+        elif b'"usage"' in data and (len(events) > 1 or b'"usage":null' not in data):
+            self._find(data)
+        else:
+            self._missed = True
+        found = 0
+        for event in events:
+            if is_output(event):
+                found += 1
+            elif event == DONE or _ends(event) is not None:
+                self.is_done = True
         self.outputs += found
         return found
+
+    def _whole(self, data: bytes) -> list[bytes] | None:
+        """The events of a piece in which all begin and end and have one line each, as servers write them; None: it is
+        no such piece."""
+        end = len(data) - 2
+        if data[end:] != b"\n\n" or data[:6] != b"data: " or b"\r" in data:
+            return None
+        if end <= EVENT_BYTES and data.find(b"\n") == end:
+            return [data[6:end]]
+        events = data[6:end].split(b"\n\ndata: ")
+        if data.count(b"\n") != 2 * len(events):
+            return None
+        return events if len(data) <= EVENT_BYTES else [event[: EVENT_BYTES - 6] for event in events]
 
     def _find(self, data: bytes) -> None:
         if self._missed:
