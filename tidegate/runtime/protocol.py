@@ -200,6 +200,11 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, memoryview]:
     return body[:length], memoryview(body)[length:]
 
 
+def load_object(text: bytes) -> dict[str, Any]:
+    """A request that is a JSON object. Raises RequestError."""
+    return _object(_load(text), "request")
+
+
 def _load(text: bytes) -> object:
     try:
         return json.loads(text.decode(), parse_constant=_refuse_constant)

@@ -1,4 +1,7 @@
-"""The routes of the Open Inference Protocol V2, KServe's model list, Triton's metrics, and what Tidegate asks for."""
+"""The routes of the Open Inference Protocol V2, KServe's model list, Triton's metrics, and what Tidegate asks for.
+
+Those of OpenAI's API are in ``openai.py``.
+"""
 
 import time
 import traceback
@@ -9,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from tidegate.aio.endpoint import Request, Response
-from tidegate.runtime import protocol
+from tidegate.runtime import openai, protocol
 from tidegate.runtime.bodies import decompress
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
@@ -92,6 +95,10 @@ class Service:
                 return _get(request, {"models": list(self.names)})
             case ["v2", "models", name, *rest]:
                 return await self._model(request, name, rest)
+            case ["v1", *rest]:
+                return await self._openai(request, rest)
+            case ["health"]:
+                return self._readiness(request, {})
             case ["metrics"]:
                 max_batch = None if self._spec is None else self._spec.max_batch
                 text = self._counters.render(self.names[0], self._waiting(), max_batch)
@@ -99,6 +106,14 @@ class Service:
             case ["tidegate", "declared"]:
                 return _get(request, {"concurrency": self.spec_of(self.names[0]).concurrency})
         raise RequestError(f"there is no {request.path[:200]} here", 404)
+
+    async def _openai(self, request: Request, parts: list[str]) -> Response:
+        try:
+            return await openai.answer(self, request, parts, self._body_bytes)
+        except RequestError as error:
+            return openai.failure(status_of(error), shortened(error.message))
+        except Refusal as refusal:
+            return openai.failure(refusal.status, shortened(refusal.message))
 
     async def _model(self, request: Request, name: str, rest: list[str]) -> Response:
         version = ""

@@ -1,0 +1,129 @@
+"""OpenAI's ``/v1/embeddings`` for models that turn texts into vectors. Pure.
+
+A model is one if it takes a single tensor of texts (``BYTES``, one dimension) and makes ``FP32`` vectors, one per
+text. A second output of whole numbers, ``tokens``, tells how many tokens each text had: the answer's ``usage``.
+
+Request: ``input`` (a text or a list of texts), ``model``, ``encoding_format`` (``float`` or ``base64``: little-endian
+FP32), ``dimensions`` (only the model's own), ``user`` (ignored). Other members are ignored, as OpenAI's clients expect.
+"""
+
+import base64
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.runtime import protocol
+from tidegate.runtime.errors import RequestError
+from tidegate.runtime.protocol import InferRequest, ModelSpec
+from tidegate.runtime.tensors import BYTES, Tensor
+
+MOST_TEXTS: Final = 2048
+"""In one request, as OpenAI's own."""
+TOKENS: Final = "tokens"
+_NUMBER_BYTES: Final = 4
+_WHOLE: Final = frozenset({"INT32", "INT64", "UINT32", "UINT64"})
+_FORMATS: Final = ("float", "base64")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One valid request for embeddings."""
+
+    model: str
+    texts: list[bytes]
+    as_base64: bool
+    dimensions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedder:
+    """Which tensors of a model are what."""
+
+    input: str
+    output: str
+    size: int
+    """Numbers of a vector; -1: any."""
+
+    def inputs(self, asked: Asked) -> InferRequest:
+        """Raises RequestError for a size of vector that the model does not make."""
+        if asked.dimensions is not None and asked.dimensions != self.size:
+            size = f"{self.size} numbers" if self.size > 0 else "a size of its own"
+            raise RequestError(f"'dimensions' is {asked.dimensions}; this model's vectors have {size}, which is fixed")
+        return InferRequest([Tensor(self.input, BYTES, (len(asked.texts),), list(asked.texts))])
+
+    def answer(self, asked: Asked, outputs: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The answer's document. Raises RequestError where the model did not answer with a vector per text."""
+        vectors, count = outputs[self.output], len(asked.texts)
+        raw = vectors.data
+        if vectors.datatype != "FP32" or vectors.rows != count or len(vectors.shape) != 2 or isinstance(raw, list):
+            raise RequestError(f"the model made {vectors!r} of {count} texts, not a vector of FP32 for each", 500)
+        width = vectors.shape[1] * _NUMBER_BYTES
+        rows = [bytes(raw[at * width : (at + 1) * width]) for at in range(count)]
+        data = [
+            {"object": "embedding", "index": at, "embedding": _base64(row) if asked.as_base64 else _numbers(row)}
+            for at, row in enumerate(rows)
+        ]
+        answer: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
+        tokens = _sum(outputs.get(TOKENS))
+        if tokens is not None:
+            answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return answer
+
+
+def embedder(spec: ModelSpec) -> Embedder | None:
+    """How a model makes embeddings; None: it makes none."""
+    inputs, outputs = spec.inputs or (), spec.outputs or ()
+    vectors = [each for each in outputs if each.datatype == "FP32" and len(each.shape) == 2]
+    if len(inputs) != 1 or inputs[0].datatype != BYTES or len(inputs[0].shape) != 1 or len(vectors) != 1:
+        return None
+    return Embedder(inputs[0].name, vectors[0].name, vectors[0].shape[1])
+
+
+def parse(body: bytes) -> Asked:
+    """The request in ``body``. Raises RequestError."""
+    document = protocol.load_object(body)
+    model = document.get("model")
+    if not isinstance(model, str):
+        raise RequestError("'model' must be a string")
+    form = document.get("encoding_format") or "float"
+    if form not in _FORMATS:
+        raise RequestError(f"'encoding_format' must be one of {', '.join(_FORMATS)}")
+    dimensions = document.get("dimensions")
+    if dimensions is not None and (not isinstance(dimensions, int) or isinstance(dimensions, bool) or dimensions < 1):
+        raise RequestError("'dimensions' must be a whole number, 1 or more")
+    return Asked(model, _texts(document.get("input")), form == "base64", dimensions)
+
+
+def _texts(given: object) -> list[bytes]:
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts:
+        raise RequestError("'input' must be a text, or a list with at least one text")
+    if len(texts) > MOST_TEXTS:
+        raise RequestError(f"'input' has {len(texts)} texts; {MOST_TEXTS} at most")
+    if not all(isinstance(text, str) for text in texts):
+        raise RequestError("'input' must be texts: this model counts its tokens by its own words, not by numbers")
+    if not all(texts):
+        raise RequestError("'input' has an empty text")
+    try:
+        return [text.encode() for text in texts]
+    except UnicodeEncodeError:
+        raise RequestError("'input' has half a surrogate pair, which is no text") from None
+
+
+def _numbers(row: bytes) -> list[float]:
+    """Nine digits tell every FP32 apart."""
+    return [float(f"{number:.9g}") for number in array("f", row)]
+
+
+def _base64(row: bytes) -> str:
+    return base64.b64encode(row).decode()
+
+
+def _sum(tokens: Tensor | None) -> int | None:
+    if tokens is None or tokens.datatype not in _WHOLE or isinstance(tokens.data, list):
+        return None
+    size = len(bytes(tokens.data)) // max(1, tokens.count)
+    return sum(
+        int.from_bytes(tokens.data[at : at + size], "little", signed=True) for at in range(0, tokens.count * size, size)
+    )
