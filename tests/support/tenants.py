@@ -1,0 +1,65 @@
+"""Tenants of live tests: their file, a function that asks who calls, and load that is counted by the second."""
+
+import asyncio
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.deployment import REQUEST, Deployment
+from tidegate.tenants import digest
+
+ACME = "tg-live-key-of-acme-55d7c0"
+OTHER = "tg-live-key-of-other-8e1f3a"
+CONNECTIONS = 48
+
+
+def tenants_file(folder: Path, quotas: str = "{}") -> Path:
+    """``acme`` with these quotas, and ``other``, which may call nothing that there is."""
+    file = folder / "tenants.yaml"
+    file.write_text(
+        f"""tenants:
+- {{name: acme, keys: ["sha256:{digest(ACME.encode())}"], quotas: {quotas}}}
+- {{name: other, keys: ["sha256:{digest(OTHER.encode())}"], functions: [nothing]}}
+"""
+    )
+    return file
+
+
+def closed_function(
+    place: Deployment, access: Mapping[str, Any], *, work_s: float = 0.0, concurrency: int = 64
+) -> None:
+    """Deploys ``echo`` with this rule and waits until it is ready."""
+    place.handler(work_s=work_s)
+    manifest = place.folder / "function.yaml"
+    spec = {"server": {"handler": "echo.py:Echo"}, "access": access, "concurrency": concurrency}
+    head = {"apiVersion": "tidegate.dev/v1alpha1", "kind": "Function"}
+    metadata = {"name": "echo", "annotations": {"tidegate.dev/min-scale": "1", "tidegate.dev/max-scale": "1"}}
+    manifest.write_text(json.dumps({**head, "metadata": metadata, "spec": spec}))
+    place.cli("deploy", str(manifest))
+    place.until(lambda: place.ask("status", "echo")["ready"] > 0, 20.0, "a replica")
+
+
+async def infer_load(url: str, key: str, *, seconds: float, rate: float) -> dict[int, Counter[int]]:
+    """Requests at a steady rate over many connections; status codes by the second of the wall clock that they began
+    in."""
+    found: dict[int, Counter[int]] = defaultdict(Counter)
+    limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+    async with httpx.AsyncClient(limits=limits, timeout=20.0, trust_env=False) as client, asyncio.TaskGroup() as group:
+
+        async def one() -> None:
+            second = int(time.time())
+            answer = await client.post(url, json=REQUEST, headers={"x-api-key": key})
+            found[second][answer.status_code] += 1
+
+        begun = time.monotonic()
+        for number in range(int(seconds * rate)):
+            late_s = begun + number / rate - time.monotonic()
+            if late_s > 0:
+                await asyncio.sleep(late_s)
+            group.create_task(one())
+    return found
