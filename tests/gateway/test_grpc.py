@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.door import ONE, Door, table
+from tests.support.door import ONE, TWO, Door, table
 from tests.support.edge_rpc import INFER, FakeRpc, call
 from tests.support.grpc_client import framed
-from tidegate.records import HeaderMatch, RouteMatch, RouteTable
+from tidegate.records import GroupRoute, HeaderMatch, RouteMatch, RouteTable
 from tidegate.wire import protos
 from tidegate.wire.protobuf import Message
 
@@ -123,6 +123,20 @@ def test_the_first_message_is_waited_for() -> None:
     assert asked.code is None
     asked.body_comes(small)
     assert asked.code == OK
+
+
+def test_each_call_has_a_group_of_its_own_by_its_size() -> None:
+    first = table(1, ONE, TWO)
+    (function,) = first.functions
+    (revision,) = function.revisions
+    small = GroupRoute(accelerator="small", weight=0.5, largest=7, replicas=(ONE,))
+    large = GroupRoute(accelerator="large", weight=0.5, smallest=8, replicas=(TWO,))
+    revision = replace(revision, groups=(small, large))
+    door = Door(replace(first, functions=(replace(function, revisions=(revision,)),)))
+    for replica in (ONE, TWO):
+        door.ready(replica, 1, 2, 3)
+    went = [call(door, INFER, infer("m", batch)).log for batch in (1, 8, 7, 24)]
+    assert went == [["to 10.0.0.1:1"], ["to 10.0.0.2:1"], ["to 10.0.0.1:1"], ["to 10.0.0.2:1"]]
 
 
 # --- sizes and limits -------------------------------------------------------------------------------------------------

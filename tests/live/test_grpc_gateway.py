@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 import threading
 import time
@@ -209,6 +210,48 @@ def test_grpc_over_tls(tmp_path: Path) -> None:
         credentials = triton.InferenceServerClient(f"localhost:{port}", ssl=True, root_certificates=str(certificate))
         assert credentials.infer("echo", tensor((1, 2)), client_timeout=20).as_numpy("y").tolist() == [[2, 4]]
         credentials.close()
+
+
+# --- two kinds of accelerators ----------------------------------------------------------------------------------------
+
+KINDS = """
+accelerators:
+- {name: slow, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 1, profile: {base: 8ms, per-item: 6ms}}
+- {name: fast, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 3, profile: {base: 8ms, per-item: 1ms}}
+"""
+BOTH = """
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: echo
+  annotations: {tidegate.dev/min-scale: "2", tidegate.dev/max-scale: "2", tidegate.dev/policy: kpa}
+spec:
+  server: {handler: "echo.py:Echo"}
+  concurrency: 1
+"""
+
+
+def of_groups(world: Deployment, what: str) -> dict[str, float]:
+    with world.sdk() as sdk:
+        text = sdk.metrics()
+    found = re.findall(rf'^tidegate_gateway_group_{what}_total{{[^}}]*group="(\w+)"[^}}]*}} (\S+)$', text, re.MULTILINE)
+    return {group: float(value) for group, value in found}
+
+
+def test_each_call_of_one_connection_has_a_group_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text(KINDS)
+    with deployment(tmp_path, "--accelerators-file", str(tmp_path / "kinds.yaml"), "--gateway-workers", "1") as world:
+        world.up()
+        world.handler()
+        (tmp_path / "echo.yaml").write_text(BOTH)
+        world.cli("deploy", "echo.yaml", "--wait")
+        world.until(lambda: len(world.ask("status", "echo")["revisions"][0]["groups"]) == 2, 20.0, "two groups")
+        client = triton.InferenceServerClient(address_of(world))
+        for _ in range(60):
+            client.infer("echo", tensor((1, 2)), client_timeout=20)
+        world.until(lambda: len(of_groups(world, "requests")) == 2, 5.0, "calls at both groups")
+        assert all(count > 5 for count in of_groups(world, "requests").values()), "one connection, two groups"
+        client.close()
 
 
 # --- from zero --------------------------------------------------------------------------------------------------------

@@ -111,18 +111,17 @@ def repository(folder: Path) -> Path:
     return model.parent
 
 
-def command(models: Path, metrics_port: str) -> list[str]:
-    """Words of the server's command; ports as Tidegate fills them in."""
+def command(models: Path, metrics_port: str, *, grpc: bool = False) -> list[str]:
+    """Words of the server's command, for REST or gRPC; ports as Tidegate fills them in."""
+    rest = ["--http-address=127.0.0.1", "--http-port={port}", "--allow-grpc=false"]
     return [
         str(BINARY),
         f"--model-repository={models}",
         f"--backend-directory={SERVER / 'backends'}",
-        "--http-address=127.0.0.1",
-        "--http-port={port}",
+        *(["--grpc-address=127.0.0.1", "--grpc-port={port}", "--allow-http=false"] if grpc else rest),
         "--metrics-address=127.0.0.1",
         f"--metrics-port={metrics_port}",
         "--metrics-interval-ms=500",
-        "--allow-grpc=false",
         "--allow-gpu-metrics=false",
         "--disable-auto-complete-config",
     ]
