@@ -25,6 +25,8 @@ MEMORY: Final = 200.0
 """Inferences whose size is remembered, as many as requests in a service rate (``autoscaler.rates``)."""
 FULL_S: Final = 2.5
 """What a gateway tells now was begun when replicas were full, if one was so lately."""
+FORGET: Final = 1.0 / 300.0
+"""So much of a larger time to the first output enters with each report: an old smaller one is forgotten in minutes."""
 MAX_GROUPS: Final = 64
 _NOTHING: Final = TokensSeen()
 
@@ -37,6 +39,9 @@ class GroupTokenRate:
     """Of the answers that ended, prompts included."""
     mu_tps: float | None
     """Of one replica, where its rate in inferences is known."""
+    first_s: float | None = None
+    """Streams: from a request's slot to its first output, as small as it lately was: what waiting inside the model
+    server does not inflate. None: there were none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +79,11 @@ class _Size:
 
 
 class _Group:
-    __slots__ = ("done", "lately", "when_full")
+    __slots__ = ("done", "first_s", "lately", "when_full")
 
     def __init__(self) -> None:
         self.done = RecentSums(1, SLOTS)
+        self.first_s: float | None = None
         self.lately, self.when_full = _Size(), _Size()
 
     @property
@@ -112,11 +118,13 @@ class TokenMeter:
         self._arrived.add(now, (arrived,))
         if prompt or completion:
             self._done.add(now, (prompt, completion))
-        for name, inferences, tokens in groups:
-            self._note_group(name, inferences, tokens, now, full_at(name))
+        for name, inferences, tokens, first_s in groups:
+            self._note_group(name, inferences, tokens, first_s, now, full_at(name))
         return True
 
-    def _note_group(self, name: str, inferences: int, tokens: int, now: float, full_at: float | None) -> None:
+    def _note_group(
+        self, name: str, inferences: int, tokens: int, first_s: float | None, now: float, full_at: float | None
+    ) -> None:
         group = self._groups.get(name)
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
@@ -125,6 +133,9 @@ class TokenMeter:
         group.done.add(now, (tokens,))
         self._lately.note(inferences, tokens)
         group.lately.note(inferences, tokens)
+        if first_s is not None:
+            known = group.first_s
+            group.first_s = first_s if known is None or first_s < known else known + (first_s - known) * FORGET
         if full_at is not None and now - full_at <= FULL_S:
             group.when_full.note(inferences, tokens)
 
@@ -141,6 +152,7 @@ class TokenMeter:
             found[seen.accelerator] = GroupTokenRate(
                 tps=kept.done.sums(now)[0] / kept.done.span_s(now),
                 mu_tps=None if size is None or seen.mu_ips is None else seen.mu_ips * size,
+                first_s=kept.first_s,
             )
         return TokenRates(
             lambda_tps=self._arrived.sums(now)[0] / self._arrived.span_s(now),
@@ -157,17 +169,20 @@ class TokenMeter:
 _COUNTERS: Final = ("arrived", "prompt", "completion")
 
 
-def _gains(told: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[tuple[str, int, int]] | None:
-    """(group, inferences, tokens) that came since, of those with any; None: one cannot be true."""
+_Gain = tuple[str, int, int, float | None]
+"""Group, inferences, tokens, mean time to the first output."""
+
+
+def _gains(told: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[_Gain] | None:
+    """What came since, of groups with any; None: one cannot be true."""
     known = {each.group: each for each in before}
-    gains = []
+    gains: list[_Gain] = []
     for each in told:
-        last = known.get(each.group)
-        inferences, tokens = each.inferences, each.prompt + each.completion
-        if last is not None:
-            inferences, tokens = inferences - last.inferences, tokens - last.prompt - last.completion
-        if not (0 <= inferences <= PLAUSIBLE and 0 <= tokens <= PLAUSIBLE):
+        last = known.get(each.group) or GroupTokens(group=each.group, inferences=0, prompt=0, completion=0)
+        inferences, streams = each.inferences - last.inferences, each.streams - last.streams
+        tokens, first_s = each.prompt + each.completion - last.prompt - last.completion, each.first_s - last.first_s
+        if not all(0 <= gain <= PLAUSIBLE for gain in (inferences, tokens, streams, first_s)):
             return None
         if inferences:
-            gains.append((each.group, inferences, tokens))
+            gains.append((each.group, inferences, tokens, first_s / streams if streams else None))
     return gains

@@ -164,9 +164,9 @@ class Tokens:
         (OpenAI's own does), and has had its answer."""
         return self._reader is not None and self._reader.is_done
 
-    def end(self, *, is_answered: bool, was_bound: bool, group: str, inferences: int) -> None:
+    def end(self, *, is_answered: bool, bound_at: float, group: str, inferences: int) -> None:
         """The request has ended: the figures are final. ``is_answered``: completely and without a failure;
-        ``was_bound``: it was with a replica, whether that answered or not."""
+        ``bound_at``: it was with a replica since then, whether that answered or not; 0.0: it was not."""
         reader, known = self._reader, self._known
         usage = None if reader is None else reader.usage()
         if usage is not None:
@@ -177,12 +177,12 @@ class Tokens:
             )
             self.is_estimated = False
             known.prompts.learn(self._prompt.size, self._prompt.script, usage.prompt_tokens)
-        elif was_bound and not self._is_refused and self.call is not Call.OTHER:
+        elif bound_at and not self._is_refused and self.call is not Call.OTHER:
             self.prompt, self.completion = self.prompt_estimate, 0 if reader is None else reader.outputs
         if is_answered and (usage is not None or self.completion):
             known.answers[self.call].learn(self.completion)
         if self.total:
-            self.counters.counted(self, group, inferences)
+            self.counters.counted(self, group, inferences, bound_at)
 
     def tell(self) -> None:
         """Tells those who wanted to know the end, once."""
@@ -231,8 +231,9 @@ class TokenDesk:
         error = "" if ending is Ending.ANSWERED else ending.value
         if not error and ex.status >= 400 and not tokens.is_done:
             error = REJECTED
-        tokens.end(is_answered=not error, was_bound=was_bound, group=ticket.group, inferences=ex.inferences)
-        tokens.counters.ended(tokens, ex.received, ticket.bound_at if was_bound else 0.0, ex.ended, error)
+        bound_at = ticket.bound_at if was_bound else 0.0
+        tokens.end(is_answered=not error, bound_at=bound_at, group=ticket.group, inferences=ex.inferences)
+        tokens.counters.ended(tokens, ex.received, bound_at, ex.ended, error)
         tokens.tell()
 
     def __repr__(self) -> str:

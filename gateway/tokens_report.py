@@ -86,6 +86,27 @@ class GenAi:
                 self.output.record(tokens.completion)
 
 
+class GroupSums:
+    """What one group of replicas has done (``GroupTokens`` has the meanings)."""
+
+    __slots__ = ("completion", "first_s", "inferences", "prompt", "streams")
+
+    def __init__(self) -> None:
+        self.inferences = self.prompt = self.completion = self.streams = 0
+        self.first_s = 0.0
+
+    def seen(self, group: str) -> GroupTokens:
+        """The present values as they cross the process border."""
+        return GroupTokens(
+            group=group,
+            inferences=self.inferences,
+            prompt=self.prompt,
+            completion=self.completion,
+            streams=self.streams,
+            first_s=self.first_s,
+        )
+
+
 class TokenCounters:
     """Counters of one revision."""
 
@@ -97,8 +118,7 @@ class TokenCounters:
         self.arrived = self.prompt = self.completion = self.cached = self.answers = self.estimated = 0
         self.first = Histogram()
         self.between = Histogram()
-        self.groups: dict[str, list[int]] = {}
-        """Inferences, tokens of prompts, tokens of answers; by group."""
+        self.groups: dict[str, GroupSums] = {}
         self.gen_ai: dict[tuple[Call, str], GenAi] = {}
         """By call and model, both of bounded sets."""
 
@@ -108,8 +128,8 @@ class TokenCounters:
         self.between.counts[bucket_index(micros)] += count
         self.between.sum_micros += micros * count
 
-    def counted(self, tokens: "Tokens", group: str, inferences: int) -> None:
-        """The tokens of one request that ``group`` worked on."""
+    def counted(self, tokens: "Tokens", group: str, inferences: int, bound_at: float) -> None:
+        """The tokens of one request that ``group`` worked on since ``bound_at``."""
         self.prompt += tokens.prompt
         self.completion += tokens.completion
         self.cached += tokens.cached
@@ -117,10 +137,13 @@ class TokenCounters:
         self.estimated += tokens.is_estimated
         sums = self.groups.get(group)
         if sums is None:
-            sums = self.groups[group] = [0, 0, 0]
-        sums[0] += inferences
-        sums[1] += tokens.prompt
-        sums[2] += tokens.completion
+            sums = self.groups[group] = GroupSums()
+        sums.inferences += inferences
+        sums.prompt += tokens.prompt
+        sums.completion += tokens.completion
+        if tokens.first_at:
+            sums.streams += 1
+            sums.first_s += tokens.first_at - bound_at
 
     def ended(self, tokens: "Tokens", received: float, bound_at: float, now: float, error: str) -> None:
         """One request has ended; ``error``: a word of a bounded set, empty where it was answered well."""
@@ -134,7 +157,6 @@ class TokenCounters:
 
     def seen(self) -> TokensSeen:
         """The present values as they cross the process border."""
-        groups = self.groups.items()
         return TokensSeen(
             arrived=self.arrived,
             prompt=self.prompt,
@@ -144,9 +166,7 @@ class TokenCounters:
             estimated=self.estimated,
             first=self.first.sparse(),
             between=self.between.sparse(),
-            groups=tuple(
-                GroupTokens(group=name, inferences=sums[0], prompt=sums[1], completion=sums[2]) for name, sums in groups
-            ),
+            groups=tuple(sums.seen(name) for name, sums in self.groups.items()),
         )
 
     def expose(self, into: metrics.Exposition, labels: tuple[str, str]) -> None:
@@ -154,9 +174,9 @@ class TokenCounters:
         into.add(metrics.GATEWAY_ARRIVED_TOKENS, labels, self.arrived)
         into.add(metrics.GATEWAY_CACHED_TOKENS, labels, self.cached)
         into.add(metrics.GATEWAY_ESTIMATED_ANSWERS, labels, self.estimated)
-        for group, (_, prompt, completion) in self.groups.items():
-            into.add(metrics.GATEWAY_PROMPT_TOKENS, (*labels, group), prompt)
-            into.add(metrics.GATEWAY_COMPLETION_TOKENS, (*labels, group), completion)
+        for group, sums in self.groups.items():
+            into.add(metrics.GATEWAY_PROMPT_TOKENS, (*labels, group), sums.prompt)
+            into.add(metrics.GATEWAY_COMPLETION_TOKENS, (*labels, group), sums.completion)
         into.add_histogram(metrics.GATEWAY_FIRST_TOKEN, labels, self.first)
         into.add_histogram(metrics.GATEWAY_BETWEEN_TOKENS, labels, self.between)
         for (call, model), kept in self.gen_ai.items():

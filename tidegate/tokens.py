@@ -14,6 +14,10 @@ class GroupTokens:
     """Of the requests whose tokens these are."""
     prompt: int
     completion: int
+    streams: int = 0
+    """Those with output."""
+    first_s: float = 0.0
+    """Sum over them: sent to the replica -> first event with output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,9 @@ class _Kind:
     ready: int
     max_replicas: int
     execution_s: float | None
-    """Of a request that has a replica for itself."""
+    """Of a request that has a replica for itself; of a stream up to its first output, as the SLA's latency is."""
+    is_stream: bool = False
+    """Its requests are streams, whose whole executions say nothing of the SLA's latency."""
     load_ips: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
@@ -200,6 +202,7 @@ class SmifPolicy:
             names = ", ".join(group.accelerator for group, mu, _ in found if mu <= 0.0)
             reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
         kinds = []
+        first_s = _first_s(observation)
         for group, mu, how in found:
             if mu <= 0.0:
                 mu, how = mean, "as others"
@@ -217,6 +220,8 @@ class SmifPolicy:
                     None if group.floor_s is None else _alone_s(group),
                 )
             )
+            if first_s and group.accelerator in first_s:
+                kinds[-1].execution_s, kinds[-1].is_stream = first_s[group.accelerator], True
         return kinds
 
     def _steady_mu(self, name: str, mu: float, how: str) -> float:
@@ -278,7 +283,7 @@ class SmifPolicy:
         present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
         in_time = 0.0
         for kind in kinds:
-            alone_s = kind.execution_s or 0.0
+            alone_s = _alone_s(kind.group) if kind.is_stream else kind.execution_s or 0.0
             in_time += kind.ready * kind.mu_ips * (alone_s if alone_s > self._slo_s else self._slo_s)
         self._backlog = present / in_time if in_time > 0.0 else 0.0
         if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
@@ -378,19 +383,20 @@ class SmifPolicy:
         if late_share <= 1.0 - self._q or group.late < LATE_ANSWERS or group.late < allowed + SURE * math.sqrt(allowed):
             return slo_s
         missed = f"{name}: {figure(latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
-        if self._is_hopeless(group, now):
+        if self._is_hopeless(kind, now):
             reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
             return None
         reasons.append(reason("sla_missed", missed))
         self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
         return latency_s
 
-    def _is_hopeless(self, group: GroupObservation, now: float) -> bool:
+    def _is_hopeless(self, kind: _Kind, now: float) -> bool:
         """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
         requests that had the replica for themselves: under another limit they may have queued in the model server."""
-        if group.busy < IDLE_SHARE * group.ready or _alone_s(group) > self._slo_s:
+        group = kind.group
+        if group.busy < IDLE_SHARE * group.ready or (kind.execution_s or 0.0) > self._slo_s:
             return True
-        if _company(group) > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
+        if kind.is_stream or _company(group) > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
             return False
         limit = self._limits.get(group.accelerator)
         changed_at = None if limit is None else limit[1]
@@ -507,6 +513,13 @@ class SmifPolicy:
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+def _first_s(observation: Observation) -> dict[str, float]:
+    """By accelerator: how soon the first output of a stream comes, where tokens are counted and there were streams."""
+    if observation.tokens is None:
+        return {}
+    return {name: rate.first_s for name, rate in observation.tokens.groups.items() if rate.first_s is not None}
 
 
 def _floor_ips(sla: Sla, observation: Observation) -> float:

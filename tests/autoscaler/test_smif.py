@@ -8,7 +8,7 @@ import pytest
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policies.smif import SETTLE_S, TAIL_S, SmifPolicy
 from autoscaler.policy import Wish
-from autoscaler.tokens import TokenRates
+from autoscaler.tokens import GroupTokenRate, TokenRates
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed, flip_flops
 from tests.support.autoscaling import T0, function, group, observation, revision
 from tidegate.function import Function, Revision, Scaling, Sla
@@ -84,6 +84,37 @@ def test_target_tps_is_a_floor_for_inferences_as_large_as_the_last_ones() -> Non
     known = replace(unknown, lambda_tps=100.0, per_inference=100.0)
     wish = policy.decide(seen(T4, ips=1.0, tokens=known), T0 + 1)
     assert (wish.desired, "target_ips" in codes(wish)) == (4, True), "160 inferences/s of 100 tokens"
+
+
+def streams(first_s: float | None, **values: Any) -> Observation:
+    """Streams of two seconds on both kinds, all slots taken, of which some began late."""
+    late: dict[str, Any] = {
+        "floor_s": 2.0,
+        "tail_s": 2.5,
+        "limit": 8,
+        "concurrency": 16.0,
+        "busy": 2.0,
+        "answers": 400,
+        "late": 100,
+    }
+    groups = (replace(T4, latency_s=0.4, mu_ips=4.0, **late), replace(V100, mu_ips=12.0))
+    rate = GroupTokenRate(tps=800.0, mu_tps=400.0, first_s=first_s)
+    tokens = TokenRates(
+        lambda_tps=800.0, prompt_tps=0.0, completion_tps=800.0, per_inference=100.0, groups={"t4": rate}
+    )
+    return seen(*groups, ips=6.0, tokens=tokens, **values)
+
+
+def test_a_stream_is_judged_by_its_first_output_not_by_its_length() -> None:
+    policy = SmifPolicy(smif(), T0, 2)
+    wishes = hold_for(policy, streams(first_s=0.05), 60)
+    assert "sla_missed" in codes(wishes[-1]), "the percentile counts, and more replicas help"
+    assert wishes[-1].groups is not None
+    assert sum(row.replicas for row in wishes[-1].groups) > 2
+    slow = hold_for(SmifPolicy(smif(), T0, 2), streams(first_s=0.3), 60)
+    assert "slo_infeasible" in codes(slow[-1]), "no replica could be that quick"
+    unknown = hold_for(SmifPolicy(smif(), T0, 2), streams(first_s=None), 60)
+    assert "slo_infeasible" in codes(unknown[-1])
 
 
 def test_without_any_rate_concurrency_against_slots_decides_and_never_shrinks() -> None:

@@ -161,6 +161,7 @@ def test_an_answer_that_reports_its_usage() -> None:
     found = seen(door)
     assert (found.prompt, found.completion, found.cached, found.answers, found.estimated) == (40, 3, 32, 1, 0)
     assert found.groups == (GroupTokens(group="cpu", inferences=1, prompt=40, completion=3),)
+    assert found.groups[0].streams == 0
     assert (found.first, found.between) == ((), ()), "no stream"
 
 
@@ -181,6 +182,7 @@ def test_a_stream_is_timed_from_output_to_output() -> None:
     assert sum(count for _, count in found.between) == 3
     assert quantile(found.between, 0.5) == pytest.approx(0.03, rel=1 / 8), "two that came together share their time"
     assert quantile(found.between, 1.0) == pytest.approx(0.05, rel=1 / 8)
+    assert found.groups[0].first_s == pytest.approx(0.4), "it had its slot at once"
     demand = door.demand()
     assert quantile(demand.latency, 1.0) == pytest.approx(0.4, rel=1 / 8), "the SLA's latency is to the first output"
     assert demand.within_sla == 0, "0.2 s, though the head came at once"
