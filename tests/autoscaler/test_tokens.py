@@ -218,6 +218,29 @@ def test_hostile_figures_leave_finite_rates(told: list[TokensSeen]) -> None:
     assert all(0.0 <= figure < 1e20 for figure in figures)
 
 
+def test_the_time_to_the_first_output_is_the_smallest_lately() -> None:
+    meter, streams, first_s = TokenMeter(), 0, 0.0
+    before: TokensSeen | None = None
+
+    def tell(second: int, mean_s: float) -> float | None:
+        nonlocal before, streams, first_s
+        streams, first_s = streams + 10, first_s + 10 * mean_s
+        cpu = GroupTokens(
+            group="cpu", inferences=streams, prompt=streams, completion=0, streams=streams, first_s=first_s
+        )
+        seen = TokensSeen(prompt=streams, groups=(cpu,))
+        assert meter.note(seen, before, T0 + second, lambda _: None)
+        before = seen
+        return meter.rates([group("cpu")], T0 + second).groups["cpu"].first_s
+
+    assert tell(1, 0.2) == pytest.approx(0.2)
+    assert tell(2, 0.1) == pytest.approx(0.1)
+    assert tell(3, 2.0) == pytest.approx(0.106, abs=1e-3), "it waited inside the model server"
+    for second in range(4, 1200):
+        last = tell(second, 0.5)
+    assert last == pytest.approx(0.5, rel=0.05), "a model that has become slower is believed in minutes"
+
+
 def test_groups_are_bounded() -> None:
     meter = TokenMeter()
     groups = tuple(GroupTokens(group=str(n), inferences=1, prompt=1, completion=0) for n in range(2 * MAX_GROUPS))
