@@ -5,7 +5,7 @@ from typing import Any, cast
 from tidegate.aio.exchange import BODY_KEPT, BUDGET_SPENT, KEPT_BYTES, BodyBudget, Exchange
 from tidegate.wire.events import Data
 from tidegate.wire.h1_server import H1Server
-from tidegate.wire.head import HeadRules
+from tidegate.wire.head import HeadRules, ResponseHead, parse_response
 
 MIB = 1 << 20
 
@@ -49,8 +49,9 @@ class Wire:
         self.pool = self.outbox = self.transport = self.engine = self
         self.is_discarded = False
 
-    def write(self, data: bytes) -> None:
-        self.data += data
+    def write(self, *given: Any) -> None:
+        """As a transport and as an outbox, which is told the transport as well."""
+        self.data += given[-1]
 
     def take(self) -> "Wire":
         return self
@@ -71,6 +72,9 @@ class Wire:
 class App:
     def __init__(self) -> None:
         self.counted: list[int] = []
+
+    def answering(self, ex: Exchange, head: ResponseHead) -> bytes:
+        return b""
 
     def finished(self, ex: Exchange) -> None:
         self.counted.append(ex.status)
@@ -115,6 +119,26 @@ def test_a_spent_budget_does_not_stop_who_gathers_but_tells_him() -> None:
     assert client.paused == BUDGET_SPENT
     ex.respond(429)
     assert (budget.used, client.answers) == (0, [429])
+
+
+def test_a_large_body_counts_until_it_is_not_kept_any_more() -> None:
+    ex, _, _ = begun(MIB, b"x" * 65536)
+    budget = BodyBudget(100_000)
+    ex.gather(2 * MIB)
+    ex.weigh(budget)
+    ex.client_data(Data(b"x" * (MIB - 65536), True), 1.0)
+    ex.gather()
+    ex.forward(cast(Any, Wire()))
+    assert (budget.used, ex.replayable, len(ex.body)) == (MIB, True, MIB), "its replica may give it back"
+    answer = parse_response(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", 0)
+    assert type(answer) is ResponseHead
+    ex.response(answer, b"", False, b"")
+    assert (budget.used, ex.body) == (0, b""), "its stream may last for an hour"
+
+    small, _, _ = begun(9, b"123456789")
+    small.weigh(budget)
+    small.forward(cast(Any, Wire()))
+    assert budget.used == 0
 
 
 def test_each_further_piece_is_seen_before_it_goes_on() -> None:

@@ -479,12 +479,16 @@ class Exchange:
         self._settle_budget()
 
     def _settle_budget(self) -> None:
-        """Takes of the budget what the waiting body takes now, and pauses or resumes reading accordingly."""
+        """Takes of the budget what the waiting body takes now, and pauses or resumes reading accordingly.
+
+        One of more than the usual size counts until it is not kept any more, also once it was sent.
+        """
         budget = self._budget
         if budget is None:
             return
         waits = self._state < SENT
-        charged = self._kept if waits else 0
+        is_large = self._kept > KEPT_BYTES and self._replay > 0 and self._state < STREAMING
+        charged = self._kept if waits or is_large else 0
         budget.used += charged - self._charged
         self._charged = charged
         if waits and not self.body_complete and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
@@ -622,6 +626,9 @@ class Exchange:
             self.holding = False
             self._state = STREAMING
             self.status = head.status
+            if self._kept > KEPT_BYTES:
+                self._forget_body()  # It is not sent again; a stream may last for long.
+                self._settle_budget()
             return
         upstream = self._upstream
         if upstream is not None:
@@ -629,6 +636,8 @@ class Exchange:
             upstream.release()
         # As _finish does, whose calls most answers save here.
         self._state = ENDED
+        if self._kept > KEPT_BYTES:
+            self._settle_budget()
         self.status = head.status
         self.ended = now
         self._early = b""
