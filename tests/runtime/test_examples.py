@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tidegate.function import ServerKind
+from tidegate.function import Protocol, ServerKind
 from tidegate.manifest import parse
 from tidegate.runtime.handler import HandlerModel
 from tidegate.runtime.onnx import OnnxModel
@@ -45,6 +45,15 @@ def test_manifests_are_valid(name: str, kind: ServerKind, batch: int, tmp_path: 
     (function,) = parse(text, source="manifest.yaml", base=str(folder), policies=["kpa", "smif"])
     assert (function.name, function.server.kind, function.batching.max_size) == (name, kind, batch)
     assert function.server.target.startswith(str(folder))
+
+
+def test_the_grpc_examples_manifest_is_valid() -> None:
+    folder = EXAMPLES / "greeter"
+    text = (folder / "manifest.yaml").read_text()
+    (function,) = parse(text, source="manifest.yaml", base=str(folder), policies=["kpa", "smif"])
+    assert (function.name, function.protocol) == ("greeter", Protocol.GRPC)
+    assert function.server.argv[-2:] == ("server.py", "{port}")
+    assert function.workdir == str(folder)
 
 
 def test_a_prepared_folder_holds_model_manifest_and_a_request(magika: Any, tmp_path: Path) -> None:
