@@ -24,9 +24,11 @@ from benchmarks.micro.engine_bench import CONNECTIONS, LOADS, VARIANTS, FakeTran
 from gateway.chain import Chain
 from gateway.host import Host
 from gateway.report import Report
+from gateway.tenants import Till
 from tests.support.routes import function
 from tidegate.aio.connection import ServerConn
 from tidegate.aio.exchange import ProxyApp
+from tidegate.aio.early import begin_stream
 from tidegate.aio.hedge import hand_over, second_copy
 from tidegate.aio.loop import keep_memory, quiet_collector
 from tidegate.aio.server import Limits, ProxyServer
@@ -43,6 +45,11 @@ _ANSWER = (
     b"Content-Type: application/json\r\nContent-Length: 105\r\n"
     b"tidegate-timing: queue=0.%03d,model=%d.%03d\r\ntidegate-credit: keep\r\n\r\n" + b"x" * 105
 )
+
+
+def no_quotas() -> Till:
+    """Asked for only where a function has a quota."""
+    raise RuntimeError("the benchmark's function has no quota")
 
 
 def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
@@ -63,8 +70,12 @@ def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
             hand_over=hand_over,
             shadow_copy=shadow_copy,
             overhear=overhear,
+            begin_stream=begin_stream,
             alarm=lambda when: None,
             probe=lambda replica, address, path: None,
+            wall=time.time,
+            till=no_quotas,
+            ask=lambda wanted, asking, answered: None,
         ),
     )
     route = function([(f"r{index}", "cpu") for index in range(replicas)], name="resnet")
