@@ -27,8 +27,8 @@ from gateway.report import Report
 from gateway.tenants import Till
 from tests.support.routes import function
 from tidegate.aio.connection import ServerConn
-from tidegate.aio.exchange import ProxyApp
 from tidegate.aio.early import begin_stream
+from tidegate.aio.exchange import ProxyApp
 from tidegate.aio.hedge import hand_over, second_copy
 from tidegate.aio.loop import keep_memory, quiet_collector
 from tidegate.aio.server import Limits, ProxyServer
