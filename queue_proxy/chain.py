@@ -15,7 +15,7 @@ and no others.
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from queue_proxy.drain import Life
 from queue_proxy.metrics import CLIENT_GONE, Measure
@@ -43,7 +43,9 @@ from tidegate.wire.v2 import BatchSizer
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
+    from tidegate.aio.rpc import Rpc
     from tidegate.aio.upstream import UpstreamPool
+    from tidegate.wire.h2_heads import CallHead
     from tidegate.wire.head import Internal
 
 SLOTS_FOR_QUEUE: Final = 100
@@ -121,6 +123,9 @@ class Sidecar:
         if self._life.message:
             self._start_unusual(ex)
             return
+        if ex.is_rpc:
+            self._start_call(ex)  # type: ignore[arg-type]  # mypy does not narrow on a flag
+            return
         if not head.plain or not ex.body_complete:
             told = head.internal
             if told is not None and self._token is not None and equal_secrets(told.token, self._token):
@@ -131,7 +136,7 @@ class Sidecar:
         # Most strangers' requests, written out flat: the whole of it, with a free slot.
         now = ex.received
         ex.deadline = now + self._timeout_s
-        ex.inferences = units = self._size(ex) if ex.is_rpc else self._sizer.of(head, ex.body)
+        ex.inferences = units = self._sizer.of(head, ex.body)
         charged = self._ledger.enter_at_once(units)
         if not charged:
             ex.context = run = Run(False)
@@ -144,6 +149,31 @@ class Sidecar:
             ex.forward(self._pool)
         else:
             self._held.append(ex)
+
+    def _start_call(self, ex: "Rpc") -> None:
+        """A gRPC call. A stranger's that is usual and whole, with a free slot, is written out here."""
+        head = ex.head
+        told = head.internal
+        if told is not None and self._token is not None and equal_secrets(told.token, self._token):
+            self._start_told(ex, told)  # type: ignore[arg-type]  # an Rpc is an exchange to all the steps
+            return
+        if not head.is_usual or not ex.body_complete:
+            self._start_unusual(ex)  # type: ignore[arg-type]  # as above
+            return
+        now, timeout, own = ex.received, self._timeout_s, head.timeout_s
+        ex.deadline = now + (timeout if own is None or own > timeout else own)
+        units = (
+            call_batch(head, ex.body, self._batch_header, self._settings.max_batch) if head.is_inference else 1
+        ) or 1
+        ex.inferences = units
+        charged = self._ledger.enter_at_once(units) if now < ex.deadline else 0
+        if not charged:
+            ex.context = run = Run(False)
+            self._enter(ex, run, now)  # type: ignore[arg-type]  # as above
+            return
+        ex.context = run = Run(False, charged, now)
+        self._measure.began(now, units)
+        self._forward(ex)  # type: ignore[arg-type]  # as above
 
     def _start_told(self, ex: "Exchange", told: "Internal") -> None:
         """A gateway's request as gateways write them."""
@@ -189,7 +219,7 @@ class Sidecar:
     def _size(self, ex: "Exchange") -> int:
         """Inferences of a stranger's request, by what of its body is there."""
         if ex.is_rpc:
-            return call_batch(ex.head, ex.body, self._batch_header, self._settings.max_batch) or 1
+            return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) or 1
         return self._sizer.of(ex.head, ex.body)
 
     def _admit_trusted(self, ex: "Exchange", run: Run, now: float) -> None:
@@ -417,7 +447,7 @@ class Sidecar:
         """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
         head = ex.head
         if ex.is_rpc:
-            return call_batch(head, ex.body, self._batch_header, self._settings.max_batch) is None
+            return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) is None
         return (
             not ex.body
             and not head.expect_continue
@@ -490,6 +520,11 @@ class Sidecar:
 
     def __repr__(self) -> str:
         return f"<Sidecar {self._measure.in_flight} in flight, {len(self._queued)} queued, {self._ledger!r}>"
+
+
+def _call_head(ex: "Exchange") -> "CallHead":
+    """That of an exchange that is a gRPC call."""
+    return cast("CallHead", ex.head)
 
 
 def _is_number(text: bytes) -> bool:

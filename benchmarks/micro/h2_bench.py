@@ -33,7 +33,7 @@ from benchmarks.micro.engine_bench import FakeTransport, Subject, queue_proxy, r
 from tests.support.h2_proxy import Proxy
 from tidegate.aio.h2_connection import H2Conn
 from tidegate.aio.h2_upstream import H2Upstream
-from tidegate.aio.loop import keep_memory
+from tidegate.aio.loop import keep_memory, quiet_collector
 from tidegate.aio.sweeper import Sweeper
 from tidegate.timeout import request_timeout_s
 from tidegate.wire import grpc
@@ -220,6 +220,7 @@ def main() -> None:
     loop = uvloop.new_event_loop()
     for load in arguments.load or (LOADS if arguments.subject == "engines" else LOADS[:2]):
         bench = Bench(load) if arguments.subject == "engines" else SidecarBench(load, loop)
+        quiet_collector()
         ours, theirs = bench.round(), reference()
         profile = cProfile.Profile() if arguments.profile else None
         if profile is not None:

@@ -175,7 +175,7 @@ def _usual_batch(data: bytes, at: int, size: int) -> int:
         at += 2
         if tag == _SHAPE << 3 | _BYTES:
             first = data[at]
-            return first if 0 < size and first < 128 else 0
+            return first if size > 0 and first < 128 else 0
         if tag & 0x87 != _BYTES or size > 127:
             return 0
         at += size
@@ -185,10 +185,8 @@ def _usual_batch(data: bytes, at: int, size: int) -> int:
 class CallFields(Protocol):
     """What is asked of a call's head."""
 
-    @property
-    def path(self) -> bytes:
-        """The target before ``?``."""
-        ...
+    is_inference: bool
+    """It is one of INFER_PATHS."""
 
     def get(self, name: bytes, /) -> bytes | None:
         """Value of the field with this lower-case name."""
@@ -201,7 +199,7 @@ def call_batch(head: CallFields, body: bytes, header: bytes, most: int) -> int |
     stated = head.get(header)
     if stated is not None and stated.isdigit() and len(stated) < 10 and (count := int(stated)):
         return min(count, most)
-    if head.path not in INFER_PATHS:
+    if not head.is_inference:
         return 1
     batch = peek_batch(body)
     return None if batch is None else max(1, min(batch, most))

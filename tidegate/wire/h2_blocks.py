@@ -25,6 +25,9 @@ _SHARED_BYTES: Final = 400
 """No longer block is kept."""
 _SHARED: Final = 1024
 _ENTRY_BYTES: Final = 32
+_QUICK: Final = 32
+"""After so many blocks that went the short way one is looked at as a whole: they may begin with more by now."""
+_NEVER_INDEXED: Final = 16
 
 REQUEST, RESPONSE = range(2)
 
@@ -41,8 +44,11 @@ _SINGLE: Final = frozenset((b"content-length", b"host"))
 _MEANINGFUL: Final = _SINGLE | {b"grpc-status"}
 _PSEUDO: Final = (frozenset((b":method", b":scheme", b":path", b":authority")), frozenset((b":status",)))
 
-Field = tuple[bytes, bytes, bool, bytes]
-"""Name, value, whether it is well-formed by itself, and a representation that means it in any block."""
+Field = tuple[bytes, bytes, bool, bytes, bytes]
+"""Name, value, whether it is well-formed by itself, a representation that means it in any block, and what of that is
+sent on: b"" where the field is dropped."""
+Name = tuple[bytes, bool, bool]
+"""A field's name, whether a field may be called so, and whether it is dropped."""
 Kept = TypeVar("Kept")
 
 
@@ -77,6 +83,7 @@ class Block:
     """One header block, or trailers. Equal blocks share it: nobody changes it, but for :attr:`memo`."""
 
     __slots__ = (
+        "_first",
         "_values",
         "authority",
         "content_length",
@@ -113,6 +120,8 @@ class Block:
         self.writes = False
         """It would write into a dynamic table that had room: only without one it is known by its bytes."""
         self._values: dict[bytes, bytes] = {}
+        self._first: dict[bytes, bytes] | None = None
+        """The same of the fields that many blocks begin with, where this is one of them: those count first."""
 
     def with_more(self, fields: list[Field]) -> "Block | None":
         """This block with more fields behind it; None where they must be looked at together. Not its ``outgoing``."""
@@ -122,20 +131,29 @@ class Block:
         made.method, made.scheme, made.path, made.authority = self.method, self.scheme, self.path, self.authority
         made.host = self.host
         made.status, made.content_length, made.grpc_status = self.status, self.content_length, self.grpc_status
-        values = made._values = self._values.copy()
-        for name, value, is_sound, _ in fields:
+        first = made._first = self._values
+        values = made._values
+        for name, value, is_sound, _, _ in fields:
             if not is_sound or name in _MEANINGFUL:
                 return None
-            values.setdefault(name, value)
+            if name not in first and name not in values:
+                values[name] = value
         return made
 
     def get(self, name: bytes) -> bytes | None:
         """Value of the first field with this lower-case name; not of pseudo-headers."""
-        return self._values.get(name)
+        found = self._values.get(name)
+        if found is None and self._first is not None:
+            return self._first.get(name)
+        return found
+
+    def lacks(self, names: frozenset[bytes]) -> bool:
+        """None of these fields is there."""
+        return names.isdisjoint(self._values) and (self._first is None or names.isdisjoint(self._first))
 
     def values(self) -> dict[bytes, bytes]:
-        """The first of each name; not to be changed."""
-        return self._values
+        """The first of each name."""
+        return self._values if self._first is None else self._first | self._values
 
     def __repr__(self) -> str:
         what = self.fault or (
@@ -152,7 +170,7 @@ def drops_nothing(name: bytes) -> bool:
 class Blocks:
     """What the connections of one listener, or to one upstream, remember together."""
 
-    __slots__ = ("drops", "fields", "heads", "kind", "names", "trailers")
+    __slots__ = ("drops", "fields", "heads", "kind", "names", "static", "static_names", "trailers")
 
     def __init__(self, kind: int, drops: Callable[[bytes], bool] = drops_nothing) -> None:
         """``kind`` of the heads: REQUEST or RESPONSE. ``drops``: whether a field of this name is not sent on."""
@@ -162,24 +180,28 @@ class Blocks:
         self.trailers: Memory[Block] = Memory()
         self.fields: Memory[Field] = Memory()
         """By representation: they end by themselves, so equal bytes are equal fields wherever they stand."""
-        self.names: Memory[bytes] = Memory()
+        self.names: Memory[Name] = Memory()
         """By Huffman code."""
+        self.static = tuple(
+            _field(self.name(name), value, bytes((0x80 | index,))) for index, (name, value) in enumerate(STATIC)
+        )
+        """Those of HPACK's static table, by index,"""
+        self.static_names = tuple(self.name(name) for name, _ in STATIC)
+        """and their names."""
+
+    def name(self, name: bytes) -> Name:
+        """What is to be known of a name."""
+        return name, _name(name) is not None and name not in _CONNECTION_FIELDS, self.drops(name)
 
     def __repr__(self) -> str:
         return f"<Blocks {len(self.heads.known)} heads, {len(self.trailers.known)} trailers>"
 
 
-def _field(name: bytes, value: bytes, representation: bytes) -> Field:
-    is_sound = (
-        _name(name) is not None
-        and _value(value) is not None
-        and name not in _CONNECTION_FIELDS
-        and (name != b"te" or value == b"trailers")
-    )
-    return name, value, is_sound, representation
-
-
-_STATIC_FIELDS: Final = tuple(_field(name, value, bytes((0x80 | index,))) for index, (name, value) in enumerate(STATIC))
+def _field(named: Name, value: bytes, representation: bytes) -> Field:
+    name, is_sound, is_dropped = named
+    if is_sound:
+        is_sound = _value(value) is not None and (name != b"te" or value == b"trailers")
+    return name, value, is_sound, representation, b"" if is_dropped else representation
 
 
 class _Walk:
@@ -207,20 +229,20 @@ class _Beginning:
 
     __slots__ = ("block", "count", "fields", "head", "total")
 
-    def __init__(self, walk: _Walk, kind: int | None, drops: Callable[[bytes], bool]) -> None:
+    def __init__(self, walk: _Walk, kind: int | None) -> None:
         self.block = walk.known
         self.total = walk.total
         self.count = walk.count
         self.fields = walk.fields[: walk.count]
         self.head = Block()
         self.head.fault = _fill(self.head, self.fields, kind)
-        self.head.outgoing = b"".join([field[3] for field in self.fields if not drops(field[0])])
+        self.head.outgoing = b"".join([field[4] for field in self.fields])
 
 
 class Reader:
     """Reads the header blocks of one connection in the order in which they come; the dynamic table is here."""
 
-    __slots__ = ("_before", "_begun", "_blocks", "_size", "_table", "capacity", "limit")
+    __slots__ = ("_before", "_begun", "_blocks", "_quick", "_size", "_table", "capacity", "limit")
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -228,6 +250,8 @@ class Reader:
         self._size = 0
         self._begun: list[_Beginning | None] = [None, None]
         """Of heads and of trailers."""
+        self._quick = 0
+        """Blocks that were only looked at from where they differ from the one before, since the last that was not."""
         self._before = [b"", b""]
         """What was known of the last block that was not known as a whole."""
         self.capacity = DEFAULT_TABLE_BYTES
@@ -256,6 +280,14 @@ class Reader:
         begun = self._begun[is_trailer]
         if begun is not None and (begun.head.fault or not block.startswith(begun.block)):
             begun = None
+        if begun is not None and self._quick < _QUICK:
+            quick = self._look(block, begun)
+            if quick is not None:
+                self._quick += 1
+                if len(block) <= _SHARED_BYTES:
+                    memory.keep(block, quick)
+                return quick
+        self._quick = 0
         walk = self._walk(block, begun)
         if walk.is_large:
             made = Block()
@@ -278,28 +310,66 @@ class Reader:
             self._learn(walk, is_trailer=is_trailer)
         return made
 
+    def _look(self, block: bytes, begun: "_Beginning") -> Block | None:
+        """A block that begins as others did and goes on with short literals under known names, as a trace, a deadline
+        or an id of each call are written; None: it must be looked at as a whole."""
+        blocks = self._blocks
+        names = blocks.names.known
+        at, size, total = len(begun.block), len(block), begun.total
+        fields, outgoing = [], [begun.head.outgoing]
+        while at < size:
+            start = at
+            index = block[at]
+            at += 1
+            if not index or index == _NEVER_INDEXED:
+                value_at = at + 1 + (block[at] & 127)
+                named = names.get(block[at:value_at])  # A longer name is none of these.
+                if named is None:
+                    return None
+            elif index < 15:
+                named, value_at = blocks.static_names[index], at
+            elif index == 15 and block[at] < 62 - 15:
+                named, value_at = blocks.static_names[15 + block[at]], at + 1
+            else:
+                return None
+            length = block[value_at]
+            at = value_at + 1 + (length & 127)
+            if length & 127 == 127 or at > size:
+                return None
+            value = block[value_at + 1 : at]
+            if length > 127:
+                value = huffman(value)
+            field = _field(named, value, block[start:at])
+            fields.append(field)
+            outgoing.append(field[4])
+            total += len(named[0]) + len(value) + _ENTRY_BYTES
+        made = begun.head.with_more(fields) if total <= LIST_BYTES else None
+        if made is not None:
+            made.fields = begun.fields + fields
+            made.outgoing = b"".join(outgoing)
+        return made
+
     def _learn(self, walk: "_Walk", *, is_trailer: bool) -> None:
         """Two blocks in a row that begin in one way: the next ones may, too."""
         if walk.known == self._before[is_trailer]:
             kind = None if is_trailer else self._blocks.kind
-            self._begun[is_trailer] = _Beginning(walk, kind, self._blocks.drops)
+            self._begun[is_trailer] = _Beginning(walk, kind)
         self._before[is_trailer] = walk.known
 
     def _made(self, walk: "_Walk", begun: "_Beginning | None", *, is_trailer: bool) -> Block:
-        drops = self._blocks.drops
         fields = walk.fields
         if begun is not None:
             more = fields[begun.count :]
             made = begun.head.with_more(more)
             if made is not None:
                 made.fields = fields
-                made.outgoing = begun.head.outgoing + b"".join([field[3] for field in more if not drops(field[0])])
+                made.outgoing = begun.head.outgoing + b"".join([field[4] for field in more])
                 return made
         made = Block()
         made.fault = _fill(made, fields, None if is_trailer else self._blocks.kind)
         if not made.fault:
             made.fields = fields
-            made.outgoing = b"".join([field[3] for field in fields if not drops(field[0])])
+            made.outgoing = b"".join([field[4] for field in fields])
         return made
 
     def _resize(self, block: bytes) -> int:
@@ -319,13 +389,13 @@ class Reader:
     def _evict(self, room: int) -> None:
         """Makes room; without enough of it the table is empty afterwards."""
         while self._table and self._size + room > self.capacity:
-            name, value, _, _ = self._table.pop()
+            name, value, _, _, _ = self._table.pop()
             self._size -= len(name) + len(value) + _ENTRY_BYTES
 
     def _entry(self, index: int) -> Field:
-        if 0 < index < len(_STATIC_FIELDS):
-            return _STATIC_FIELDS[index]
-        index -= len(_STATIC_FIELDS)
+        if 0 < index < len(STATIC):
+            return self._blocks.static[index]
+        index -= len(STATIC)
         if not 0 <= index < len(self._table):
             raise CompressionFault("an index of no field")
         return self._table[index]
@@ -335,7 +405,7 @@ class Reader:
         walk = _Walk()
         fields = walk.fields
         known = self._blocks.fields.known
-        static = _STATIC_FIELDS
+        static = self._blocks.static
         total = at = 0
         if begun is not None:
             fields += begun.fields
@@ -377,10 +447,14 @@ class Reader:
                 at += length
                 if at > size:
                     raise CompressionFault("a block ends inside a field")
-                found = known.get(block[start:at]) if index < 62 else None
+                representation = block[start:at]
+                found = known.get(representation) if index < 62 else None
                 if all_known and (found is None or prefix == 63):
                     walk.known, walk.total, walk.count, all_known = block[:start], total, len(fields), False
-                field = self._literal(block, start, index, name_at, value_at, at) if found is None else found
+                if found is not None:
+                    field = found
+                else:
+                    field = self._literal(block, representation, index, name_at, value_at, at)
                 if index > 61:
                     stands_alone = False
                 if prefix == 63:
@@ -392,27 +466,30 @@ class Reader:
         walk.is_large, walk.stands_alone, walk.writes = total > LIST_BYTES, stands_alone, writes
         return walk
 
-    def _literal(self, block: bytes, start: int, index: int, name_at: int, value_at: int, end: int) -> Field:
+    def _literal(self, block: bytes, representation: bytes, index: int, name_at: int, value_at: int, end: int) -> Field:
         """A representation that was not seen before."""
-        name = self._entry(index)[0] if index else self._name(block[name_at:value_at])
-        value = _string(block[value_at:end])
-        representation = block[start:end]
-        writes = representation[0] > 63
-        field = _field(name, value, literal(name, value) if writes or index > 61 else representation)
-        if index < 62 and len(representation) <= _SHARED_BYTES:
+        if index:
+            named = self._blocks.static_names[index] if index < 62 else self._blocks.name(self._entry(index)[0])
+        else:
+            coded = block[name_at:value_at]
+            named = self._blocks.names.known.get(coded) or self._name(coded)
+        value = block[value_at + 1 : end] if block[value_at] & 127 != 127 else _long(block, value_at, end)
+        if block[value_at] > 127:
+            value = huffman(value)
+        if representation[0] > 63 or index > 61:
+            return _field(named, value, literal(named[0], value))
+        field = _field(named, value, representation)
+        if end - value_at <= _SHARED_BYTES:
             self._blocks.fields.keep(representation, field)
         return field
 
-    def _name(self, data: bytes) -> bytes:
-        if data[0] < 128:
-            return _string(data)
-        names = self._blocks.names
-        name = names.known.get(data)
-        if name is None:
-            name = _string(data)
-            if len(data) <= 64:
-                names.keep(data, name)
-        return name
+    def _name(self, coded: bytes) -> Name:
+        """A name that was not seen before."""
+        name = coded[1:] if coded[0] & 127 != 127 else _long(coded, 0, len(coded))
+        named = self._blocks.name(huffman(name) if coded[0] > 127 else name)
+        if len(coded) <= 64:
+            self._blocks.names.keep(coded, named)
+        return named
 
     def _insert(self, field: Field) -> None:
         room = len(field[0]) + len(field[1]) + _ENTRY_BYTES
@@ -425,12 +502,10 @@ class Reader:
         return f"<Reader {len(self._table)} entries, {self._size} of {self.capacity} bytes>"
 
 
-def _string(data: bytes) -> bytes:
-    """A string literal, its length included, which is known to fit."""
-    at = 1
-    if data[0] & 127 == 127:
-        _, at = integer(data, 1, 127)
-    return huffman(data[at:]) if data[0] > 127 else data[at:]
+def _long(data: bytes, at: int, end: int) -> bytes:
+    """What stands behind the length of a string of 127 bytes or more."""
+    _, start = integer(data, at + 1, 127)
+    return data[start:end]
 
 
 def _fill(block: Block, fields: list[Field], kind: int | None) -> str:
@@ -438,7 +513,7 @@ def _fill(block: Block, fields: list[Field], kind: int | None) -> str:
     values = block._values
     pseudo: dict[bytes, bytes] = {}
     allowed = _PSEUDO[kind] if kind is not None else ()
-    for name, value, is_sound, _ in fields:
+    for name, value, is_sound, _, _ in fields:
         if name.startswith(b":"):
             if values or name in pseudo or name not in allowed:
                 return "a pseudo-header out of its place"

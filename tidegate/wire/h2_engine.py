@@ -24,6 +24,7 @@ from tidegate.wire.h2_stream import BODY_DUE, ENDED, Stream
 
 _SETTINGS_BYTES: Final = 6 * 64
 _CONNECTION_CREDIT: Final = 1 << 30
+_PLAIN_MASK: Final = wire.END_HEADERS | PADDED | wire.HAS_PRIORITY
 ANY, FIRST_SETTINGS, PREFACE, BLOCK = range(4)
 """What must come next."""
 
@@ -121,6 +122,7 @@ class Engine(Sender):
     def _read(self, data: bytes, now: float, events: list[Event]) -> None:
         at = self._begin(data, now, events)
         size = len(data)
+        streams = self.streams
         while size - at >= wire.HEAD_BYTES:
             head, flags, number = read_head(data, at)
             kind = head & 255
@@ -131,6 +133,31 @@ class Engine(Sender):
                 raise Fault(wire.FRAME_SIZE_ERROR, "frame too large")
             if self._expects:
                 self._check(kind, flags, number)
+            if at <= size:
+                # Most frames, written out: a whole head, and a whole piece of a body with no padding.
+                if kind == wire.HEADERS and flags & _PLAIN_MASK == wire.END_HEADERS and number:
+                    if at - start <= BLOCK_BYTES:
+                        self._block(number, data[start:at], flags & END_STREAM != 0, now, events)
+                        continue
+                elif not kind and start < at and not flags & PADDED:
+                    stream = streams.get(number)
+                    length = at - start
+                    if (
+                        stream is not None
+                        and stream.receiving == BODY_DUE
+                        and stream.left < 0
+                        and stream.allowance >= length
+                        and self._taken + length < _CONNECTION_CREDIT
+                    ):
+                        self._taken += length
+                        stream.allowance -= length
+                        self._control.level += 1.0
+                        ends = flags & END_STREAM != 0
+                        events.append((BODY, stream, data[start:at], ends))
+                        if ends:
+                            stream.receiving = ENDED
+                            self._peer_ended(stream)
+                        continue
             if kind == wire.DATA and (at <= size or not flags & PADDED):
                 self._data(number, flags, data, start, at, now, events)
                 if at > size:

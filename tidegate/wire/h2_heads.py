@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 from tidegate import headers
+from tidegate.timeout import TimeoutFieldError, read_timeout_s
 from tidegate.wire import grammar, grpc
 from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Block, Blocks, Reader
 from tidegate.wire.h2_hpack import literal, literal_name
@@ -19,7 +20,6 @@ _MODEL_MAY_SEE: Final = frozenset({headers.TIMEOUT_MS, headers.BATCH_SIZE, heade
 _ALWAYS_WRITTEN_ANEW: Final = frozenset({b"grpc-timeout", b"expect"})
 _MEANINGFUL: Final = frozenset(
     {
-        b"grpc-timeout",
         b"expect",
         b"inference-header-content-length",
         b"k-network-probe",
@@ -34,7 +34,7 @@ _MEANINGFUL: Final = frozenset(
         headers.SHADOW,
     }
 )
-"""A call with none of them, and not of a kubelet, is plain."""
+"""A call with none of them, and no ``grpc-timeout``, is plain."""
 EXPECTATION: Final = literal(b"expect", b"100-continue")
 CONTINUE: Final = literal(b":status", b"100")
 
@@ -105,12 +105,15 @@ class CallHead(_Head):
         "hides_internal",
         "host",
         "internal",
+        "is_inference",
+        "is_usual",
         "memo",
         "method",
         "names_host",
         "names_proto",
         "plain",
         "target",
+        "timeout_s",
         "traced",
     )
 
@@ -123,8 +126,9 @@ class CallHead(_Head):
 
     def __init__(self, block: Block, *, front_door: bool, trusted: bool) -> None:
         """``front_door``: fields that no client may send are hidden; ``trusted``: its forwarding fields are kept."""
-        super().__init__(block)
-        values = block.values()
+        self._block = block
+        self._text = None
+        self.outgoing = block.outgoing
         self.method = block.method
         self.target = block.path
         self.authority = block.authority
@@ -133,21 +137,31 @@ class CallHead(_Head):
         self.hides_internal = front_door
         self.memo: Any = None
         """Of the application: what it found out about this head."""
-        trace = values.get(b"traceparent")
+        trace = block.get(b"traceparent")
         self.traced = trace is not None and grammar.TRACEPARENT.fullmatch(trace) is not None
         if trace is not None and not self.traced:
             self.drop(b"traceparent")
-        self.plain = _MEANINGFUL.isdisjoint(values) and not values.get(b"user-agent", b"").lower().startswith(b"k")
-        self.names_host = self.names_proto = self.has_timeout = self.expect_continue = False
+        self.is_usual = block.lacks(_MEANINGFUL)
+        """None of its fields means something to us or to applications, but perhaps a ``grpc-timeout``."""
+        timeout = block.get(b"grpc-timeout")
+        self.has_timeout = timeout is not None
+        self.plain = self.is_usual and timeout is None
+        self.timeout_s: float | None = None
+        """What ``grpc-timeout`` says, where it is the only field that says something."""
+        self.is_inference = block.path in grpc.INFER_PATHS
+        self.names_host = self.names_proto = self.expect_continue = False
         self.internal: Internal | None = None
+        if timeout is not None and self.is_usual:
+            try:
+                self.timeout_s = read_timeout_s(None, timeout)
+            except TimeoutFieldError:
+                self.is_usual = False
         if trusted:
-            self.names_host = b"x-forwarded-host" in values
-            self.names_proto = b"x-forwarded-proto" in values
-        if not self.plain:
-            self.has_timeout = b"grpc-timeout" in values
-            if not front_door:
-                self.expect_continue = values.get(b"expect") == b"100-continue"
-                self.internal = _internal(values)
+            self.names_host = block.get(b"x-forwarded-host") is not None
+            self.names_proto = block.get(b"x-forwarded-proto") is not None
+        if not self.is_usual and not front_door:
+            self.expect_continue = block.get(b"expect") == b"100-continue"
+            self.internal = _internal(block)
 
     @property
     def path(self) -> bytes:
@@ -233,12 +247,12 @@ def _is_hidden(name: bytes) -> bool:
     return name.startswith(headers.INTERNAL_PREFIX) and name not in headers.KEPT_FROM_CLIENTS
 
 
-def _internal(values: dict[bytes, bytes]) -> Internal | None:
+def _internal(block: Block) -> Internal | None:
     """A gateway's fields, where it wrote them in the usual way."""
-    token = values.get(headers.TOKEN)
-    timeout = values.get(headers.TIMEOUT_MS)
-    batch = values.get(headers.BATCH_SIZE)
-    credit = values.get(headers.CREDIT)
+    token = block.get(headers.TOKEN)
+    timeout = block.get(headers.TIMEOUT_MS)
+    batch = block.get(headers.BATCH_SIZE)
+    credit = block.get(headers.CREDIT)
     if (
         token is None
         or not (timeout is not None and timeout.isdigit() and len(timeout) < 13)
@@ -246,4 +260,4 @@ def _internal(values: dict[bytes, bytes]) -> Internal | None:
         or (credit is not None and not (credit.isdigit() and len(credit) < 19))
     ):
         return None
-    return Internal(token, timeout, batch, credit, values.get(headers.WANT))
+    return Internal(token, timeout, batch, credit, block.get(headers.WANT))

@@ -15,7 +15,7 @@ def request_head(block: Block, ends: bool, rules: HeadRules) -> RequestHead | Ba
     """The head of a request; ``ends``: it has no body."""
     lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (block.method, block.path, block.authority)]
     cookies = []
-    for name, value, _, _ in block.fields:
+    for name, value, _, _, _ in block.fields:
         if name == b"cookie":
             cookies.append(value)  # One field may come in pieces (RFC 9113 section 8.2.3).
         elif name[:1] != b":" and name != b"host":
@@ -53,7 +53,7 @@ def trailer_lines(block: Block) -> bytes:
     return b"".join(
         [
             b"%b: %b\r\n" % (name, value)
-            for name, value, is_sound, _ in block.fields
+            for name, value, is_sound, _, _ in block.fields
             if is_sound and name not in _NO_TRAILERS and not name.startswith((b"tidegate-", b"x-forwarded-"))
         ]
     )
