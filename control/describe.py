@@ -23,6 +23,7 @@ from control.views import (
     RevisionView,
     Role,
 )
+from tidegate.function import Protocol
 from tidegate.records import Decision
 from tidegate.replica import ReplicaState
 
@@ -71,7 +72,7 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
         state=word,
         revision=deployed.current.revision.id,
         url=f"{scheme}://{deployed.name}.{domain}:{port}/",
-        path_url=f"{gateway}/functions/{deployed.name}/",
+        path_url=None if spec.protocol is Protocol.GRPC else f"{gateway}/functions/{deployed.name}/",
         models=spec.models,
         protocol=spec.protocol.value,
         latency_s=spec.sla.latency_s,

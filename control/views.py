@@ -279,6 +279,7 @@ class FunctionView:
     url: str | None
     """By host name; ``path_url`` needs none."""
     path_url: str | None
+    """None: gRPC, whose calls have no path of their own."""
     models: tuple[str, ...]
     protocol: str
     latency_s: float | None

@@ -152,8 +152,8 @@ def _tell(deployed: "DeployView", tidegate: "Tidegate") -> None:
         for warning in each.warnings:
             say(f"  warning: {warning}")
         view = tidegate.function(each.name)
-        if view.path_url:
-            print(view.path_url)
+        if where := view.path_url or view.url:
+            print(where)
 
 
 def _capacity(view: "CapacityView | None") -> list[str]:
