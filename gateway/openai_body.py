@@ -195,9 +195,9 @@ class _Reading:
 
 def _unreadable(head: RequestHead) -> str | None:
     """Why the body of such a request cannot be read for its model."""
-    coding = head.get(b"content-encoding")
-    if coding is not None and coding.lower() != b"identity":
+    fields = head.received_fields().lower()
+    if b"content-encoding:" in fields and (head.get(b"content-encoding") or b"identity").lower() != b"identity":
         return f"the body is compressed, its model cannot be read: {ELSEWHERE}"
-    if head.mentions(b"\ncontent-type:") and len(_content_types(head.received_fields().lower())) != 1:
+    if fields.count(b"content-type:") > 1 and len(_content_types(fields)) > 1:
         return "the request has several Content-Type fields"
     return None
