@@ -206,9 +206,9 @@ class TokenDesk:
         self._overhear = overhear
 
     def admit(self, ex: "Exchange", ticket: "Ticket", known: FunctionTokens, route: FunctionRoute) -> None:
-        """Before the waiting room: what the request is likely to take. Only POST asks for work."""
+        """Before the waiting room: what the request is likely to take. Only POST asks for work, and no gRPC."""
         counters = ticket.counters
-        if counters is None or ex.head.method != b"POST":
+        if counters is None or ex.head.method != b"POST" or ex.is_rpc:
             return
         if counters.tokens is None:
             counters.tokens = TokenCounters()

@@ -147,6 +147,11 @@ def test_other_protocols_and_methods_have_none() -> None:
     assert door.demand().tokens is None
     door = open_door()
     assert door.arrive("GET /functions/f/v1/files").context.tokens is None
+    call = ask(door)
+    call.context.tokens, call.is_rpc = None, True
+    front = call.context.target.front
+    door.chain._tokens.admit(call, call.context, front.tokens, front.route)  # type: ignore[arg-type]  # a stand-in
+    assert call.context.tokens is None
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
