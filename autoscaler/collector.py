@@ -178,7 +178,7 @@ class Collector:
             return
         told.strikes, told.demand, told.latency = 0, demand, own[1]
         if is_turn:
-            told.groups, told.latencies = demand.groups, groups[1]
+            told.groups, told.latencies, meter.taken_at = demand.groups, groups[1], now
         told.waiting = meter.note_demand(demand, before or unborn_demand(demand), interval_s, now)
         if demand.tokens is not None and not meter.note_tokens(
             demand.tokens, None if before is None else before.tokens, now
@@ -263,8 +263,7 @@ class Collector:
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
         groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
-        complete, is_turn = True, math.floor(now) % TURNS == meter.turn
-        replicas, known, stale = self._replicas, meter.groups, now - self._stale_s
+        complete, replicas, known, stale = True, self._replicas, meter.groups, now - self._stale_s
         for group in fleet:
             at, means, apps = heard(replicas, group.ready, stale)
             if means[1]:
@@ -277,7 +276,7 @@ class Collector:
                 meter.uneven.add(group.accelerator)
             concurrency += means[2]
             concurrency_inferences += means[3]
-            groups.append(observed_group(group, means, apps, kept, now, q, slo_s, is_turn=is_turn))
+            groups.append(observed_group(group, means, apps, kept, now, q, slo_s, meter.taken_at))
         demands, oldest_heard, all_heard = self._demands(name, now)
         oldest = min(oldest, oldest_heard)
         waiting = waiting_inferences = 0

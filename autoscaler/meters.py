@@ -20,9 +20,9 @@ MAX_GROUPS = 64
 """Groups kept per revision."""
 EXECUTIONS_EVERY_S = 5.0
 """How often a replica's execution times are taken: the tail of a minute needs no second's resolution."""
-TURNS = 3
-"""What reaches back half a minute (latencies of groups, their figures) is looked at in every third second, a third of
-the revisions in each."""
+TURNS = 5
+"""What is kept in slots of five seconds (latencies of groups), and what is read of it, is looked at as often: a fifth
+of the revisions in each second."""
 CROWDED = 0.5
 """Mean number of waiting requests from which on every slot is taken to be in use."""
 CROWDED_FOR_S = 1.5
@@ -54,7 +54,7 @@ class Group:
     sampled: tuple[float, float] | None = None
     """When those that spoke last for the group had been heard, and their time in the model per inference."""
     figures: Figures | None = None
-    """As last read: at the turn of its revision."""
+    """As last read: after the turn of its revision."""
     app: AppFigures | None = None
     """What its model servers say, where they are asked."""
 
@@ -98,7 +98,9 @@ class Meter:
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     groups: dict[str, Group] = field(default_factory=dict)
     turn: int = 0
-    """Which of every ``TURNS`` seconds its groups are looked at in."""
+    """Which of every ``TURNS`` samples its groups' latencies are taken of."""
+    taken_at: float = -math.inf
+    """When that was done last."""
     is_limit_in_inferences: bool = False
     uneven: set[str] = field(default_factory=set)
     """Groups whose samples differed since that was last asked."""

@@ -16,7 +16,7 @@ SECOND_S = 2.0
 SAME_ROUND_S = 0.75
 """Samples that lie no further apart were pulled in the same round."""
 FIGURES_S = TURNS - 0.5
-"""What was read of a group's windows is read anew after so long, whoever's turn it is."""
+"""What was read of a group's windows is read anew after so long, also without a turn."""
 NO_FIGURES = Figures(-math.inf, None, False, (None, None, None, None, None, None, 0, 0))
 
 Heard = tuple[float, Means, Sequence[AppSample]]
@@ -72,15 +72,15 @@ def observed_group(
     now: float,
     q: float,
     slo_s: float,
-    *,
-    is_turn: bool,
+    taken_at: float,
 ) -> GroupObservation:
-    """``is_turn``: the windows are read anew; else what was last read of them holds for ``FIGURES_S``."""
+    """``taken_at``: when latencies were last taken. Then the windows are read anew; else what was last read of them
+    holds for ``FIGURES_S``, a rate once there is one."""
     if kept is None:
         figures = NO_FIGURES
     else:
         known = kept.figures
-        if is_turn or known is None or not 0.0 <= now - known.at < FIGURES_S:
+        if known is None or known.mu_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
     _, bound_ips, is_learnt, tail = figures

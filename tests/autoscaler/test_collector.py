@@ -393,32 +393,44 @@ def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
     assert c.mu_ips("resnet-00001", "gpu") is None
 
 
-def test_the_groups_of_a_third_of_the_revisions_are_looked_at_in_each_second() -> None:
-    """Ten answers a second of each of six revisions: what is told of their groups moves every third second, of two of
-    them in each, and is never older than two turns; what is told of the revisions themselves is of now."""
-    revisions = [Revision(function(f"f{number}"), 1) for number in range(6)]
+@pytest.mark.parametrize("serves", [True, False])
+def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(serves: bool) -> None:
+    """Ten answers a second of each of ten revisions: what is told of their groups moves every fifth second, of two of
+    them in each, and is never older than that; what is told of the revisions themselves is of now. ``serves``: replicas
+    tell of their work too, so that the groups have a service rate."""
+    revisions = [Revision(function(f"f{number}"), 1) for number in range(2 * TURNS)]
+    names = {each.id: f"{each.id}-aaaaa" for each in revisions}
     c = Collector()
-    c.expect(["g0"], [])
+    c.expect(["g0"], names.values())
     for each in revisions:
         c.apply(each.id, T0)
     moved = []
-    told = dict.fromkeys((each.id for each in revisions), 0)
+    told = dict.fromkeys(names, 0)
     for second in range(1, 25):
-        done = 10 * second
+        done, now = 10 * second, T0 + second
         heard = ((bucket_index(100_000), done),)
         traffic = (GroupTraffic(group="cpu", requests=done, inferences=done, failures=0, latency=heard),)
         demands = [
             demand(each.id, arrivals=done, answered=done, within_sla=done, latency=heard, groups=traffic)
             for each in revisions
         ]
-        c.gateway(gateway_sample(*demands, sequence=second, uptime_s=float(second)), T0 + second)
-        seen = {each.id: c.observe(each, (FleetGroup(accelerator="cpu"),), T0 + second) for each in revisions}
+        c.gateway(gateway_sample(*demands, sequence=second, uptime_s=float(second)), now)
+        for each in revisions if serves else ():
+            work = {"requests": done, "inferences": done, "execution_s": float(second), "busy_s": float(second)}
+            in_flight = {"in_flight_request_s": float(second), "in_flight_inference_s": float(second)}
+            told_by = replica_sample(names[each.id], sequence=second, uptime_s=float(second), **work, **in_flight)
+            c.replica(replace(told_by, revision=each.id), now)
+        seen = {
+            each.id: c.observe(each, (FleetGroup(accelerator="cpu", ready=(names[each.id],)),), now)
+            for each in revisions
+        }
+        assert all((each.groups[0].mu_bound_ips is not None) is serves for each in seen.values() if second > 3)
         answers = {name: observation.groups[0].answers for name, observation in seen.items()}
         moved.append(sum(answers[name] != told[name] for name in told))
         told = answers
-        assert all(done - 10 * 2 * (TURNS - 1) <= count <= done for count in answers.values())
+        assert all(done - 10 * (TURNS - 1) <= count <= done for count in answers.values())
         assert all(observation.within_sla == 1.0 for observation in seen.values())
-    assert moved[2 * TURNS :] == [2] * (24 - 2 * TURNS)
+    assert moved[TURNS:] == [2] * (24 - TURNS)
 
 
 def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> None:
