@@ -76,7 +76,7 @@ class Lane:
 
     def push(self, bind: "Bind") -> None:
         """The request waits here, in the place of its key."""
-        since = bind.key[2]
+        since = bind.key[1]
         self.tail = max(self.tail, since) if self.queue else since
         queue = self.queue
         if type(queue) is OrderedQueue:
@@ -95,6 +95,10 @@ class Lane:
         """A request that waited here gets a slot: its tenant's turn is over."""
         if type(self.queue) is FairQueue:
             self.queue.charge(bind)
+
+    def step(self, bind: "Bind") -> int:
+        """What a slot for its head costs this worker, against others with tenants' requests; 0: there are none."""
+        return self.queue.step(bind) if type(self.queue) is FairQueue else 0
 
     def settle(self, claim: Claim, cost: float) -> None:
         """What a request that got a slot did cost (:meth:`tidegate.flow.fair_queue.FairQueue.settle`)."""

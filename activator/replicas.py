@@ -94,7 +94,7 @@ class Replica:
         self.sequence = 0
         self.told = _UNTOLD
         """Class of the want that the queue_proxy knows."""
-        self.told_key = (0, 0, 0, False)
+        self.told_key = (0, 0, False)
         self.short: int | None = None
         """Free units it has, since the head does not fit; None: it did not say."""
         self.short_at = 0.0
@@ -253,12 +253,12 @@ class Replica:
         """Whether waiting requests may go there, now or when it becomes ready."""
         return not self.gone and not self.rests_until and not self.ejected_until and self.group.share > 0
 
-    def _kind(self, head: Bind) -> tuple[int, int, int, bool]:
-        """What of a head must be told when it changes: class, turn, units, whether this replica holds back for it."""
+    def _kind(self, head: Bind) -> tuple[int, int, bool]:
+        """What of a head must be told when it changes: class, units, whether this replica holds back for it."""
         key = head.key
         if not self.group.revision.counts_inferences:
-            return (key[0], key[1], 1, False)
-        return (key[0], key[1], head.inferences, head is self.reserved or head.lane.is_single(self))
+            return (key[0], 1, False)
+        return (key[0], head.inferences, head is self.reserved or head.lane.is_single(self))
 
     def _want(self, amount: int, head: Bind | None, now: float) -> Want:
         """The level as a want, which counts as told."""
@@ -268,10 +268,10 @@ class Replica:
         if head is None:
             return Want(self.sequence, 0)
         self.told_key = kind = self._kind(head)
-        since = head.key[2]
+        since = head.key[1]
         tail = max([since, *(lane.tail for lane in self.group.lanes if lane.queue)])
         age_ms, tail_ms = max(0, round((now - since) * 1000)), max(0, round((now - tail) * 1000))
-        return Want(self.sequence, amount, kind[0], kind[1], age_ms, tail_ms, kind[2], kind[3])
+        return Want(self.sequence, amount, kind[0], head.lane.step(head), age_ms, tail_ms, kind[1], kind[2])
 
     # --- credits ---
 

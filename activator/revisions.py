@@ -341,7 +341,7 @@ class RevisionRoom:
         function = self.function
         # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
         since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
-        bind.key = (bind.priority, 0, since, bind.number)
+        bind.key = (bind.priority, since, bind.number)
         self.count(now)
         lane.push(bind)
         self.waiting += 1

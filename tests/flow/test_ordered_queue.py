@@ -1,4 +1,4 @@
-"""The order of waiting: priority class, fair turn, arrival; lazily removed."""
+"""The order of waiting: priority class, arrival; lazily removed."""
 
 import random
 
@@ -6,8 +6,8 @@ from tidegate.flow.ordered_queue import Key, OrderedQueue
 
 
 class Person:
-    def __init__(self, *key: int) -> None:
-        self.key: Key = (key[0], key[1], float(key[2]), key[2])
+    def __init__(self, priority: int, number: int) -> None:
+        self.key: Key = (priority, float(number), number)
         self.entry = 0
 
     def __repr__(self) -> str:
@@ -21,17 +21,17 @@ def drained(queue: OrderedQueue[Person]) -> list[Person]:
     return people
 
 
-def test_class_then_turn_then_arrival() -> None:
-    urgent, early, late, unfair = Person(0, 0, 9), Person(1, 0, 1), Person(1, 0, 2), Person(1, 1, 0)
+def test_class_then_arrival() -> None:
+    urgent, early, late, last = Person(0, 9), Person(1, 1), Person(1, 2), Person(2, 0)
     queue: OrderedQueue[Person] = OrderedQueue()
-    for person in (unfair, late, urgent, early):
+    for person in (last, late, urgent, early):
         queue.push(person)
     assert queue.head() is urgent
-    assert drained(queue) == [urgent, early, late, unfair]
+    assert drained(queue) == [urgent, early, late, last]
 
 
 def test_who_comes_back_stands_in_the_old_place() -> None:
-    first, second = Person(0, 0, 1), Person(0, 0, 2)
+    first, second = Person(0, 1), Person(0, 2)
     queue: OrderedQueue[Person] = OrderedQueue()
     queue.push(first)
     queue.push(second)
@@ -42,7 +42,7 @@ def test_who_comes_back_stands_in_the_old_place() -> None:
 
 def test_removed_and_back_is_there_once() -> None:
     # The heap still holds the dead entry with the same key when the person returns.
-    first, second = Person(0, 0, 1), Person(0, 0, 2)
+    first, second = Person(0, 1), Person(0, 2)
     queue: OrderedQueue[Person] = OrderedQueue()
     queue.push(first)
     queue.push(second)
@@ -56,7 +56,7 @@ def test_removed_and_back_is_there_once() -> None:
 
 def test_a_thousand_cancellations_leave_no_corpses() -> None:
     queue: OrderedQueue[Person] = OrderedQueue()
-    people = [Person(0, 0, number) for number in range(1000)]
+    people = [Person(0, number) for number in range(1000)]
     for person in people:
         queue.push(person)
     random.Random(1).shuffle(people)

@@ -194,16 +194,79 @@ def test_free_slots_go_to_the_head_that_waits_longest() -> None:
     assert desk.said() == ["g2: grant 2:1"]
 
 
-def test_priority_class_goes_before_age_and_fair_turn_between() -> None:
+def test_priority_class_goes_before_age() -> None:
     desk = Desk(1, "g0", "g1", "g2", "g3")
     credit = desk.start(1, 1.0)
     desk.want("g1", 1, 1.0, age_ms=500, priority=1)
-    desk.want("g2", 1, 1.0, age_ms=90, turn=2)
-    desk.want("g3", 1, 1.0, age_ms=10, turn=1)
+    desk.want("g2", 1, 1.0, age_ms=90)
+    desk.want("g3", 1, 1.0, age_ms=10, priority=0)
     desk.ledger.ended(credit, 1.1)
-    assert desk.said() == ["g3: grant 2:1"]
+    assert desk.said() == ["g2: grant 2:1"]
     desk.ledger.ended(desk.start(2, 1.1, want=b"9 0"), 1.2)
-    assert desk.said() == ["g2: grant 3:1"]
+    assert desk.said() == ["g3: grant 3:1"]
+
+
+# --- turns between workers ---
+
+
+def served(desk: Desk, credit: Credit, count: int) -> list[str]:
+    """Who gets the one slot, answer after answer; everybody goes on wanting."""
+    order = []
+    for number in range(2, 2 + count):
+        desk.ledger.ended(credit, 1.0)
+        (line,) = desk.said()
+        worker, _, text = line.partition(": ")
+        assert text == f"grant {number}:1"
+        order.append(worker)
+        credit = desk.start(number, 1.0)
+    return order
+
+
+def test_workers_that_tell_costs_have_turns_by_them() -> None:
+    """A slot costs g1 ten times as much as g2, and g1's have waited longest."""
+    desk = Desk(1, "g0", "g1", "g2")
+    credit = desk.start(1, 1.0)
+    desk.want("g1", 1000, 1.0, age_ms=9000, tail_ms=8000, cost=1000)
+    desk.want("g2", 1000, 1.0, age_ms=20, tail_ms=10, cost=100)
+    order = served(desk, credit, 44)
+    assert order == ["g1", *["g2"] * 10] * 4
+
+
+def test_a_worker_that_comes_later_has_its_turn_at_once_and_no_more() -> None:
+    desk = Desk(1, "g0", "g1", "g2")
+    credit = desk.start(1, 1.0)
+    desk.want("g1", 1000, 1.0, age_ms=900, cost=7)
+    assert served(desk, credit, 30) == ["g1"] * 30
+    desk.want("g2", 1000, 1.0, cost=7)
+    credit = desk.ledger._credits[BASE + 31]
+    desk.ledger.ended(credit, 1.0)
+    order = []
+    for number in range(32, 40):
+        (line,) = desk.said()
+        order.append(line.partition(":")[0])
+        desk.ledger.ended(desk.start(number, 1.0), 1.0)
+    assert order == ["g2", "g1"] * 4
+
+
+def test_strangers_are_one_more_among_workers_that_tell_costs() -> None:
+    desk = Desk(1, "g0", "g1")
+    credit = desk.start(1, 1.0)
+    desk.want("g1", 1000, 1.0, age_ms=900, cost=50, priority=5)
+    visits = [desk.enter(f"x{number}", 1.0 + number / 100) for number in range(2)]
+    order = []
+    granted = 1
+    desk.ledger.ended(credit, 2.0)
+    for _ in range(4):
+        (line,) = desk.said()
+        order.append("x" if line.startswith("admit") else "g1")
+        granted += 1
+        if line.startswith("admit"):
+            running = visits.pop(0).credit
+            assert running is not None
+            desk.ledger.ended(running, 2.0)
+        else:
+            desk.ledger.ended(desk.start(granted, 2.0), 2.0)
+    assert order == ["g1", "x"] * 2
 
 
 def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_order() -> None:

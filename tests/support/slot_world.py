@@ -17,6 +17,7 @@ from activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
 from activator.room import WaitingRoom
 from tests.support.routes import table
 from tidegate.flow import slots
+from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import (
     Hello,
     ProxyMessage,
@@ -53,6 +54,8 @@ class Job:
     avoid: str | None = None
     again: bool = False
     """May be sent again after it was started."""
+    claim: Claim | None = None
+    """Whose it is."""
     is_spare: bool = False
     """Takes a free slot or none, and is sent once."""
     end: End | None = None
@@ -295,7 +298,17 @@ class World:
         """The client's request reaches the worker."""
         deadline = self.now + timeout_s
         outcome = worker.room.arrive(
-            job, "f-00001", job.inferences, deadline, self.now, 100, priority, b"%d" % job.number, False, job.avoid
+            job,
+            "f-00001",
+            job.inferences,
+            deadline,
+            self.now,
+            100,
+            priority,
+            b"%d" % job.number,
+            False,
+            job.avoid,
+            job.claim,
         )
         if isinstance(outcome, Refuse):
             job.ends(End.REFUSED)

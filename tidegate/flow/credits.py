@@ -11,7 +11,7 @@ IDLE, BUSY, GONE = 0, 1, 2
 """States of a credit: int constants, this is the path of every request."""
 
 Place = tuple[int, int, float]
-"""(priority class, fair turn, time of arrival) of a waiting head; lower goes first."""
+"""(priority class, turn of its worker, time of arrival) of a waiting head; lower goes first."""
 
 
 class Channel:
@@ -26,6 +26,7 @@ class Channel:
         "short_told",
         "silent",
         "tail_at",
+        "turn",
         "typical",
         "want",
         "wants_since",
@@ -48,6 +49,8 @@ class Channel:
         """When its want rose from zero: its requests may come a moment after it."""
         self.short_told = False
         self.idle: dict[int, Credit] = {}
+        self.turn = 0
+        """Cost of what it was granted while others waited, from its workers' wants: who has had less goes first."""
         self.typical = 1
         """Units of the last request: the size of credits that nobody asked for."""
 
@@ -73,7 +76,7 @@ class Channel:
         arrived = self.head_at
         if self.idle and want.amount > 1:
             arrived += (self.tail_at - arrived) * (want.amount - self.lacks) / (want.amount - 1)
-        return (want.priority, want.turn, arrived)
+        return (want.priority, self.turn, arrived)
 
 
 class Credit:

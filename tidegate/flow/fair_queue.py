@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tidegate.flow.ordered_queue import Item, OrderedQueue
 
+MOST_STEP: Final = 10**12
 IDLE_ACCOUNTS: Final = 1024
 """Accounts of tenants that do not wait, kept at most. Beyond, what they are ahead of others is forgiven."""
 
@@ -56,7 +57,7 @@ T = TypeVar("T", bound=ClaimedItem)
 class _Line(Generic[T]):
     """A tenant's account in one priority class, and those who wait on it."""
 
-    __slots__ = ("queue", "spent", "stamp")
+    __slots__ = ("queue", "spent", "stamp", "weight")
 
     def __init__(self, spent: float) -> None:
         self.queue: OrderedQueue[T] = OrderedQueue()
@@ -64,12 +65,14 @@ class _Line(Generic[T]):
         """Cost served over weight."""
         self.stamp = 0
         """Of its entry in the heap that counts; the others are dead."""
+        self.weight = 0.0
+        """While somebody waits on it: counted among those of its class."""
 
 
 class FairQueue(Generic[T]):
     """Items by class, fair turn and key."""
 
-    __slots__ = ("_classes", "_heap", "_length", "_lines", "_purge_at", "_stamp", "_times")
+    __slots__ = ("_classes", "_heap", "_length", "_lines", "_purge_at", "_stamp", "_times", "_weights")
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str], _Line[T]] = {}
@@ -81,6 +84,8 @@ class FairQueue(Generic[T]):
         self._length = 0
         self._classes: dict[int, int] = {}
         """Items by priority class."""
+        self._weights: dict[int, float] = {}
+        """Of the tenants that wait, together, by priority class."""
         self._stamp = 0
         self._purge_at = IDLE_ACCOUNTS
 
@@ -104,6 +109,9 @@ class FairQueue(Generic[T]):
         priority = item.key[0]
         if not line.queue:
             line.spent = max(line.spent, self._times.get(priority, 0.0))
+            assert item.claim is not None  # as of everything here
+            line.weight = item.claim.weight
+            self._weights[priority] = self._weights.get(priority, 0.0) + line.weight
         line.queue.push(item)
         self._length += 1
         self._classes[priority] = self._classes.get(priority, 0) + 1
@@ -127,11 +135,23 @@ class FairQueue(Generic[T]):
         line = self._line(item)
         was_first = line.queue.head() is item
         line.queue.remove(item)
+        priority = item.key[0]
         self._length -= 1
-        self._classes[item.key[0]] -= 1
+        self._classes[priority] -= 1
+        if not self._classes[priority]:
+            self._weights[priority] = 0.0
+        elif not line.queue:
+            self._weights[priority] -= line.weight
         if was_first:
             self._place(line)
         return True
+
+    def step(self, item: T) -> int:
+        """By how much virtual time goes on when the first in line is served: its cost over all weights that wait."""
+        claim = item.claim
+        assert claim is not None  # as of everything here
+        weights = self._weights.get(item.key[0]) or claim.weight
+        return min(MOST_STEP, max(1, round(claim.cost / weights)))
 
     def charge(self, item: T) -> None:
         """An item that was removed is served: its tenant pays what it is expected to cost."""
@@ -186,7 +206,7 @@ class FairQueue(Generic[T]):
         if first is None:
             return
         heap = self._heap
-        priority, _, since, number = first.key
+        priority, since, number = first.key
         heapq.heappush(heap, (priority, line.spent, since, number, line.stamp, line))
         if len(heap) > 2 * len(self._lines) + 64:
             self._heap = [row for row in heap if row[4] == row[5].stamp]

@@ -1,4 +1,4 @@
-"""The order in which requests wait: priority class, then fair turn, then arrival.
+"""The order in which requests wait: priority class, then arrival.
 
 Requests of one tenant, or of nobody in particular. Turns between tenants are :mod:`tidegate.flow.fair_queue`'s.
 
@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-Key = tuple[int, int, float, int]
-"""(priority class, fair turn, seconds at which its turn began to count, arrival number); lower goes first."""
+Key = tuple[int, float, int]
+"""(priority class, seconds at which it counts as having arrived, arrival number); lower goes first."""
 
 
 class Item(Protocol):

@@ -12,10 +12,14 @@ Life of a credit::
                  | void, closed   v
                  +-------------> GONE
 
-Who gets a free slot: the waiting head with the best key (priority class, fair turn, arrival) over all channels and the
-proxy's own FIFO. Channels tell their waiting requests as a level (:class:`~tidegate.flow.wants.Want`); what a channel
-lacks is its level minus the idle credits it holds. While somebody lacks, idle credits of others are recalled, and a
-worker that does not answer for 100 ms loses its idle credits and counts as wanting nothing until it is heard again.
+Who gets a free slot: the waiting head with the best key (priority class, turn, arrival) over all channels and the
+proxy's own FIFO. Turns count where workers tell what their heads cost, which they do for tenants' requests: a channel
+is charged for what it is granted, and who has had least goes first (start-time fair queueing between workers, as
+:mod:`tidegate.flow.fair_queue` does between tenants).
+
+Channels tell their waiting requests as a level (:class:`~tidegate.flow.wants.Want`); what a channel lacks is its level
+minus the idle credits it holds. While somebody lacks, idle credits of others are recalled, and a worker that does not
+answer for 100 ms loses its idle credits and counts as wanting nothing until it is heard again.
 
 Pure: ``now`` is an argument (seconds, one clock for all calls), and after each call ``out`` holds what has to be
 done, in order. Steady state leaves it empty.
@@ -92,6 +96,11 @@ class SlotLedger:
         self._phases: ColdStartPhases | None = None
         self._fifo_bound = fifo_bound
         self._fifo: deque[Visit] = deque()
+        self._fifo_turn = 0
+        """Of those who wait there: together they count as one worker with requests like the last that was charged."""
+        self._time = 0
+        """The lowest turn of those who waited at the last charge: who begins to wait is not behind it."""
+        self._last_cost = 0
         self._channels: list[Channel] = []
         self._credits: dict[int, Credit] = {}
         self._charged = 0
@@ -220,6 +229,8 @@ class SlotLedger:
             return visit
         if len(self._fifo) >= self._fifo_bound:
             return None
+        if not self._fifo and self._fifo_turn < self._time:
+            self._fifo_turn = self._time
         self._fifo.append(visit)
         self._settle(now)
         if visit.credit is not None:
@@ -272,6 +283,8 @@ class SlotLedger:
             and self._charged <= self.limit
             and (not (self._wanting or self._fifo) or self._deserves(channel, credit))
         )
+        if self._wanting and credit.kept and channel is not None and channel.lacks > 0:
+            self._charge(channel)
         return credit.kept
 
     def ended(self, credit: Credit, now: float, *, aborted: bool = False) -> None:
@@ -376,6 +389,8 @@ class SlotLedger:
         self._wanting += (want.amount > 0) - (channel.want.amount > 0)
         if not channel.want.amount:
             channel.wants_since = now
+            if channel.turn < self._time:
+                channel.turn = self._time
         channel.want = want
         channel.need = self._need(want.units)
         channel.sequence = want.sequence
@@ -413,7 +428,7 @@ class SlotLedger:
         best_place: Place | None = None
         if self._fifo:
             best = self._fifo[0]
-            best_place = (DEFAULT_PRIORITY, 0, best.arrived)
+            best_place = (DEFAULT_PRIORITY, self._fifo_turn, best.arrived)
         if self._wanting:
             for channel in self._channels:
                 if channel.lacks > 0 and channel not in passed:
@@ -421,6 +436,14 @@ class SlotLedger:
                     if best_place is None or place < best_place:
                         best, best_place = channel, place
         return best
+
+    def _charge(self, channel: Channel) -> None:
+        """The channel gets a slot that it waited for: its next turn goes back by what the head costs."""
+        cost = channel.want.cost
+        if cost:
+            self._time = max(self._time, min(other.turn for other in self._channels if other.want.amount))
+            self._last_cost = cost
+            channel.turn += cost
 
     def _others_wait(self, channel: Channel) -> bool:
         return bool(self._fifo) or any(other.lacks > 0 for other in self._channels if other is not channel)
@@ -466,6 +489,7 @@ class SlotLedger:
                 self._admit_first(now)
             elif need <= free:
                 granted.setdefault(best, []).append(self._issue(best, need, now))
+                self._charge(best)
             elif best.want.reserves:
                 break
             else:
@@ -553,6 +577,7 @@ class SlotLedger:
 
     def _admit_first(self, now: float) -> None:
         visit = self._fifo.popleft()
+        self._fifo_turn += self._last_cost
         self._admit(visit, now)
         self.out.append(Admit(visit))
 

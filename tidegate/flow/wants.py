@@ -4,7 +4,7 @@ A want is told on the slot channel and, with every request, in the ``tidegate-wa
 different connections and may overtake each other, so each carries ``sequence``, which grows with every want that is
 told on one channel; the reader drops a want that is older than the last one it has seen.
 
-The text of a want is the same in both places: ``SEQUENCE AMOUNT CLASS TURN AGE_MS TAIL_MS UNITS RESERVES``, all
+The text of a want is the same in both places: ``SEQUENCE AMOUNT CLASS COST AGE_MS TAIL_MS UNITS RESERVES``, all
 decimal; ``SEQUENCE 0`` is short for nothing wanted.
 """
 
@@ -30,8 +30,9 @@ class Want:
     """Requests of the head's class that wait; those of lower classes are told when it is their turn."""
     priority: int = 0
     """Priority class of the head; lower goes first."""
-    turn: int = 0
-    """Fair turn of the head's tenant; lower goes first."""
+    cost: int = 0
+    """What the head costs, in tokens or inferences over the weights of the tenants that wait there: what its worker's
+    next turn goes back by. 0: nothing is shared out between tenants."""
     age_ms: int = 0
     """How long the head has waited."""
     tail_ms: int = 0
@@ -57,7 +58,7 @@ def encode_want(want: Want) -> bytes:
         want.sequence,
         want.amount,
         want.priority,
-        want.turn,
+        want.cost,
         want.age_ms,
         want.tail_ms,
         want.units,
@@ -76,5 +77,5 @@ def decode_want(text: bytes) -> Want:
         return Want(numbers[0], 0)
     if len(numbers) != 8 or numbers[6] < 1 or numbers[7] > 1:
         raise WantError(f"not a want: {text!r}")
-    sequence, amount, priority, turn, age_ms, tail_ms, units, reserves = numbers
-    return Want(sequence, amount, priority, turn, age_ms, tail_ms, units, reserves == 1)
+    sequence, amount, priority, cost, age_ms, tail_ms, units, reserves = numbers
+    return Want(sequence, amount, priority, cost, age_ms, tail_ms, units, reserves == 1)
