@@ -1,7 +1,7 @@
 """What a process that answers a gRPC call itself has read of its request."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.wire.grpc import MESSAGE_HEAD
 
@@ -9,14 +9,20 @@ if TYPE_CHECKING:
     from tidegate.aio.rpc import Rpc
 
 
+OWN_BYTES: Final = 64 * 1024
+"""Largest message."""
+
+
 class OwnAnswer:
     """The bytes that nobody has taken yet; the stream's window bounds them."""
 
-    __slots__ = ("_body", "callback")
+    __slots__ = ("_body", "announced", "callback")
 
     def __init__(self, callback: "Callable[[Rpc], None]", body: bytes) -> None:
         self.callback = callback
         self._body = bytearray(body)
+        self.announced = 0
+        """Length of the message that comes next."""
 
     def add(self, data: bytes) -> None:
         self._body += data
@@ -26,12 +32,18 @@ class OwnAnswer:
         body = self._body
         if len(body) < MESSAGE_HEAD:
             return None
-        end = MESSAGE_HEAD + int.from_bytes(body[1:MESSAGE_HEAD], "big")
-        if len(body) < end:
+        self.announced = int.from_bytes(body[1:MESSAGE_HEAD], "big")
+        end = MESSAGE_HEAD + self.announced
+        if len(body) < end or self.is_too_large:
             return None
         found = body[0] != 0, bytes(body[MESSAGE_HEAD:end])
         del body[:end]
         return found
+
+    @property
+    def is_too_large(self) -> bool:
+        """The next message has more bytes than any that a process answers by itself."""
+        return self.announced > OWN_BYTES
 
     def __repr__(self) -> str:
         return f"<OwnAnswer {len(self._body)} bytes not taken>"

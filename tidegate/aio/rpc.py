@@ -24,7 +24,7 @@ from tidegate.aio.exchange import (
     WAITING,
     BodyBudget,
 )
-from tidegate.aio.own_answer import OwnAnswer
+from tidegate.aio.own_answer import OWN_BYTES, OwnAnswer
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
 from tidegate.headers import REQUEST_ID
 from tidegate.wire import grpc
@@ -166,6 +166,11 @@ class Rpc:
         return self._state == ENDED
 
     @property
+    def unsent(self) -> int:
+        """Bytes of the answer that wait because its client does not read."""
+        return self._stream.waiting
+
+    @property
     def answered(self) -> bool:
         """The head of an answer has gone to the client."""
         return self._state == STREAMING or (self._state == ENDED and self.first_byte > 0)
@@ -287,7 +292,8 @@ class Rpc:
 
     def serve(self, callback: "Callable[[Rpc], None]") -> None:
         """The call is answered here, message by message (:meth:`send`, :meth:`end`): ``callback`` is called for what is
-        there of the request, and for whatever comes. It takes it with :meth:`take_message`."""
+        there of the request, for whatever comes, and when bytes that waited have gone to the client. It takes messages
+        with :meth:`take_message`."""
         if self._state != WAITING:
             raise RuntimeError(f"serving of {self!r}")
         self.own = OwnAnswer(callback, self.body)
@@ -300,6 +306,9 @@ class Rpc:
         if own is None:
             return None
         found = own.take()
+        if own.is_too_large:
+            self.end(grpc.RESOURCE_EXHAUSTED, f"a message of {own.announced} bytes is larger than {OWN_BYTES}")
+            return None
         if found is not None:
             self._client.engine.passed(self._stream, len(found[1]) + grpc.MESSAGE_HEAD)
             self._client.touch()
@@ -485,8 +494,10 @@ class Rpc:
             client.touch()
 
     def passed(self, size: int) -> None:
-        """So many bytes of the answer have gone to the client: the upstream gets credit."""
-        if self._upstream is not None and self._sent is not None:
+        """So many bytes of the answer have gone to the client: the upstream gets credit, who answers it here can go on."""
+        if self.own is not None:
+            self.own.callback(self)
+        elif self._upstream is not None and self._sent is not None:
             self._upstream.engine.passed(self._sent, size)
             self._upstream.touch()
 
