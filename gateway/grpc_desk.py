@@ -95,7 +95,7 @@ class Watches:
         while not ex.is_ended and ex.unsent < UNREAD_BYTES:
             found = ex.take_message()
             if found is None:
-                if ex.body_complete:
+                if ex.body_complete and not ex.is_ended:
                     ex.end()
                 return
             is_compressed, question = found
