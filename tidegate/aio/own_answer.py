@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.wire.grpc import MESSAGE_HEAD
+from tidegate.wire.h2_limits import STREAM_WINDOW
 
 if TYPE_CHECKING:
     from tidegate.aio.rpc import Rpc
 
 
-OWN_BYTES: Final = 64 * 1024
-"""Largest message."""
+OWN_BYTES: Final = STREAM_WINDOW - MESSAGE_HEAD
+"""Largest message: more never comes before somebody has taken it."""
 
 
 class OwnAnswer:
