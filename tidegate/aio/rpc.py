@@ -494,7 +494,7 @@ class Rpc:
             client.touch()
 
     def passed(self, size: int) -> None:
-        """So many bytes of the answer have gone to the client: the upstream gets credit, or who answers here goes on."""
+        """So many bytes of the answer have gone out: the upstream gets credit, or who answers it here goes on."""
         if self.own is not None:
             self.own.callback(self)
         elif self._upstream is not None and self._sent is not None:
