@@ -18,6 +18,7 @@ from tidegate.wire.head import ResponseHead
 from tidegate.wire.json_scan import BINARY_BYTES, ObjectScan
 from tidegate.wire.openai import KEYS, Asked, asked_by
 from tidegate.wire.tokens import PLAIN, SAMPLE_BYTES, AnswerLength, BodyReader, PromptEstimate, StreamReader, script
+from tidegate.wire.tokens_coded import CODINGS, CodedReader
 
 if TYPE_CHECKING:
     from gateway.ticket import Ticket
@@ -101,7 +102,7 @@ class Tokens:
         self._known = known
         self.counters = counters
         self._now = now
-        self._reader: StreamReader | BodyReader | None = None
+        self._reader: StreamReader | BodyReader | CodedReader | None = None
         self._is_refused = False
         """The answer is a failure: nothing was taken."""
         self._told: tuple[Told, ...] = ()
@@ -125,24 +126,23 @@ class Tokens:
         return self.first_at or first_byte
 
     def answering(self, head: ResponseHead) -> Ear | None:
-        """An answer begins: what is to hear its body; None: it tells nothing (a failure, compressed, no JSON)."""
+        """An answer begins: what is to hear its body; None: it tells nothing (a failure, no JSON, another coding)."""
         kind = head.get(b"content-type") or b""
         self._is_refused = head.status >= 400
-        if self._is_refused or head.get(b"content-encoding") not in (None, b"identity"):
+        is_stream = kind.startswith(b"text/event-stream")
+        if self._is_refused or not (is_stream or kind.startswith(b"application/json")):
             return None
-        if kind.startswith(b"text/event-stream"):
-            self._reader = StreamReader()
-            return self._hear_stream
-        if kind.startswith(b"application/json"):
-            self._reader = BodyReader()
-            return self._hear_body
-        return None
+        reader = StreamReader() if is_stream else BodyReader()
+        coding = head.get(b"content-encoding")
+        if coding is None or coding == b"identity":
+            self._reader = reader
+        elif coding in CODINGS:
+            self._reader = CodedReader(reader)
+        else:
+            return None
+        return self._hear
 
-    def _hear_body(self, data: Piece) -> None:
-        if self._reader is not None and data:
-            self._reader.feed(data if type(data) is bytes else bytes(data))
-
-    def _hear_stream(self, data: Piece) -> None:
+    def _hear(self, data: Piece) -> None:
         reader = self._reader
         if reader is None or not data:
             return

@@ -1,5 +1,6 @@
 """Tokens of requests to functions that speak OpenAI's protocol: expected, heard in the answer, told once."""
 
+import gzip
 import json
 from typing import Any
 
@@ -225,12 +226,26 @@ def test_anthropics_stream_tells_the_prompt_at_its_beginning() -> None:
 
 def test_what_cannot_be_read_is_estimated() -> None:
     door = open_door()
-    for fields in ((JSON, "content-encoding: gzip"), ("content-type: text/plain",), (JSON,)):
+    for fields in (
+        (JSON, "content-encoding: gzip"),
+        (JSON, "content-encoding: br"),
+        ("content-type: text/plain",),
+        (JSON,),
+    ):
         asked = ask(door)
         told, before = ended(asked), tokens(asked).prompt_estimate
         asked.answered(door.now, 200, *fields, "tidegate-credit: keep", body=b"{}")
         assert told == [(before, 0, 0, True)], fields
-    assert seen(door).estimated == 3
+    assert seen(door).estimated == 4
+
+
+def test_a_packed_answer_is_read() -> None:
+    door = open_door()
+    asked = ask(door)
+    told = ended(asked)
+    body = gzip.compress(json.dumps({"usage": USAGE}).encode())
+    asked.answered(door.now, 200, JSON, "content-encoding: gzip", "tidegate-credit: keep", body=body)
+    assert told == [(40, 3, 32, False)]
 
 
 def test_calls_that_are_not_known_count_only_what_they_report() -> None:
