@@ -195,6 +195,9 @@ _ANSWERS: list[tuple[bytes, tuple[int, int, int] | None]] = [
              "message": {"usage": {"input_tokens": 25, "cache_creation_input_tokens": 5, "output_tokens": 1}}},
             *[{"type": "content_block_delta", "delta": _SAID}] * 30,
             {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 15}}, named=True), (30, 15, 0)),
+    (json.dumps({"usage": _CHAT, "tools": [{"schema": {"usage": {"type": "object"}}}]}).encode(), (12, 5, 8)),
+    (stream({"usage": {"input_tokens": 4, "output_tokens": 1}}, {"usage": {"output_tokens": 9}}, {"usage": {}}),
+     (4, 9, 0)),
     (stream({"choices": [_SAID]}, b"[DONE]"), None),
     (json.dumps({"usage": [1], "choices": [_SAID]}).encode(), None),
     (b'{"usage":{"prompt_tokens":', None),
@@ -213,7 +216,7 @@ def test_usage_takes_little_memory() -> None:
     finder = UsageFinder()
     for _ in range(50):
         finder.feed(b'"usage":{' * 10_000)
-    assert len(finder._first) + len(finder._last) + len(finder._tail) <= 3 * USAGE_BYTES
+    assert len(finder._first) + len(finder._last) + len(finder._open) + len(finder._tail) <= 4 * USAGE_BYTES
 
 
 # --- failures -------------------------------------------------------------------------------------------------------

@@ -244,18 +244,19 @@ class Usage:
 class UsageFinder:
     """The ``usage`` of an answer as it passes: ``feed`` each piece of the body, then ask for :meth:`usage`.
 
-    The last record counts, for what it does not say the first one: Anthropic's streams tell the prompt at their
-    beginning, the answer at their end. Kept are the beginnings of these two.
+    The last record with figures counts, for what it does not say the first one: Anthropic's streams tell the prompt at
+    their beginning, the answer at their end. Kept are the beginnings of these two, and of the one that is read: what
+    follows may have the key without figures (a tool's schema).
     """
 
-    __slots__ = ("_first", "_last", "_tail")
+    __slots__ = ("_first", "_last", "_open", "_tail")
 
     def __init__(self) -> None:
-        self._first = self._last = self._tail = b""
+        self._first = self._last = self._open = self._tail = b""
 
     def feed(self, data: bytes) -> None:
-        if len(self._last) < USAGE_BYTES and self._last:
-            self._last += data[: USAGE_BYTES - len(self._last)]
+        if len(self._open) < USAGE_BYTES and self._open:
+            self._open += data[: USAGE_BYTES - len(self._open)]
         text, seen = self._tail + data, len(self._tail)
         self._tail = text[-_RECORD_BYTES:]
         if b'"usage"' not in text:
@@ -263,14 +264,22 @@ class UsageFinder:
         for record in _records(text):
             begin = record.end() - 1
             if begin >= seen:
-                self._first = self._first or self._last
-                self._last = text[begin : begin + USAGE_BYTES]
+                self._close()
+                self._open = text[begin : begin + USAGE_BYTES]
+
+    def _close(self) -> None:
+        """The record that was read is over: it counts if it has figures."""
+        if b'_tokens"' in self._open and _FIGURES.intersection(_record(self._open)):
+            self._first = self._first or self._last
+            self._last = self._open
+        self._open = b""
 
     def usage(self) -> Usage | None:
-        """What was reported; None: nothing, or nothing that is known."""
-        if not self._last:
-            return None
-        first, last = _record(self._first), _record(self._last)
+        """What was reported so far; None: nothing, or nothing that is known."""
+        opened, closed = _record(self._open), _record(self._last)
+        has_opened = not _FIGURES.isdisjoint(opened)
+        last = opened if has_opened else closed
+        first = _record(self._first or (self._last if has_opened else b""))
         if not _FIGURES.intersection(last):
             return None
         figures = first | {key: value for key, value in last.items() if value is not None}
