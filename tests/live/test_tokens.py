@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,3 +186,9 @@ def test_rates_and_times_are_told(served: Deployment) -> None:
         told = {line.metric: line.unit for line in tidegate.series("lm").lines}
         assert told["lambda_tps"] == told["mu_tps"] == "tokens/s"
         assert "tidegate_group_token_service_rate{" in tidegate.metrics()
+    recording = served.folder / "lm.ndjson"
+    served.cli("record", "lm", "-o", str(recording))
+    assert '"lambda_tps"' in recording.read_text()
+    command = [sys.executable, "-m", "control.cli", "replay", str(recording)]
+    replayed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "come out the same, bit for bit" in replayed.stdout, replayed.stdout + replayed.stderr
