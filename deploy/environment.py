@@ -231,6 +231,8 @@ def proxy_launch(
     if function.warmup is not None and (function.protocol is not Protocol.GRPC or is_shipped(function, accelerator)):
         env["TIDEGATE_WARMUP_FILE"] = function.warmup
         env["TIDEGATE_WARMUP_PATH"] = warmup_path(function)
+    if function.protocol is Protocol.GRPC and not is_shipped(function, accelerator):
+        env["TIDEGATE_PROTOCOL"] = "grpc"
     return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env)
 
 

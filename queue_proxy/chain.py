@@ -25,6 +25,7 @@ from tidegate import headers
 from tidegate.errors import (
     BAD_REQUEST,
     DEADLINE,
+    NOT_GRPC,
     NOT_SERVABLE,
     QUEUE_FULL,
     REPLICA_BROKE,
@@ -111,6 +112,8 @@ class Sidecar:
             self._batch_header, settings.bytes_per_item, settings.batch_overhead_bytes, settings.max_batch
         )
         """Inferences of a stranger's request, read as the gateway would read them."""
+        if settings.only_grpc:
+            self.start = self._start_if_call  # type: ignore[method-assign]  # others pay nothing for it
         self._queued: dict[Visit, Exchange] = {}
         """Strangers that wait for a slot."""
         self._held: list[Exchange] | None = None
@@ -149,6 +152,16 @@ class Sidecar:
             ex.forward(self._pool)
         else:
             self._held.append(ex)
+
+    def _start_if_call(self, ex: "Exchange") -> None:
+        """Before a model server that speaks gRPC alone: a slot channel and Knative's probes are for us, the rest is
+        refused."""
+        head = ex.head
+        if ex.is_rpc or head.upgrade is not None or head.mentions(b"-probe"):
+            type(self).start(self, ex)
+        else:
+            ex.context = Run(False)
+            self._refuse(ex, NOT_GRPC, "the model server speaks gRPC alone")
 
     def _start_call(self, ex: "Rpc") -> None:
         """A gRPC call. A stranger's that is usual and whole, with a free slot, is written out here."""

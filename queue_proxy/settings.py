@@ -62,6 +62,8 @@ class ProxySettings:
     """Of the model server's own Prometheus endpoint; None: it is not read."""
     metrics_address: str = ""
     """``host:port`` or ``unix:/path`` of that endpoint."""
+    only_grpc: bool = False
+    """The model server speaks gRPC and nothing else: other requests are refused here."""
     epoch: int = 0
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
 
@@ -99,6 +101,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         models=tuple(name for name in reader.text("TIDEGATE_MODELS", "").split(",") if name),
         metrics_path=reader.optional("TIDEGATE_METRICS_PATH", _path, "a path that begins with /"),
         metrics_address=reader.address("TIDEGATE_METRICS_ADDRESS", upstream),
+        only_grpc=reader.choice("TIDEGATE_PROTOCOL", ("http", "grpc")) == "grpc",
         epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
         phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")
         or ColdStartPhases(),
