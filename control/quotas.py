@@ -2,12 +2,12 @@
 share (ADR 0040).
 
 Workers report to a unix socket here. What is in memory is lost with the control process and told anew by the workers'
-next reports. While the pool fails, workers go on with their even parts; the status says so.
+next reports. While Redis is away the workers of this machine share their part of the quotas; the status says so.
 """
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from control.faults import Faults
 from tidegate.aio.endpoint import EndpointServer, Request, Response, serve_endpoint
@@ -15,35 +15,40 @@ from tidegate.clock import Clock
 from tidegate.codec import CodecError
 from tidegate.errors import TidegateError
 from tidegate.flow.quota_message import decode_exchange, encode_answer
-from tidegate.store.records import StoreError
-
-if TYPE_CHECKING:
-    from tidegate.store.counters import SharedPool
+from tidegate.store.counters import EmbeddedPool, SharedPool
 
 SUBJECT: Final = "quotas"
 BODY_BYTES: Final = 1 << 20
+
+
+class SurePool(SharedPool, Protocol):
+    """One that always answers."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why its answers are only a part of the quotas; None: they are not."""
+        ...
 
 
 class PoolSocketError(TidegateError):
     """The socket cannot be had."""
 
 
-def open_pool(url: str, clock: Clock) -> "SharedPool":
+def open_pool(url: str, clock: Clock) -> SurePool:
     """The pool that belongs to a store. Raises InvalidInputError for a URL that is none; does not look whether Redis is
     there."""
     if url == "embedded":
-        from tidegate.store.counters import EmbeddedPool
-
         return EmbeddedPool(clock)
+    from tidegate.store.fallback_counters import FallbackPool
     from tidegate.store.redis_counters import RedisPool
 
-    return RedisPool(url)
+    return FallbackPool(RedisPool(url), clock)
 
 
 class QuotaPool:
     """Serves a pool to the workers."""
 
-    def __init__(self, pool: "SharedPool", path: Path, faults: Faults) -> None:
+    def __init__(self, pool: SurePool, path: Path, faults: Faults) -> None:
         """``path``: of the socket."""
         self._pool = pool
         self._path = path
@@ -77,12 +82,11 @@ class QuotaPool:
             member, reports = decode_exchange(request.body)
         except CodecError as error:
             return Response(status=400, body=str(error).encode(), content_type="text/plain")
-        try:
-            answer = await self._pool.exchange(member, reports)
-        except StoreError as error:
-            self._faults.set(SUBJECT, f"each gateway worker goes by its even part of them: {error}")
-            return Response(status=503, body=str(error).encode(), content_type="text/plain")
-        self._faults.clear(SUBJECT)
+        answer = await self._pool.exchange(member, reports)
+        if self._pool.fault is None:
+            self._faults.clear(SUBJECT)
+        else:
+            self._faults.set(SUBJECT, f"the workers of this machine go by their part of them: {self._pool.fault}")
         return Response(body=encode_answer(answer))
 
     def __repr__(self) -> str:

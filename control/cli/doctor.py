@@ -47,7 +47,7 @@ def doctor(
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and what `tidegate.toml` here would start on it: interpreter, event loop, sockets,
-    accelerators, ports, certificate, state directory, leftovers."""
+    accelerators, ports, certificate, store, tenants, state directory, leftovers."""
     findings = list(examine(state_directory(state), listen, control_listen))
     if json:
         print_json(findings)
@@ -95,6 +95,8 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
         ),
         ("accelerators", lambda: _accelerators(settings)),
         ("certificate", lambda: _certificate(directory, settings)),
+        ("store", lambda: _store(settings)),
+        ("tenants", lambda: _tenants(settings)),
         ("state directory", lambda: _state(directory)),
         ("leftovers", lambda: _leftovers(directory)),
     ]
@@ -203,6 +205,40 @@ def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[Ver
     if used is None:
         return Verdict.OK, "none: the front door speaks plain HTTP"
     return (Verdict.NOTE, "; ".join(odd)) if odd else (Verdict.OK, used)
+
+
+def _store(settings: "Settings") -> tuple[Verdict, str]:
+    """Whether the Redis of the settings is there and lets us in."""
+    import asyncio
+
+    from tidegate.errors import TidegateError
+
+    url = settings.store.url
+    if url == "embedded":
+        return Verdict.OK, "embedded, in the state directory"
+    from tidegate.store.opening import open_store
+
+    async def look() -> str:
+        store = await open_store(url, Path(), settings.store.name or "")
+        await store.close()
+        return store.place
+
+    try:
+        return Verdict.OK, asyncio.run(look())
+    except TidegateError as error:
+        return Verdict.BAD, str(error)
+
+
+def _tenants(settings: "Settings") -> tuple[Verdict, str]:
+    from control.tenants import tenants_of
+    from tidegate.errors import InvalidInputError
+
+    try:
+        found = tenants_of(settings)
+    except InvalidInputError as error:
+        return Verdict.BAD, str(error)
+    keyless = sum(not each.keys for each in found)
+    return Verdict.OK, f"{len(found)}, {keyless} of them without a key" if found else "none"
 
 
 def _state(directory: "StateDirectory") -> tuple[Verdict, str]:

@@ -11,12 +11,13 @@ from control.quotas import QuotaPool, open_pool
 from control.tenants import Tenancy, differences, tenants_of
 from gateway.quotas_pool import SocketPool
 from tidegate.aio.client import fetch
-from tidegate.clock import LiveClock
+from tidegate.clock import LiveClock, ManualClock
 from tidegate.errors import InvalidInputError
 from tidegate.flow.quota import Answer, Budget, Report
 from tidegate.records import GatewaySample
 from tidegate.settings import Settings, TenantSettings
 from tidegate.store.counters import EmbeddedPool
+from tidegate.store.fallback_counters import AGAIN_S, FallbackPool
 from tidegate.store.records import StoreFaultError
 from tidegate.tenants import Quotas, Tenant, TenantSeen, digest
 
@@ -101,7 +102,8 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
     budget = Budget("a/requests", 100, 60.0)
 
     async def run() -> None:
-        faults, pool = Faults(), MovingPool(LiveClock())
+        faults, common, clock = Faults(), MovingPool(LiveClock()), ManualClock(LiveClock().now())
+        pool = FallbackPool(common, clock)
         path = tmp_path / "quotas.sock"
         path.write_text("left by one that was killed")
         served = QuotaPool(pool, path, faults)
@@ -111,12 +113,13 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
         first = await one.exchange("g0", [Report(budget, window, 0, 70)])
         second = await two.exchange("g1", [Report(budget, window, 10, 70)])
         assert (first.grants[0].ceiling, second.grants[0].ceiling, second.members) == (70, 30, 2)
-        pool.is_away = True
-        with pytest.raises(StoreFaultError, match="gone"):
-            await one.exchange("g0", [])
-        assert faults.texts() == ("quotas: each gateway worker goes by its even part of them: redis://example: gone",)
-        pool.is_away = False
-        await one.exchange("g0", [])
+        common.is_away = True
+        assert (await one.exchange("g0", [])).is_part
+        told = "quotas: the workers of this machine go by their part of them: redis://example: gone"
+        assert faults.texts() == (told,)
+        common.is_away = False
+        clock.advance(AGAIN_S)
+        assert not (await one.exchange("g0", [])).is_part
         assert faults.texts() == ()
         assert (await fetch(served.address, "POST", "/exchange", b"{}")).status == 400
         assert (await fetch(served.address, "GET", "/exchange")).status == 404

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tidegate.tenants import digest
 ACME = "tg-live-key-of-acme-55d7c0"
 OTHER = "tg-live-key-of-other-8e1f3a"
 CONNECTIONS = 48
+LATE_S = 0.5
 
 
 def tenants_file(folder: Path, quotas: str = "{}") -> Path:
@@ -45,21 +48,33 @@ def closed_function(
 
 
 async def infer_load(url: str, key: str, *, seconds: float, rate: float) -> dict[int, Counter[int]]:
-    """Requests at a steady rate over many connections; status codes by the second of the wall clock that they began
-    in."""
+    """Requests at a steady rate over many connections; status codes by the second of the wall clock in which they were
+    answered, as the answers say it: this end may be late."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
     async with httpx.AsyncClient(limits=limits, timeout=20.0, trust_env=False) as client, asyncio.TaskGroup() as group:
 
         async def one() -> None:
-            second = int(time.time())
             answer = await client.post(url, json=REQUEST, headers={"x-api-key": key})
+            second = int(parsedate_to_datetime(answer.headers["date"]).timestamp())
             found[second][answer.status_code] += 1
 
-        begun = time.monotonic()
-        for number in range(int(seconds * rate)):
-            late_s = begun + number / rate - time.monotonic()
-            if late_s > 0:
-                await asyncio.sleep(late_s)
+        begun, number = time.monotonic(), 0
+        while (now := time.monotonic()) < begun + seconds:
+            # This end may be too slow for the rate: what is late is left out, so that it does not pile up here.
+            number = max(number + 1, int((now - begun - LATE_S) * rate))
+            await asyncio.sleep(max(0.0, begun + number / rate - now))
             group.create_task(one())
     return found
+
+
+def saturated(by_second: dict[int, Counter[int]], after: float = 0.0, before: float = math.inf) -> list[int]:
+    """The longest run of whole seconds between these times in which something was refused: the quota was met."""
+    runs: list[list[int]] = [[]]
+    for second in sorted(by_second)[1:-1]:
+        if not (by_second[second][429] and after <= second and second + 1 <= before):
+            continue
+        if not runs[-1] or runs[-1][-1] != second - 1:
+            runs.append([])
+        runs[-1].append(second)
+    return max(runs, key=len)

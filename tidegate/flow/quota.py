@@ -115,6 +115,8 @@ class Answer:
     """The pool's clock: all gateways cut windows by it."""
     members: int
     """Gateways that are there."""
+    is_part: bool = False
+    """The budgets are only the part of some of the gateways: the others cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class _Answer:
     grants: tuple[tuple[int, int, int], ...]
     time_s: float
     members: int
+    is_part: bool = False
 
 
 def encode_exchange(member: str, reports: tuple[Report, ...]) -> bytes:
@@ -74,7 +75,7 @@ def decode_exchange(data: bytes) -> tuple[str, tuple[Report, ...]]:
 def encode_answer(answer: Answer) -> bytes:
     """What the pool says to it."""
     grants = tuple((each.ceiling, each.free, each.others) for each in answer.grants)
-    return encode(_Answer(grants, answer.time_s, answer.members))
+    return encode(_Answer(grants, answer.time_s, answer.members, answer.is_part))
 
 
 def decode_answer(data: bytes, reports: int) -> Answer:
@@ -82,4 +83,4 @@ def decode_answer(data: bytes, reports: int) -> Answer:
     found = decode(data, _Answer)
     if len(found.grants) != reports:
         raise CodecError(f"{len(found.grants)} grants for {reports} reports")
-    return Answer(tuple(Grant(*grant) for grant in found.grants), found.time_s, found.members)
+    return Answer(tuple(Grant(*grant) for grant in found.grants), found.time_s, found.members, found.is_part)

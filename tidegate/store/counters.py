@@ -47,7 +47,10 @@ class SharedPool(Protocol):
 
 
 class EmbeddedPool:
-    """For gateways in the process that holds it. It forgets at its end; the next reports tell it all again."""
+    """In the memory of one process. It forgets at its end; the next reports tell it all again."""
+
+    fault: str | None = None
+    """It is never away."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -71,11 +74,12 @@ class Counters:
         self._quotas = Quotas(members=members)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
+        self._is_part = False
 
     @property
     def is_lost(self) -> bool:
-        """Whether each gateway goes on with its even part."""
-        return self._quotas.is_lost
+        """Whether budgets are a part that this gateway has, alone or with some of the others."""
+        return self._quotas.is_lost or self._is_part
 
     async def run(self) -> None:
         """Exchanges figures with the pool until it is cancelled."""
@@ -170,6 +174,7 @@ class Counters:
             self._quotas.failed()
         else:
             self._quotas.answer(answer, self._clock.now())
+            self._is_part = answer.is_part
         answered, self._answered = self._answered, asyncio.Event()
         answered.set()
 

@@ -1,0 +1,96 @@
+"""Gateways of one machine share their part of a budget while the common pool is away."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tidegate.clock import ManualClock
+from tidegate.flow.quota import GONE_S, Answer, Budget, Pool, Report
+from tidegate.store.fallback_counters import AGAIN_S, FallbackPool
+from tidegate.store.records import StoreFaultError
+
+MINUTE = Budget("acme/requests", 120, 60.0)
+AHEAD_S = 1000.0
+
+
+class Common:
+    """A pool with a clock of its own, which may be away."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.pool = Pool()
+        self.clock = clock
+        self.is_away = False
+        self.asked = 0
+
+    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        self.asked += 1
+        if self.is_away:
+            raise StoreFaultError("gone")
+        return self.pool.exchange(member, reports, self.clock.now() + AHEAD_S)
+
+    async def close(self) -> None:
+        self.asked = -1
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock(60_000.0)
+        self.common = Common(self.clock)
+        self.pool = FallbackPool(self.common, self.clock)
+
+    def tell(self, member: str, used: int, want: int, budget: Budget = MINUTE) -> Answer:
+        window = 0 if budget.is_bound else int((self.clock.now() + AHEAD_S) / budget.window_s)
+        return asyncio.run(self.pool.exchange(member, [Report(budget, window, used, want)]))
+
+
+def test_what_the_common_pool_answers_is_passed_on() -> None:
+    world = World()
+    answer = world.tell("a", 10, 20)
+    assert (answer.grants[0].ceiling, answer.is_part, world.pool.fault) == (30, False, None)
+
+
+def test_two_of_three_gateways_share_two_thirds_by_the_common_pools_clock() -> None:
+    world = World()
+    for member in ("a", "b"):
+        world.tell(member, 0, 0)
+    asyncio.run(world.common.exchange("far", []))
+    world.tell("a", 0, 0)
+    world.common.is_away = True
+    first, second = world.tell("a", 10, 50), world.tell("b", 5, 200)
+    assert first.is_part and world.pool.fault == "gone"
+    assert (first.grants[0].ceiling, second.grants[0].ceiling) == (60, 20), "120 * 2 / 3 together"
+    assert first.time_s == world.clock.now() + AHEAD_S, "windows go on as they were"
+    assert world.tell("a", 60, 50).grants[0].ceiling == 60
+    assert world.tell("a", 0, 50, Budget("acme/concurrency", 3)).grants[0].ceiling == 2
+
+
+def test_a_common_pool_that_is_away_is_asked_now_and_then_and_told_all_when_it_is_back() -> None:
+    world = World()
+    world.tell("a", 0, 0)
+    world.common.is_away = True
+    before = world.common.asked
+    for _ in range(10):
+        world.tell("a", 40, 0)
+    assert world.common.asked == before + 1
+    world.common.is_away = False
+    world.clock.advance(AGAIN_S)
+    assert not world.tell("a", 45, 0).is_part
+    assert (
+        world.common.pool.exchange("other", [Report(MINUTE, int(61_000.5 / 60), 0, 120)], 61_000.5).grants[0].ceiling
+        == 75
+    ), "what was spent meanwhile counts"
+
+
+def test_a_gateway_that_is_gone_has_no_part() -> None:
+    world = World()
+    for member in ("a", "b"):
+        world.tell(member, 0, 0)
+    world.tell("a", 0, 0)
+    world.clock.advance(GONE_S + 1)
+    world.common.is_away = True
+    assert world.tell("a", 0, 200).grants[0].ceiling == 60
+
+
+def test_its_end_is_the_end_of_the_common_pool() -> None:
+    world = World()
+    asyncio.run(world.pool.close())
+    assert world.common.asked == -1
