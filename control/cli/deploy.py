@@ -21,6 +21,7 @@ from control.cli.common import (
 from control.cli.flags import Flag, with_flags
 from control.cli.show import NameArgument
 from tidegate.annotations import ANNOTATIONS
+from tidegate.errors import Fault, InvalidInputError
 
 if TYPE_CHECKING:
     from control.sdk import Tidegate
@@ -51,8 +52,9 @@ def deploy(
 ) -> None:
     """Deploy a function; every annotation is a flag too. Deploying again makes a new revision."""
     with exit_codes():
-        flags = _short(given, slo, gpu) | given | _parameters(parameter or [])
-        text, base, source = read(file, name, flags)
+        faults: list[Fault] = []
+        flags = _short(given, slo, gpu, faults) | given | _parameters(parameter or [], faults)
+        text, base, source = _checked(file, name, flags, faults)
         with connect(state, awaited_s=AWAITED_S) as tidegate:
             deployed = tidegate.deploy(text, base=base, source=source, annotations=flags)
             if not json:
@@ -86,7 +88,6 @@ def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) ->
     import sys
 
     from deploy.builder import from_file, handler_in
-    from tidegate.errors import Fault, InvalidInputError
 
     path = Path(file)
     if path.suffix == ".py":
@@ -105,9 +106,34 @@ def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) ->
     return _text(path), path.absolute().parent, file
 
 
-def _text(path: Path) -> str:
-    from tidegate.errors import Fault, InvalidInputError
+def _checked(file: str, name: str | None, flags: Mapping[str, str], faults: list[Fault]) -> tuple[str, Path, str]:
+    """As :func:`read`; raises InvalidInputError with ``faults``, those of the command line so far, and all others."""
+    found = None
+    for named in dict.fromkeys((name, None)):
+        try:
+            found = read(file, named, flags)
+            break
+        except InvalidInputError as error:
+            faults += [each for each in error.faults if each not in faults]
+    if found is None or faults:
+        raise InvalidInputError("command line", [*faults, *(_faults_in(*found, flags) if found else ())])
+    return found
 
+
+def _faults_in(text: str, base: Path, source: str, flags: Mapping[str, str]) -> tuple[Fault, ...]:
+    """What the control process would say of a manifest; names of accelerators are known there alone."""
+    from autoscaler import policies
+    from tidegate.draft import Terms
+    from tidegate.manifest import read as read_manifest
+
+    try:
+        read_manifest(text, source=source, terms=Terms(base=str(base), policies=policies.names(), flags=flags))
+    except InvalidInputError as error:
+        return error.faults
+    return ()
+
+
+def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -117,29 +143,29 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _short(given: dict[str, str], slo: str | None, gpu: str | None) -> dict[str, str]:
+def _short(given: dict[str, str], slo: str | None, gpu: str | None, faults: list[Fault]) -> dict[str, str]:
     """What ``--slo`` and ``--gpu`` stand for."""
     from deploy.builder import slo_flags
-    from tidegate.errors import Fault, InvalidInputError
 
-    meant = slo_flags(slo) if slo is not None else {}
+    meant: dict[str, str] = {}
+    try:
+        meant |= slo_flags(slo) if slo is not None else {}
+    except InvalidInputError as error:
+        faults += error.faults
     if gpu is not None and gpu != "any":
         meant["gpu-model"] = gpu
-    twice = [Fault(f"--{key}", given[key], "once: --slo or --gpu says it too") for key in meant if key in given]
-    if twice:
-        raise InvalidInputError("command line", twice)
+    faults += [Fault(f"--{key}", given[key], "once: --slo or --gpu says it too") for key in meant if key in given]
     return meant
 
 
-def _parameters(texts: list[str]) -> dict[str, str]:
+def _parameters(texts: list[str], faults: list[Fault]) -> dict[str, str]:
     from tidegate.annotations import PARAMETER_PREFIX
-    from tidegate.errors import Fault, InvalidInputError
 
-    faults = [Fault("--policy-parameter", text, "KEY=VALUE") for text in texts if "=" not in text or text[0] == "="]
-    if faults:
-        raise InvalidInputError("command line", faults)
-    pairs = (text.split("=", 1) for text in texts)
-    return {PARAMETER_PREFIX + key: value for key, value in pairs}
+    pairs = {text: text.partition("=") for text in texts}
+    faults += [
+        Fault("--policy-parameter", text, "KEY=VALUE") for text, (key, is_, _) in pairs.items() if not (key and is_)
+    ]
+    return {PARAMETER_PREFIX + key: value for key, is_, value in pairs.values() if key and is_}
 
 
 def _tell(deployed: "DeployView", tidegate: "Tidegate") -> None:

@@ -170,6 +170,7 @@ def test_the_state_directory_of_the_settings_is_found_by_every_command(
 ) -> None:
     (tmp_path / "tidegate.toml").write_text("[state]\ndirectory = 'here'\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEGATE_STATE", raising=False)
     assert str(tmp_path / "here") in tidegate("list").stderr
     monkeypatch.setenv("TIDEGATE_STATE", str(tmp_path / "there"))
     assert str(tmp_path / "there") in tidegate("list").stderr
@@ -213,6 +214,16 @@ def test_a_wrong_policy_parameter_is_exit_code_two(tmp_path: Path) -> None:
     result = tidegate("deploy", "m.onnx", "--policy-parameter", "window", "--state", str(tmp_path))
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.stderr
+
+
+def test_faults_of_the_command_line_and_of_the_manifest_are_told_together(tmp_path: Path) -> None:
+    file = tmp_path / "function.yaml"
+    file.write_text("apiVersion: tidegate.dev/v1alpha1\nkind: Function\nmetadata: {name: Net}\nspec: {colour: red}\n")
+    flags = ("--name", "net", "--policy-parameter", "window", "--slo", "fast", "--min-scale", "many")
+    result = tidegate("deploy", str(file), *flags, "--state", str(tmp_path))
+    assert result.exit_code == 2
+    for part in ("--name", "--policy-parameter", "KEY=VALUE", "--slo", "min-scale", "metadata.name", "spec.colour"):
+        assert part in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize(
