@@ -7,6 +7,7 @@ from typing import Any
 
 from autoscaler.reasons import figure
 from autoscaler.replay.player import Moment, Played
+from tidegate.annotations import PARAMETER_PREFIX, PREFIX
 from tidegate.records import Decision
 
 MOST_SECONDS = 10.0
@@ -58,21 +59,21 @@ def _span_s(moments: Sequence[Moment], index: int) -> float:
     return min(MOST_SECONDS, moments[index + 1].step.observation.at - moments[index].step.observation.at)
 
 
-def text(played: Played, *, is_other: bool) -> str:
-    """The whole report. ``is_other``: another policy decided than the recorded one."""
+def text(played: Played, *, is_other: bool, given: Sequence[str] = ()) -> str:
+    """The whole report. ``is_other``: another policy decided than the recorded one; ``given``: with these settings."""
     moments = played.moments
     recorded = [moment.step.decision for moment in moments]
     has_recorded = any(decision is not None for decision in recorded)
-    own = played.function.scaling.policy
+    own = f"policy {played.function.scaling.policy}{_parameters(played)}{_with(given)}"
     lines = [f"{played.revision}: {len(moments)} observations{_period(moments)}"]
     if played.left_out:
         why = "a part before them is missing, or is of another version of this program"
         lines.append(f"{played.left_out} more are left out: {why}")
     if is_other and has_recorded:
         was = next(decision.policy for decision in recorded if decision is not None)
-        lines.append(f"recorded: policy {was}; replayed: policy {own}{_parameters(played)}, on the same observations")
+        lines.append(f"recorded: policy {was}; replayed: {own}, on the same observations")
     else:
-        lines.append(f"policy {own}{_parameters(played)}")
+        lines.append(own)
     lines += ["", *_table(moments, "replayed" if has_recorded else "wanted", has_recorded=has_recorded), ""]
     was_totals = totals(moments, recorded) if has_recorded else None
     lines += [_total_line("recorded", was_totals)] if was_totals is not None else []
@@ -101,6 +102,12 @@ def _verdict(played: Played) -> list[str]:
 def _parameters(played: Played) -> str:
     given = played.function.scaling.parameters
     return f" ({', '.join(f'{key} {value}' for key, value in sorted(given.items()))})" if given else ""
+
+
+def _with(given: Sequence[str]) -> str:
+    """The settings beside the policy's parameters, which are told with it."""
+    others = [text for text in given if not text.strip().removeprefix(PREFIX).startswith(PARAMETER_PREFIX)]
+    return f" with {', '.join(others)}" if others else ""
 
 
 def _period(moments: Sequence[Moment]) -> str:

@@ -67,7 +67,7 @@ def replay(
     if json:
         print_json(report.plain(played, is_other=is_other))
     else:
-        print(report.text(played, is_other=is_other))
+        print(report.text(played, is_other=is_other, given=settings or ()))
     if played.difference is not None and not is_other:
         raise typer.Exit(EXIT_FAILED)
 

@@ -97,6 +97,9 @@ def test_another_policy_stands_beside_what_was_done() -> None:
     text = report.text(played, is_other=True)
     assert "recorded: policy kpa; replayed: policy smif (cooldown 5s)" in text
     assert text == report.text(instead(parsed(recording("kpa")), function), is_other=True)
+    given = ["policy.cooldown=5s", "max-scale=3", "latency=100ms"]
+    head = report.text(played, is_other=True, given=given).splitlines()[1]
+    assert "policy smif (cooldown 5s) with max-scale=3, latency=100ms, on the same" in head
     plain = report.plain(played, is_other=True)
     assert plain["recorded"].policy == "kpa"
     assert plain["replayed"].most == 3
