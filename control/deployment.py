@@ -404,13 +404,15 @@ class Deployment:
         )
 
     def _check_models(self, functions: tuple[Function, ...]) -> None:
-        """A model name leads to one function."""
+        """A model name leads to one function: neither one that answers now nor one that is about to has it."""
         new = {function.name for function in functions}
         owners = {
             model: deployed.name
             for deployed in self.registry.all()
             if deployed.name not in new
-            for model in deployed.latest.function.models
+            for record in (deployed.current, deployed.candidate)
+            if record is not None
+            for model in record.function.models
         }
         faults = [
             Fault("spec.models", model, f"a name of its own; {owners[model]} answers to it")

@@ -216,6 +216,20 @@ def test_a_model_name_has_one_owner(tmp_path: Path) -> None:
     at_desk(tmp_path, tell)
 
 
+def test_a_model_that_the_serving_revision_answers_to_is_taken_until_another_one_serves(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        other = MANIFEST.replace("name: echo", "name: other") + "  models: [net]\n"
+        await desk.deploy(MANIFEST + "  models: [net]\n")
+        await desk.world.advance(2.0)
+        desk.world.backend.break_starts("echo-00002", "no such weights", times=2)
+        await desk.deploy(MANIFEST + "  models: [mesh]\n")
+        assert (await desk.deploy(other)).status_code == 422, "echo-00001 still serves it"
+        await desk.world.advance(10.0)
+        assert (await desk.deploy(other)).status_code == 201
+
+    at_desk(tmp_path, tell)
+
+
 def test_deploying_again_is_a_new_revision(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         await desk.deploy()
