@@ -3,7 +3,8 @@
 ``client``, ``session``, ``header:NAME`` and ``cookie:NAME`` are in the head. ``prompt``, ``prefix`` and ``model``
 look at what the model will: the beginning of the prompt, and the adapter that answers. Of a body that was read for its
 route the place of the prompt is known; of others the first 16 KB are searched for it, and where nothing looks like a
-prompt the body counts from its first byte. Nothing of it is kept but hashes.
+prompt the body counts from its first byte. Nothing of it is kept but hashes. Messages of gRPC begin with their lengths,
+so that equal prompts differ from the first byte on: there ``prompt`` and ``prefix`` say nothing.
 """
 
 import zlib
@@ -100,6 +101,8 @@ def _asked(ex: "Exchange") -> Asked | None:
 
 
 def _beginning(ex: "Exchange", asked: Asked | None, size: int) -> bytes:
+    if ex.is_rpc:
+        return b""
     start = 0 if asked is None or asked.prompt_start is None else asked.prompt_start
     return ex.body[start : start + size]
 

@@ -17,6 +17,8 @@ from tidegate.wire.openai import Asked, read_request
 class Seen:
     """A request as far as the hash spread looks at it."""
 
+    is_rpc = False
+
     def __init__(
         self,
         *fields: str,
@@ -99,6 +101,13 @@ def test_a_body_without_a_prompt_counts_from_its_first_byte_and_none_counts_not(
     for rule in ("prefix", "prompt", "model"):
         assert key_of(rule, Seen()) is None
     assert key_of("prefix", Seen(), models=2) is None
+
+
+def test_messages_of_grpc_have_a_model_and_no_prompt() -> None:
+    seen = Seen(body=b"\x00\x00\x00\x00\x05hello", model="adapter")
+    seen.is_rpc = True
+    assert key_of("prefix", seen) is None and key_of("prompt", seen) is None
+    assert key_of("model", seen) == [zlib.crc32(b"adapter")]
 
 
 def test_models_are_found_in_path_and_body() -> None:
