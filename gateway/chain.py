@@ -150,14 +150,16 @@ class Chain:
 
     def start(self, ex: "Exchange") -> None:
         head = ex.head
-        target = self._matcher.match(head)
+        target = self._matcher.of_call(head) if ex.is_rpc else self._matcher.match(head)
         given = head.get(headers.REQUEST_ID)
         if given is not None and ((given.isalnum() and len(given) <= 64) or _ID(given) is not None):
             ex.context = ticket = Ticket(target, given, b"")
         else:
             ex.context = ticket = self._with_new_id(head, target, given)
-        if ex.is_rpc and self.calls.takes(ex, ticket):
-            return
+        if ex.is_rpc:
+            if self.calls.takes(ex, ticket):
+                return
+            target = ticket.target
         if not target.is_work and self._answered_here(ex, ticket):
             return
         front = target.front
@@ -169,7 +171,7 @@ class Chain:
             return
         if head.plain:
             ex.deadline = ex.received + front.timeout_s
-        else:
+        elif not (ex.is_rpc and self.calls.sets_deadline(ex, front)):
             if head.control(headers.TAG) is not None:
                 front = self._tagged(ex, ticket, front)
             if front is None or not self._set_deadline(ex, front):
@@ -591,7 +593,7 @@ class Chain:
         The client's own fields go no further: the replica gets the deadline that remains and the size that was found.
         """
         head = ex.head
-        if not head.mentions(b"\ntidegate-"):
+        if (ex.is_rpc and self.calls.is_usual(ex)) or not head.mentions(b"\ntidegate-"):
             return priority
         given = head.get(headers.PRIORITY)
         if given is not None:

@@ -44,9 +44,7 @@ class Front:
     """One function as the front door sees it."""
 
     __slots__ = (
-        "_batch_header",
         "_bounds",
-        "_header_is_ours",
         "_lines",
         "_memory",
         "_revisions",
@@ -56,9 +54,11 @@ class Front:
         "_speaks_v2",
         "_token_line",
         "access",
+        "batch_header",
         "budget",
         "counters",
         "hash_key",
+        "header_is_ours",
         "idempotent",
         "is_followed",
         "is_grpc",
@@ -108,8 +108,8 @@ class Front:
         self._token_line = token_line
         self._memory = memory
         self._lines: dict[int, bytes] = {}
-        self._batch_header = route.batch_header.lower().encode()
-        self._header_is_ours = self._batch_header.startswith(INTERNAL_PREFIX)
+        self.batch_header = route.batch_header.lower().encode()
+        self.header_is_ours = self.batch_header.startswith(INTERNAL_PREFIX)
         """A plain head does not have it."""
         self._speaks_v2 = route.protocol == Protocol.V2
         serving = [revision for revision in route.revisions if revision.percent > 0.0]
@@ -187,10 +187,10 @@ class Front:
         """
         if not self._speaks_v2:
             body = b""
-        if head.plain and self._header_is_ours:
+        if head.plain and self.header_is_ours:
             stated = shape_batch(body) if body else 0
         else:
-            stated = stated_batch(head, body, self._batch_header)
+            stated = stated_batch(head, body, self.batch_header)
         if stated:
             return stated if stated <= self.max_batch else 0
         route = self.route
@@ -199,7 +199,7 @@ class Front:
         return batch_size(
             head,
             b"",
-            header=self._batch_header,
+            header=self.batch_header,
             bytes_per_item=route.bytes_per_item,
             overhead_bytes=route.overhead_bytes,
             max_batch=route.max_batch,
@@ -212,7 +212,7 @@ class Front:
             return False
         if len(body) < self._searched:
             return True
-        return self._speaks_v2 and len(body) < SEARCHED_BYTES and not stated_batch(head, body, self._batch_header)
+        return self._speaks_v2 and len(body) < SEARCHED_BYTES and not stated_batch(head, body, self.batch_header)
 
     @property
     def failure(self) -> str | None:

@@ -60,9 +60,9 @@ class Calls:
 
     def takes(self, exchange: "Exchange", ticket: Ticket) -> bool:
         """Answers the call, or goes on with it by itself once its first message is there; False: it goes the way of all
-        requests."""
+        requests, to the ticket's target."""
         ex = _rpc(exchange)
-        method = METHODS.get(ex.head.path)
+        method = METHODS.get(ex.head.target)
         target = ticket.target
         front = target.front
         if method is None or (front is None and target.named):
@@ -82,23 +82,33 @@ class Calls:
         if target.named and front is not None and front.route.protocol not in _SPEAKS_V2:
             return False
         if kind is Kind.INFER:
-            self._infer(ex)
-            return True
+            return not self._is_sized(ex, ticket)
         return self._server(ex, kind, front if target.named else None)
 
     def streams(self, ex: "Exchange") -> bool:
         """Whether the call is known to be answered by a stream."""
-        method = METHODS.get(ex.head.path)
+        method = METHODS.get(ex.head.target)
         return method is not None and method.streams
+
+    def is_usual(self, ex: "Exchange") -> bool:
+        """Whether no field of the call means something but its timeout."""
+        return _rpc(ex).head.is_usual
+
+    def sets_deadline(self, ex: "Exchange", front: Front) -> bool:
+        """Sets a usual call's deadline, at most the function's timeout; False: its fields must be looked at."""
+        head = _rpc(ex).head
+        if not head.is_usual:
+            return False
+        own_s = head.timeout_s
+        ex.deadline = ex.received + (front.timeout_s if own_s is None else min(own_s, front.timeout_s))
+        return True
 
     def inferences(self, ex: "Exchange", front: Front) -> int:
         """As ``Front.inferences``: what the call states (field, V2 shape), else an estimate by the length of its first
         message, else 1; 0: it states more than the function's ``max-batch``."""
-        head, route = ex.head, front.route
-        header = route.batch_header.lower().encode()
-        stated = 0 if head.plain and header.startswith(b"tidegate-") else stated_batch(head, b"", header)
-        method = METHODS.get(head.path)
-        if not stated and method is not None and method.kind is Kind.INFER:
+        head, route = _rpc(ex).head, front.route
+        stated = 0 if head.is_usual and front.header_is_ours else stated_batch(ex.head, b"", front.batch_header)
+        if not stated and head.is_inference:
             stated = ex.inferences
         if stated:
             return stated if stated <= front.max_batch else 0
@@ -141,26 +151,31 @@ class Calls:
 
     def nobody(self, ex: "Exchange") -> str:
         """What is said of a call that names nobody where there is no default function."""
-        return no_such_method(ex.head.path)
+        return no_such_method(ex.head.target)
 
     def _fail(self, ex: "Rpc", kind: ErrorKind, message: str) -> None:
         self.fail(cast("Exchange", ex), ex.context, kind, message, Executed.FALSE)
 
     # --- first messages ---------------------------------------------------------------------------------------------
 
-    def _infer(self, ex: "Rpc") -> None:
-        ticket: Ticket = ex.context
+    def _is_sized(self, ex: "Rpc", ticket: Ticket) -> bool:
+        """Reads model and batch of an inference; False: more of its first message must come."""
         found = peek(ex.body, ex.head.get(b"grpc-encoding"), is_whole=ex.body_complete)
         if found is None:
-            ex.on_body = self._infer
-            return
+            ex.on_body = self._came
+            return False
         ex.inferences = found.batch or 1
-        self._to_model(ex, ticket, _text(found))
-        self._go(ex, ticket)
+        self._to_model(ticket, _text(found))
+        return True
+
+    def _came(self, ex: "Rpc") -> None:
+        """More of an inference's first message is there."""
+        if self._is_sized(ex, ex.context):
+            self._go(ex, ex.context)
 
     def _read(self, ex: "Rpc") -> None:
         """Calls whose message is read whole."""
-        method = METHODS[ex.head.path]
+        method = METHODS[ex.head.target]
         ticket: Ticket = ex.context
         if method.request is None:
             raise TypeError(f"{method} reads no message")
@@ -175,16 +190,14 @@ class Calls:
         else:
             self._about_model(ex, ticket, method, fields)
 
-    def _to_model(self, ex: "Rpc", ticket: Ticket, model: str) -> None:
+    def _to_model(self, ticket: Ticket, model: str) -> None:
         """The function of a call that names none but a model."""
-        target = ticket.target
-        if not target.named and self._matcher is not None:
-            front = self._matcher.of_served(model) if model else target.front
-            ticket.target = Target(Call.WORK, front, 0, True, model)
+        if model and not ticket.target.named and self._matcher is not None:
+            ticket.target = self._matcher.of_served(model)
 
     def _about_model(self, ex: "Rpc", ticket: Ticket, method: Method, fields: dict[str, Any]) -> None:
         model = fields.get("name", "")
-        self._to_model(ex, ticket, model)
+        self._to_model(ticket, model)
         front = ticket.target.front
         if front is None or front.route.protocol not in _SPEAKS_V2 or method.kind is Kind.MODEL:
             self._go(ex, ticket)

@@ -148,7 +148,17 @@ class _Rule:
 class Matcher:
     """Compiled from one route table; a new table makes a new matcher."""
 
-    __slots__ = ("_by_host", "_by_model", "_by_name", "_cache", "_default", "_domain", "_looked_at", "_rules")
+    __slots__ = (
+        "_by_host",
+        "_by_model",
+        "_by_name",
+        "_cache",
+        "_default",
+        "_domain",
+        "_looked_at",
+        "_of_nobody",
+        "_rules",
+    )
 
     def __init__(self, table: RouteTable, fronts: Mapping[str, Front]) -> None:
         """``fronts``: those of the table's functions, by name."""
@@ -170,6 +180,7 @@ class Matcher:
         self._looked_at = tuple(sorted({name for rule in rules for name, _ in rule.fields}))
         """Names of the fields that some rule looks at."""
         self._cache: dict[tuple[bytes | None, ...], Target] = {}
+        self._of_nobody = Target(Call.WORK, self._default)
 
     def match(self, head: RequestHead) -> Target:
         """The target of a request."""
@@ -200,9 +211,15 @@ class Matcher:
         named = model or ""
         return Target(Call.WORK, front, target.strip, False, named, named, target.tell, named_in_body=True)
 
-    def of_served(self, model: str) -> Front | None:
-        """The function that serves a model of V2's; one that nobody declares may be the default function's."""
-        return self._by_model.get(model, self._default)
+    def of_call(self, head: RequestHead) -> Target:
+        """The target of a gRPC call by its head: its path names a method and no function."""
+        if self._rules or head.host.endswith(self._domain):
+            return self.match(head)
+        return self._of_nobody
+
+    def of_served(self, model: str) -> Target:
+        """The target of a gRPC call by V2's model; one that nobody declares may be the default function's."""
+        return Target(Call.WORK, self._by_model.get(model, self._default), 0, True, model)
 
     def nearest(self, named: str) -> Front | None:
         """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
