@@ -13,7 +13,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.deployment import Deployment, deployment
+from tests.support.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -23,26 +23,30 @@ SLACK_S = 1.0
 """A busy machine may be late by so much; nothing is ever early."""
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("tokens")
-    annotations = {"latency": "250ms", "target-tps": "1000", "policy": "smif"}
+def manifest(folder: Path, name: str, load_s: float, **annotations: str) -> str:
+    """A function whose server is the script; its file's path."""
+    known = {f"tidegate.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     document = {
         "apiVersion": "tidegate.dev/v1alpha1",
         "kind": "Function",
-        "metadata": {"name": "lm", "annotations": {f"tidegate.dev/{key}": each for key, each in annotations.items()}},
+        "metadata": {"name": name, "annotations": {"tidegate.dev/latency": "250ms", **known}},
         "spec": {
-            "server": {"command": [sys.executable, str(SERVER), "{port}"]},
+            "server": {"command": [sys.executable, str(SERVER), "{port}", str(load_s)]},
             "protocol": "openai",
             "concurrency": 2,
         },
     }
-    (folder / "lm.json").write_text(json.dumps(document))
-    accelerators = folder / "accelerators.yaml"
-    accelerators.write_text("accelerators: [{name: cpu, kind: cpu, cores: 1, count: 1, memory: 4Gi}]\n")
-    with deployment(folder, "--accelerators-file", str(accelerators)) as found:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("tokens")
+    with deployment(folder, *places(folder, 2)) as found:
         found.up()
-        found.cli("deploy", str(folder / "lm.json"))
+        found.cli("deploy", manifest(folder, "lm", 0.0, target_tps="1000", max_scale="1"))
         yield found
 
 
@@ -149,6 +153,20 @@ def test_a_client_that_leaves_has_had_what_it_has_seen(served: Deployment) -> No
     served.until(lambda: counted.tokens()[1], 5.0, "the stream's end")
     assert 5 <= counted.tokens()[1] < 100
     assert counted.since("tidegate_gateway_estimated_answers_total") == 1
+
+
+def test_a_stream_from_zero_begins_with_its_first_word_not_with_a_heartbeat(
+    served: Deployment, client: openai.OpenAI
+) -> None:
+    served.cli("deploy", manifest(served.folder, "sleepy", 1.5, initial_scale="0", heartbeat="500ms"))
+    counted = Counted(served)
+    words = list(client.chat.completions.create(model="sleepy", messages=MESSAGES, max_tokens=4, stream=True))
+    assert len(words) >= 4
+    assert counted.since("tidegate_gateway_first_token_seconds_count") == 1
+    assert counted.since("tidegate_gateway_first_token_seconds_sum") > 1.5
+    traffic = served.ask("status", "sleepy")["traffic"]
+    assert (traffic["answered"], traffic["within_sla"]) == (1, 0), "its client waited for the start"
+    assert traffic["tail_s"] > 1.5
 
 
 def test_rates_and_times_are_told(served: Deployment) -> None:
