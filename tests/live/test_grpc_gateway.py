@@ -197,6 +197,42 @@ def test_a_call_that_names_nobody_is_told_so(world: Deployment) -> None:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+def test_a_restart_ends_watches_and_no_call(world: Deployment, plain: grpc.Channel) -> None:
+    with grpc.insecure_channel(address_of(world)) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(service="plain"))
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        stop = threading.Event()
+        failures: list[str] = []
+        answered = [0] * 4
+
+        def call(number: int) -> None:
+            unary = plain.unary_unary("/plain.Test/Unary")
+            while not stop.is_set():
+                try:
+                    unary(b"x", timeout=10)
+                    answered[number] += 1
+                except grpc.RpcError as error:
+                    failures.append(str(error))
+
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        world.cli("restart")
+        before = sum(answered)
+        world.until(lambda: sum(answered) > before + 20, 10.0, "calls at the new worker")
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        with pytest.raises(grpc.RpcError) as caught:
+            list(watch)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        again = health.Watch(health_pb2.HealthCheckRequest(service="plain"), wait_for_ready=True)
+        assert next(again).status == health_pb2.HealthCheckResponse.SERVING
+        again.cancel()
+
+
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
