@@ -24,7 +24,10 @@ WAITED_BYTES: Final = 256 * 1024
 GATHERED_BYTES: Final = 32 << 20
 """Of a body in which no model was found yet. Our choice: official clients write the prompt before the model, and a
 prompt may hold some pictures."""
+DISCARDED_BYTES: Final = 64 << 20
+"""Of a body that is refused. A larger one is answered at once; its client may see a closed connection."""
 ELSEWHERE: Final = "name the function by host or by /functions/NAME/"
+CROWDED: Final = f"the bodies of waiting requests take all the memory that they may: retry later, or {ELSEWHERE}"
 
 _content_types = re.compile(rb"(?:^|\n)content-type:").findall
 _is_json = re.compile(rb"(?:[^;]*[/+]json|application/x-www-form-urlencoded)[ \t]*(?:;|$)", re.IGNORECASE).match
@@ -113,7 +116,7 @@ class Bodies:
 class _Reading:
     """One body that is not there yet, or a form."""
 
-    __slots__ = ("_asked", "_boundary", "_failed", "_named", "_read", "_scan")
+    __slots__ = ("_asked", "_boundary", "_failed", "_is_named", "_named", "_read", "_scan", "_verdict")
 
     def __init__(
         self,
@@ -129,22 +132,35 @@ class _Reading:
         """Set once pieces are read."""
         self._asked: Asked | Bad | None = None
         """Set at the end."""
+        self._is_named = False
+        """It has gone on, and the rest is read on its way."""
+        self._verdict: tuple[ErrorKind, str] | None = None
+        """Why it is refused once it has come."""
 
     def begin(self, ex: "Exchange") -> None:
-        length = ex.head.content_length
         if ex.body_complete:
             self._whole(ex)
+        else:
+            ex.gather(GATHERED_BYTES)
+            self._wait(ex)
+
+    def _wait(self, ex: "Exchange") -> None:
+        """Until it is whole, or larger than what is waited for."""
+        length = ex.head.content_length
+        if ex.body_complete:
+            ex.gather()
+            self._whole(ex)
+        elif ex.is_over_budget:
+            self._refuse(ex, QUEUE_FULL, CROWDED)
         elif ex.bytes_in < WAITED_BYTES and (length is None or length <= WAITED_BYTES):
-            ex.on_body = self.begin
+            ex.on_body = self._wait
         else:
             self._scan = self._reader()
-            ex.gather(GATHERED_BYTES)
             ex.check = self._check
             bad = self._scan.feed(ex.body)
             if bad is not None:
-                self._failed(ex, BAD_REQUEST, bad.why)
-            else:
-                self._decide(ex)
+                self._verdict = BAD_REQUEST, bad.why
+            self._decide(ex)
 
     def _reader(self) -> RequestReader | _Form:
         return RequestReader() if self._boundary is None else _Form(self._boundary)
@@ -166,31 +182,52 @@ class _Reading:
         if bad is None and is_last:
             self._asked = bad = scan.end()
         if type(bad) is Bad:
-            self._failed(ex, BAD_REQUEST, bad.why)
+            if self._is_named or is_last:
+                self._failed(ex, BAD_REQUEST, bad.why)
+            else:
+                self._verdict = BAD_REQUEST, bad.why
 
     def _decide(self, ex: "Exchange") -> None:
         """What was read so far is kept: may it go on?"""
         scan, asked = self._scan, self._asked
         model = None if scan is None else scan.model
-        if asked is not None:
+        if self._verdict is not None:
+            self._discard(ex)
+        elif asked is not None:
             ex.check = None
             ex.gather()
             self._read(ex, asked)
         elif type(model) is Bad:
-            self._failed(ex, BAD_REQUEST, model.why)
+            self._refuse(ex, BAD_REQUEST, model.why)
         elif type(model) is str:
+            self._is_named = True
             ex.gather()
             self._named(ex, model, None)
         elif ex.bytes_in >= GATHERED_BYTES:
-            told = (
-                f"the first {GATHERED_BYTES >> 20} MiB of the body name no model: {ELSEWHERE}, or write 'model' first"
-            )
-            self._failed(ex, TOO_LARGE, told)
+            told = f"the first {GATHERED_BYTES >> 20} MiB of the body name no model: write it first, or {ELSEWHERE}"
+            self._refuse(ex, TOO_LARGE, told)
         elif ex.is_over_budget:
-            told = f"the bodies of waiting requests take all the memory that they may: retry later, or {ELSEWHERE}"
-            self._failed(ex, QUEUE_FULL, told)
+            self._refuse(ex, QUEUE_FULL, CROWDED)
         else:
             ex.on_body = self._decide
+
+    def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
+        self._verdict = kind, message
+        self._discard(ex)
+
+    def _discard(self, ex: "Exchange") -> None:
+        """Refused: its client would not see the answer before it has sent all, within reason."""
+        ex.check = None
+        ex.discard()
+        self._drained(ex)
+
+    def _drained(self, ex: "Exchange") -> None:
+        if self._verdict is None:
+            return
+        if ex.body_complete or max(ex.bytes_in, ex.head.content_length or 0) > DISCARDED_BYTES:
+            self._failed(ex, *self._verdict)
+        else:
+            ex.on_body = self._drained
 
 
 def _unreadable(head: RequestHead) -> str | None:

@@ -121,6 +121,22 @@ def test_a_spent_budget_does_not_stop_who_gathers_but_tells_him() -> None:
     assert (budget.used, client.answers) == (0, [429])
 
 
+def test_what_is_discarded_is_read_and_kept_nowhere() -> None:
+    ex, client, _ = begun(4 * MIB, b"x" * 65536)
+    budget = BodyBudget(100_000)
+    ex.gather(MIB)
+    ex.weigh(budget)
+    ex.client_data(Data(b"x" * MIB, False), 1.0)
+    assert client.paused == BODY_KEPT
+    ex.discard()
+    ex.client_data(Data(b"x" * MIB, False), 1.0)
+    assert (client.paused, budget.used, ex.body, ex.replayable) == (0, 0, b"", False)
+    assert ex.bytes_in == 2 * MIB + 65536
+    ex.client_data(Data(b"x", True), 1.0)
+    ex.respond(429)
+    assert client.answers == [429]
+
+
 def test_a_large_body_counts_until_it_is_not_kept_any_more() -> None:
     ex, _, _ = begun(MIB, b"x" * 65536)
     budget = BodyBudget(100_000)

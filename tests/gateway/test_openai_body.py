@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_body import GATHERED_BYTES, WAITED_BYTES
+from gateway.openai_body import DISCARDED_BYTES, GATHERED_BYTES, WAITED_BYTES
 from tests.support.door import ONE, Door, table
 from tests.support.edge_exchange import FakeExchange, request
 
@@ -161,10 +161,16 @@ def test_a_large_form_goes_on_as_soon_as_its_model_is_known() -> None:
 def test_a_body_of_usual_size_is_waited_for() -> None:
     whole = b'{"model":"m","max_tokens":7}'
     asked = arrive(door(), b'{"model":"m",', whole=whole)
-    assert (asked.log, asked.gathered) == (["proceed"], 0)
+    assert asked.log == ["proceed"]
     asked.body_comes(whole)
-    assert asked.log == ["proceed", "to 10.0.0.1:1"]
+    assert (asked.log, asked.gathered) == (["proceed", "to 10.0.0.1:1"], 0)
     assert asked.context.asked.max_tokens == 7
+
+    crowded = arrive(door(), b'{"model":"m",', whole=whole)
+    crowded.is_over_budget = True
+    crowded.body_comes(whole[:-2], complete=False)
+    crowded.body_comes(whole)
+    assert crowded.log == ["proceed", "discard", "answer 429"], "who is not read on could never name his model"
 
 
 def test_a_large_body_goes_on_as_soon_as_its_model_is_known_and_its_rest_is_read_on_the_way() -> None:
@@ -182,6 +188,12 @@ def test_a_large_body_goes_on_as_soon_as_its_model_is_known_and_its_rest_is_read
     assert asked.log == ["proceed", "to 10.0.0.1:1", "answer 400"]
     assert asked.body == twice[:1000], "what has the second one never goes on"
     assert at.demand().cancelled == 1
+
+    early = b'{"model":"m","model":"m","input":"%b"}' % LARGE
+    asked = arrive(at, early[:1000], whole=early)
+    assert asked.log == ["proceed", "discard"]
+    asked.body_comes(early)
+    assert asked.log == ["proceed", "discard", "answer 400"]
 
     late = b'{"model":"m","input":"%b","model":"other"}' % LARGE
     asked = arrive(at, late[:1000], whole=late)
@@ -213,12 +225,14 @@ def test_a_model_behind_a_large_prompt_is_waited_for_within_bounds() -> None:
     crowded = arrive(door(), whole[:1000], whole=whole)
     crowded.is_over_budget = True
     crowded.body_comes(whole[:2000], complete=False)
-    assert crowded.log == ["proceed", "answer 429"]
+    assert crowded.log == ["proceed", "discard"], "its client would not read an answer yet"
+    crowded.body_comes(whole)
+    assert crowded.log == ["proceed", "discard", "answer 429"]
     assert b"retry-after: 1\r\n" in crowded.extra
 
-    endless = arrive(door(), whole[:1000], whole=b"x" * (GATHERED_BYTES + 9))
+    endless = arrive(door(), whole[:1000], whole=b"x" * (DISCARDED_BYTES + 9))
     endless.body_comes(whole[:1000] + b"x" * GATHERED_BYTES, complete=False)
-    assert endless.log == ["proceed", "answer 413"]
+    assert endless.log == ["proceed", "discard", "answer 413"]
     assert "name no model" in endless.error["error"]["message"]
 
 
@@ -226,9 +240,8 @@ def test_chunked_bodies_too() -> None:
     whole = b'{"messages":"%b","model":"m"}' % LARGE
     asked = arrive(door(), b"", "transfer-encoding: chunked", whole=whole)
     asked.body_comes(whole[: WAITED_BYTES - 1], complete=False)
-    assert asked.gathered == 0
     asked.body_comes(whole[:WAITED_BYTES], complete=False)
-    assert asked.gathered == GATHERED_BYTES
+    assert (asked.log, asked.gathered) == (["proceed"], GATHERED_BYTES)
     asked.body_comes(whole)
     assert asked.log == ["proceed", "to 10.0.0.1:1"]
 

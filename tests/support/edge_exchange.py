@@ -71,6 +71,9 @@ class FakeExchange:
     def gather(self, size: int = 0) -> None:
         self.gathered = size
 
+    def discard(self) -> None:
+        self.log.append("discard")
+
     def truncate(self) -> None:
         self.log.append("truncated")
         self.truncated = True

@@ -287,6 +287,14 @@ class Exchange:
         self._room()
         self._settle_budget()
 
+    def discard(self) -> None:
+        """Keeps nothing of the body any more and reads on, for an app that refuses the request when it has all come: a
+        client that still sends may not see an answer before."""
+        self._replay = self._kept = 0
+        self._forget_body()
+        self._settle_budget()
+        self._client.resume(BODY_KEPT | BUDGET_SPENT)
+
     @property
     def is_over_budget(self) -> bool:
         """The bodies of all waiting requests take more than they may."""
