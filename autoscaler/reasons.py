@@ -122,6 +122,7 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "slo_infeasible": "a larger latency target, a faster accelerator in spec.accelerators, or a faster model",
         "no_capacity": "more places on an accelerator it may use, or less load",
         "settling": "it passes by itself within a minute of the last change",
+        "sla_load": "a larger load; or a smaller one, for the whole policy.cooldown and with low latency",
         "scale_in_held": "the load falls further, or the miss that is remembered is forgotten after some hours",
         "mu_unknown": "requests that fill a replica's slots: service rates are learnt there",
         "hold": "a request comes, or it stays idle",

@@ -93,6 +93,8 @@ class _Kind:
     load_ips: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
+    wanted: int = 0
+    """What the load alone asks of it."""
     least: int = 0
     """The most that the load has asked of it within the cool-down."""
 
@@ -350,8 +352,10 @@ class SmifPolicy:
             if not group.starting and (kind.latency_s is None or kind.latency_s < self._slo_s):
                 wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
                 kind.below_for_s = calm.below_for_s(now, wanted, kind.replicas)
+                kind.wanted = wanted
             else:
                 calm.forget()
+                kind.wanted = kind.replicas
             kind.least = calm.most_wanted(now, cooldown_s)
 
     def _counted_latency(
@@ -505,8 +509,10 @@ class SmifPolicy:
             observed["mu_ips_" + name] = kind.mu_ips
         if load.mid > 0.0:
             rates = ", ".join([f"{kind.group.accelerator} {figure(kind.mu_ips)} ({kind.how})" for kind in kinds])
-            detail = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}; a replica: {rates}"
-            told.insert(0, reason("sla_load", detail))
+            asked = sum([kind.wanted for kind in kinds])
+            fewer = f", which alone asks for {asked}" if asked < sum(counts) else ""
+            seen = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}{fewer}"
+            told.insert(0, reason("sla_load", f"{seen}; a replica: {rates}"))
         share = self._function.gpu.core_percentage
         groups = tuple([row(each.accelerator, by_name[each.accelerator], share) for each in observation.groups])
         return Wish(desired=sum(counts), groups=groups, reasons=(*told, *reasons), observed=observed)

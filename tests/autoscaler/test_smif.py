@@ -239,6 +239,16 @@ def test_it_shrinks_after_a_cool_down_of_calm_when_the_others_carry_the_load() -
     assert "scale_in" in codes(wishes[first])
 
 
+def test_why_more_stay_than_the_load_asks_for_is_told() -> None:
+    """Two replicas for what one could do: until the cool-down is over the load does not explain them."""
+    policy = SmifPolicy(smif(), T0, 2)
+    wishes = hold_for(policy, seen(replace(T4, ready=2, latency_s=0.03, answers=30), ips=5.0), 60)
+    assert wishes[-1].desired == 2
+    assert "which alone asks for 1; a replica: t4 50" in wishes[-1].reasons[0].detail
+    busy = hold_for(SmifPolicy(smif(), T0, 2), seen(replace(T4, ready=2, latency_s=0.03, answers=30), ips=70.0), 60)
+    assert "alone asks" not in busy[-1].reasons[0].detail
+
+
 def test_it_does_not_shrink_into_a_miss() -> None:
     """70 inferences/s on three: two would carry them at 70 %, but not inside 25 ms."""
     three = replace(IDLE_TWO, ready=3, sampled=3, busy=1.4, concurrency=1.4, latency_s=0.022, tail_s=0.02)
