@@ -57,3 +57,5 @@ class PolicyRow:
     """(function, now, ready replicas) -> a policy for one revision."""
     keeps: tuple[type, ...]
     """The policy's class and those of the objects that it keeps between ticks (``autoscaler.state``)."""
+    warnings: Callable[[Function], tuple[str, ...]] = field(default=lambda function: ())
+    """What a function asks of it that may come to nothing, in words for who deploys it."""

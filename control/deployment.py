@@ -370,6 +370,8 @@ class Deployment:
         return assess(function, self._round.learning.kinds(revision))
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
+        from autoscaler import policies
+
         found = self._assess(function)
         function, uncopied = await asyncio.to_thread(self._copies.take, function)
         record = await self.registry.deploy(
@@ -388,7 +390,12 @@ class Deployment:
             name=function.name,
             revision=record.revision.id,
             filled_in=filled_in,
-            warnings=warnings + found.warnings + (() if uncopied is None else (uncopied,)),
+            warnings=(
+                *warnings,
+                *policies.row(function.scaling.policy).warnings(function),
+                *found.warnings,
+                *(() if uncopied is None else (uncopied,)),
+            ),
             capacity=describe.capacity(function, found) if has_sla else None,
         )
 

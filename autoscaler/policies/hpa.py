@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from autoscaler.apps import unit_of
+from autoscaler.apps import LEVELS, UNITS, unit_of
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
@@ -211,6 +212,22 @@ def _slots(group: GroupObservation) -> float | None:
 
 BUILT_IN: Mapping[str, Callable[[GroupObservation], float | None]] = MappingProxyType({"busy": _busy, "slots": _slots})
 """Metrics that every observation has."""
+OF_DEVICES = ("cpu", "gpu-memory", "gpu-utilization")
+"""Metrics that the control process reads of devices and processes, where there are some."""
+
+
+def warnings(function: Function) -> tuple[str, ...]:
+    """A metric that nobody may ever tell holds the size for ever."""
+    given: dict[str, Any] = scaling_parameters.values(HPA_PARAMETERS, function.scaling.parameters)
+    metric, told = given["metric"], {*LEVELS, *UNITS}
+    if metric in BUILT_IN or metric in OF_DEVICES:
+        return ()
+    if metric not in told:
+        known = ", ".join(sorted({*BUILT_IN, *OF_DEVICES, *told}))
+        return (f"policy.metric {metric}: nobody tells it, so the size will be held; known: {known}",)
+    if not function.user_metrics:
+        return (f"policy.metric {metric}: only the model server tells it, and spec.metrics is not given",)
+    return ()
 
 
 def mean_metric(name: str, groups: Sequence[GroupObservation]) -> float | None:
@@ -230,4 +247,5 @@ ROW = PolicyRow(
     sentence="Kubernetes' horizontal autoscaler: replicas in proportion to a utilisation, held at a target.",
     build=HpaPolicy,
     keeps=(HpaPolicy, HpaScaler, HpaParameters, Shrinking, RollingUtilization, Wish, Reason),
+    warnings=warnings,
 )

@@ -1,5 +1,6 @@
 """The utilisation policy under observations; the rule's worked cases are in tests/golden/test_papers.py."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,23 @@ def test_the_built_in_metrics() -> None:
     assert mean_metric("busy", [group(ready=1, sampled=0)]) is None
     assert mean_metric("cpu", [group(ready=1, metrics={"cpu": 20.0}), group(ready=3, metrics={"cpu": 60.0})]) == 50.0
     assert mean_metric("cpu", [group(ready=1, metrics={"cpu": float("nan")})]) is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("busy", ""),
+        ("gpu-memory", ""),
+        ("qpu-memory", "nobody tells it, so the size will be held; known: busy, compute-s, cpu, "),
+        ("queue-s", "only the model server tells it, and spec.metrics is not given"),
+    ],
+)
+def test_a_metric_that_nobody_tells_is_warned_of_at_deploy(metric: str, told: str) -> None:
+    deployed = function(scaling=Scaling(policy="hpa", parameters={"metric": metric}))
+    assert told in " ".join(policies.row("hpa").warnings(deployed))
+    assert bool(policies.row("hpa").warnings(deployed)) is bool(told)
+    assert not policies.row("hpa").warnings(replace(deployed, user_metrics=True)) or metric == "qpu-memory"
+    assert not policies.row("kpa").warnings(deployed)
 
 
 def test_both_ways_to_shrink() -> None:
