@@ -190,7 +190,8 @@ class AppMeter:
         if self.engine:
             says: tuple[str, ...] = (self.engine, *sorted(self._names), *self._missing())
         else:
-            says = (self.fault or "",)
+            # Without its numbers: of a text that is no exposition they differ at every look.
+            says = tuple(word for word in (self.fault or "").split() if not word.strip("(").isdigit())
         if says == self._says or self._told >= TOLD:
             return None
         self._says = says

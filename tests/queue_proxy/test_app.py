@@ -142,6 +142,17 @@ def test_the_self_check_speaks_once_and_again_when_something_changes() -> None:
     assert meter.news() is None
 
 
+def test_rubbish_is_told_once_however_much_it_is() -> None:
+    """A text whose lines differ in number at every look fills no log."""
+    meter = read(b"one\n")
+    assert meter.news() is not None
+    for count in range(2, 30):
+        meter.take(scanned(b"rubbish {\n" * count), float(count))
+        assert meter.news() is None
+    meter.failed("no answer within 0.8 s")
+    assert meter.news() == "application metrics: no answer within 0.8 s"
+
+
 def test_levels_go_stale_and_counters_stand_still() -> None:
     meter = read((TEXTS / "tgi.txt").read_bytes())
     assert meter.sample(STALE_S).up
