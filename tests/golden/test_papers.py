@@ -13,6 +13,11 @@ from autoscaler.policies.hpa import HpaParameters, HpaScaler, rolling_utilizatio
 from autoscaler.policies.kpa import KnativeScaler
 from autoscaler.series import histogram_quantile
 from autoscaler.sla_rule import RuleGroup, RuleParameters, autoscale
+from loadgen.metrics.cost import Accounting, Lease, memory_cost, monthly_cost
+from loadgen.metrics.elasticity import Point, elasticity
+from loadgen.metrics.levels import service_level, windowed_rates
+from loadgen.metrics.usage import activity
+from loadgen.pace import Ticker
 from queue_proxy.metrics import Identity, Measure
 from tests.golden.vectors import IS_OWN, load
 from tests.support.autoscaling import replica_sample, revision
@@ -202,7 +207,57 @@ def thesis_avg_concurrency(requests: list[list[float]], t0: float, t1: float) ->
     return (integrals[1] - integrals[0]) / (t1 - t0)
 
 
+def hetsev_cost(
+    intervals: list[dict[str, Any]], price_per_gb: dict[str, float], gpu_mem_gb: dict[str, float], accounting: str
+) -> float:
+    leases = [
+        Lease(accelerator=each["gpu_type"], used_gb=each["used_gb"], start_s=each["start_s"], end_s=each["end_s"])
+        for each in intervals
+    ]
+    return memory_cost(leases, price_per_gb, gpu_mem_gb, Accounting(accounting))
+
+
+def hetsev_slo_level(resp_ms: list[float], rt_max_ms: float, sl_min_pct: float, failed: int = 0) -> dict[str, Any]:
+    level = service_level([each / 1e3 for each in resp_ms], rt_max_ms / 1e3, sl_min_pct, failed)
+    return {"attained_pct": level.attained, "ok": level.is_met}
+
+
+def hetsev_rate_window(arrivals_s: list[float], window_s: float, step_s: float, t_end_s: float) -> list[float]:
+    return windowed_rates(sorted(arrivals_s), t_end_s, window_s, step_s)
+
+
+def thesis_spec_metrics(points: list[list[float]], T_s: float) -> dict[str, float]:  # noqa: N803  # The vectors' name.
+    found = elasticity([Point(*point) for point in points], T_s)
+    return {
+        "theta_U": found.theta_under,
+        "theta_O": found.theta_over,
+        "tau_U": found.tau_under,
+        "tau_O": found.tau_over,
+        "theta": found.theta,
+        "tau": found.tau,
+    }
+
+
+def thesis_gpu_activity(intervals_s: list[tuple[float, float]], T_s: float) -> float:  # noqa: N803  # As above.
+    return activity([(start, end) for start, end in intervals_s], T_s)
+
+
+def thesis_monthly_cost(run_s: float, nodes: int, price_node_hour: float, runs_per_month: float) -> float:
+    return monthly_cost(run_s, nodes, price_node_hour, runs_per_month)
+
+
+def thesis_hey_pace(qps_per_worker: float, latencies_s: list[float]) -> list[float]:
+    ticker, free_s, sent = Ticker(qps_per_worker), 0.0, []
+    for latency_s in latencies_s:
+        sent.append(ticker.next(free_s))
+        free_s = sent[-1] + latency_s
+    return sent
+
+
 BUILT: dict[str, Callable[..., Any]] = {
+    "hetsev.cost": hetsev_cost,
+    "hetsev.rate_window": hetsev_rate_window,
+    "hetsev.slo_level": hetsev_slo_level,
     "smif.autoscale": smif_autoscale,
     "smif.batch_from_headers": smif_batch_from_headers,
     "smif.group_load": smif_group_load,
@@ -211,22 +266,23 @@ BUILT: dict[str, Callable[..., Any]] = {
     "smif.split": smif_split,
     "smif.split_throughput": smif_split_throughput,
     "thesis.avg_concurrency": thesis_avg_concurrency,
+    "thesis.gpu_activity": thesis_gpu_activity,
+    "thesis.hey_pace": thesis_hey_pace,
     "thesis.hpa": thesis_hpa,
     "thesis.kpa": thesis_kpa,
+    "thesis.monthly_cost": thesis_monthly_cost,
     "thesis.rolling_util": thesis_rolling_util,
+    "thesis.spec_metrics": thesis_spec_metrics,
 }
 
 NOT_YET_BUILT = {
     "hetsev.cluster",
-    "hetsev.cost",
     "hetsev.fair_pick",
     "hetsev.ilp",
     "hetsev.place",
-    "hetsev.rate_window",
     "hetsev.saturation",
     "hetsev.scale_in",
     "hetsev.scale_out",
-    "hetsev.slo_level",
     "oltunes.affinity",
     "oltunes.autotune",
     "oltunes.epc",
@@ -250,10 +306,6 @@ NOT_YET_BUILT = {
     "themis.transition",
     "themis.vertical",
     "thesis.closed_loop",
-    "thesis.gpu_activity",
-    "thesis.hey_pace",
-    "thesis.monthly_cost",
-    "thesis.spec_metrics",
 }
 
 

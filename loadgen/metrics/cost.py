@@ -1,0 +1,62 @@
+"""What replicas cost.
+
+Sources: HetSev, H8 (price by memory and time); the thesis on in-flight and utilisation autoscaling, A5 (monthly cost of
+nodes booked in advance).
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+RUNS_PER_MONTH: Final = 5 * 52 / 12
+"""Of an experiment that is run on every working day."""
+
+
+class Accounting(StrEnum):
+    """What of a device a replica pays for."""
+
+    FOOTPRINT = "footprint"
+    """The memory that it uses."""
+    WHOLE_GPU = "whole_gpu"
+    """All of the device's memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One replica on one device, from its start to its end."""
+
+    accelerator: str
+    used_gb: float
+    start_s: float
+    end_s: float
+
+
+def memory_cost(
+    leases: Iterable[Lease],
+    price_per_gb: Mapping[str, float],
+    device_gb: Mapping[str, float],
+    accounting: Accounting,
+) -> float:
+    """Sum of price x memory x time; ``price_per_gb`` is per gigabyte and second, by accelerator.
+
+    Raises KeyError for an accelerator without a price, or without a memory where the whole device is charged.
+    """
+    whole = accounting is Accounting.WHOLE_GPU
+    return math.fsum(
+        price_per_gb[lease.accelerator]
+        * (device_gb[lease.accelerator] if whole else lease.used_gb)
+        * (lease.end_s - lease.start_s)
+        for lease in leases
+    )
+
+
+def monthly_cost(run_s: float, nodes: int, price_per_hour: float, runs_per_month: float = RUNS_PER_MONTH) -> float:
+    """Of an experiment that books ``nodes`` over the whole of its run."""
+    return run_s * nodes * runs_per_month * price_per_hour / 3600.0
+
+
+def inferences_per_dollar(inferences: int, cost: float) -> float | None:
+    """None: nothing was paid."""
+    return inferences / cost if cost > 0.0 else None

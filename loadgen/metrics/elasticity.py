@@ -1,0 +1,76 @@
+"""How well supply followed demand: the elasticity metrics of the SPEC Cloud Group (Herbst et al. 2013), as the thesis
+on in-flight and utilisation autoscaling prints them (section A3).
+
+Demand is what an autoscaler asks for, supply the ready replicas. An autoscaler that never asks is perfect by that
+measure, so :func:`workload_demand` gives the demand that the load itself makes, to be reported beside it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Point(NamedTuple):
+    """From ``at_s`` on, until the next point, so many replicas are wanted and there."""
+
+    at_s: float
+    demand: float
+    supply: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elasticity:
+    """All in percent; 0 is best. Over-provisioning accuracy can exceed 100."""
+
+    theta_under: float
+    """Accuracy: the mean share of the demand that was missing."""
+    theta_over: float
+    """Accuracy: the mean surplus as a share of the demand."""
+    tau_under: float
+    """Timeshare with too little supply."""
+    tau_over: float
+    """Timeshare with too much."""
+
+    @property
+    def theta(self) -> float:
+        return (self.theta_under + self.theta_over) / 2.0
+
+    @property
+    def tau(self) -> float:
+        return (self.tau_under + self.tau_over) / 2.0
+
+
+def elasticity(points: Sequence[Point], duration_s: float) -> Elasticity:
+    """Of a step function over ``duration_s``; ``points`` rise in time, the last one holds until the end.
+
+    Where nothing is demanded the surplus counts as it is (a denominator of 1). Raises ValueError for a duration that is
+    not positive and for points that fall in time.
+    """
+    if duration_s <= 0.0:
+        raise ValueError(f"a duration of {duration_s} s; it must be positive")
+    missing = surplus = short = long = 0.0
+    ends = [point.at_s for point in points[1:]] + [duration_s]
+    for (at_s, demand, supply), until_s in zip(points, ends, strict=False):
+        if until_s < at_s and until_s != duration_s:
+            raise ValueError(f"a point at {until_s} s after one at {at_s} s; points rise in time")
+        span_s = min(until_s, duration_s) - at_s
+        if span_s <= 0.0:
+            continue
+        per = demand if demand > 0.0 else 1.0
+        if demand > supply:
+            missing += (demand - supply) / per * span_s
+            short += span_s
+        elif supply > demand:
+            surplus += (supply - demand) / per * span_s
+            long += span_s
+    percent = 100.0 / duration_s
+    return Elasticity(
+        theta_under=missing * percent, theta_over=surplus * percent, tau_under=short * percent, tau_over=long * percent
+    )
+
+
+def workload_demand(arrivals_per_s: float, service_s: float, target: float) -> int:
+    """Replicas that an arrival rate needs where each request takes ``service_s`` and a replica may hold ``target`` of
+    them at once (Little's law)."""
+    return math.ceil(arrivals_per_s * service_s / target - 1e-9)

@@ -1,0 +1,35 @@
+"""How busy devices were, and how evenly.
+
+Sources: the thesis on in-flight and utilisation autoscaling, A4 (activity); OLTunes, its tables of balance over GPUs.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+
+def activity(busy_s: Iterable[tuple[float, float]], duration_s: float) -> float:
+    """Percent of ``duration_s`` in which a device executed at least one request.
+
+    ``busy_s``: (start, end) of executions in any order; they may overlap, and are clipped to [0, ``duration_s``].
+    Raises ValueError for a duration that is not positive.
+    """
+    if duration_s <= 0.0:
+        raise ValueError(f"a duration of {duration_s} s; it must be positive")
+    covered = reached = 0.0
+    for start, end in sorted(busy_s):
+        start, end = max(start, reached), min(end, duration_s)
+        if end > start:
+            covered += end - start
+            reached = end
+    return 100.0 * covered / duration_s
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """Coefficient of variation over devices: standard deviation of the population over its mean; 0: even. None: there
+    are no values, or they are all zero."""
+    if not values:
+        return None
+    mean = math.fsum(values) / len(values)
+    if mean == 0.0:
+        return None
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) / mean
