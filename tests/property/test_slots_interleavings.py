@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.support.routes import table
 from tests.support.slot_world import End, Flight, Job, Mailboxes, Replica, Worker, World
+from tidegate.flow.fair_queue import Claim
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import Binding, RouteTable, Spread
 from tidegate.replica import ReplicaState
@@ -47,12 +48,20 @@ class Slots(RuleBasedStateMachine):
         unit=st.sampled_from(list(ConcurrencyUnit)),
         ready=st.booleans(),
         spread=st.sampled_from(list(Spread)),
+        queue_requests=st.sampled_from([10_000, 10_000, 12]),
     )
     def build(
-        self, workers: int, limits: list[int], unit: ConcurrencyUnit, ready: bool, spread: Spread = Spread.MOST_FREE
+        self,
+        workers: int,
+        limits: list[int],
+        unit: ConcurrencyUnit,
+        ready: bool,
+        spread: Spread = Spread.MOST_FREE,
+        queue_requests: int = 10_000,
     ) -> None:
         self.unit = unit
         self.spread = spread
+        self.queue_requests = queue_requests
         self.kinds = [(f"r{index}", "ab"[index % 2]) for index in range(len(limits))]
         self.split_answers = False
         self.world = World(
@@ -87,6 +96,7 @@ class Slots(RuleBasedStateMachine):
             sizes=sizes,
             binding=binding,
             spread=self.spread,
+            queue_requests=self.queue_requests,
         )
 
     def _serve(self, world: World, replica: Replica, flight: Flight) -> None:
@@ -127,13 +137,17 @@ class Slots(RuleBasedStateMachine):
         sizes=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
         patient=st.booleans(),
         priority=st.sampled_from([0, 5, 5, 9]),
+        tenant=st.sampled_from([None, "small", "large"]),
     )
-    def clients_come(self, number: int, sizes: list[int], patient: bool, priority: int = 5) -> None:
+    def clients_come(
+        self, number: int, sizes: list[int], patient: bool, priority: int = 5, tenant: str | None = None
+    ) -> None:
         worker = self._worker(number)
         if not worker.stopped:
             for size in sizes:
                 again = len(self.world.jobs) % 2 == 0
-                self.world.arrive(worker, size, TIMEOUTS_S[patient], priority, again=again)
+                claim = None if tenant is None else Claim(tenant, 1.0 + number, size * 10.0 ** len(tenant))
+                self.world.arrive(worker, size, TIMEOUTS_S[patient], priority, again=again, claim=claim)
 
     @rule(number=st.integers(0, 3), size=st.sampled_from([1, 9]), avoided=st.integers(0, 2))
     def a_hedge_comes(self, number: int, size: int, avoided: int) -> None:

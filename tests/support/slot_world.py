@@ -288,8 +288,9 @@ class World:
         priority: int = 5,
         avoid: str | None = None,
         again: bool = False,
+        claim: Claim | None = None,
     ) -> Job:
-        job = Job(len(self.jobs), inferences, worker.index, self.now, avoid, again)
+        job = Job(len(self.jobs), inferences, worker.index, self.now, avoid, again, claim)
         self.jobs.append(job)
         self.arrive_job(worker, job, timeout_s, priority)
         return job
