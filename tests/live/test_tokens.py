@@ -169,8 +169,9 @@ def test_a_stream_from_zero_begins_with_its_first_word_not_with_a_heartbeat(
     assert traffic["tail_s"] > 1.5
 
 
-def test_rates_and_times_are_told(served: Deployment) -> None:
+def test_rates_and_times_are_told(served: Deployment, client: openai.OpenAI) -> None:
     """Both slots are busy for some seconds with requests of one size: so is what a replica can do."""
+    list(client.chat.completions.create(model="lm", messages=MESSAGES, stream=True, extra_body={"wait_ms": 200}))
 
     async def load() -> int:
         async with httpx.AsyncClient(base_url=served.gateway, trust_env=False, timeout=30) as http:
@@ -192,7 +193,7 @@ def test_rates_and_times_are_told(served: Deployment) -> None:
     assert tokens["answers"] > 50
     assert tokens["completion"] >= 20 * 50
     assert tokens["completion_per_s"] > 20
-    assert tokens["first_tail_s"] >= 0.18, "from the streams before"
+    assert tokens["first_tail_s"] >= 0.2
     (group,) = shown["revisions"][0]["groups"]
     assert group["mu_source"] == "learnt"
     assert group["tps"] > 0
