@@ -19,7 +19,7 @@ class OwnAnswer:
 
     __slots__ = ("_body", "announced", "callback")
 
-    def __init__(self, callback: "Callable[[Rpc], None]", body: bytes) -> None:
+    def __init__(self, callback: "Callable[[Rpc], object]", body: bytes) -> None:
         self.callback = callback
         self._body = bytearray(body)
         self.announced = 0

@@ -290,7 +290,7 @@ class Rpc:
             self.send(one)
         self.end(status, message)
 
-    def serve(self, callback: "Callable[[Rpc], None]") -> None:
+    def serve(self, callback: "Callable[[Rpc], object]") -> None:
         """The call is answered here, message by message (:meth:`send`, :meth:`end`): ``callback`` is called for what is
         there of the request, for whatever comes, and when bytes that waited have gone to the client. It takes messages
         with :meth:`take_message`."""

@@ -1,0 +1,306 @@
+"""A client's HTTP/2 connection without sockets: how it begins, what it may not do, how it ends."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.h2_world import ANSWER, CALL, MESSAGE, World, block, status
+from tidegate.aio.h2_connection import UNREAD_BYTES, H2Conn
+from tidegate.aio.h2_upstream import IDLE_S
+from tidegate.aio.server import Limits
+from tidegate.wire import h2_frames as wire
+from tidegate.wire.h2_events import FAILED, HEAD, RESET
+from tidegate.wire.h2_frames import PREFACE
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def make(*arguments: Any, **named: Any) -> World:
+        worlds.append(World(*arguments, **named))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.fixture
+def world(made: Callable[..., World]) -> World:
+    return made()
+
+
+def connection(world: World) -> H2Conn:
+    assert isinstance(world.protocol, H2Conn)
+    return world.protocol
+
+
+# --- how it begins ----------------------------------------------------------------------------------------------------
+
+
+def test_the_preface_decides_wherever_it_is_split(made: Callable[..., World]) -> None:
+    whole = made(begin=False).client.take()
+    for at in range(1, len(PREFACE) + 3):
+        world = made(begin=False)
+        world.client.take()
+        world.feed(whole[:at])
+        assert isinstance(world.protocol, H2Conn) == (at >= len(PREFACE))
+        world.feed(whole[at:])
+        world.go()
+        world.call()
+        world.answer()
+        assert world.app.log[-1] == "finished 200"
+        assert world.server.connections == 1
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_request_that_begins_like_the_preface_is_one_of_http1(made: Callable[..., World], cut: int) -> None:
+    world = made(begin=False)
+    world.app.pool = None
+    request = b"PRIVATE / HTTP/1.1\r\nHost: a\r\n\r\n"
+    world.feed(request[:cut])
+    assert world.app.log == []
+    world.feed(request[cut:])
+    assert world.app.log == ["start"]
+    world.protocol.connection_lost(None)
+
+
+def test_half_a_preface_has_the_time_of_a_head(made: Callable[..., World]) -> None:
+    world = made(Limits(head_timeout_s=2.0), begin=False)
+    world.client.take()
+    world.feed(PREFACE[:7])
+    world.pass_time(1.0)
+    assert not world.wire.sent
+    world.sweeper.tick(world.sweeper.now + 5.0)
+    assert world.wire.sent.startswith(b"HTTP/1.1 408 ")
+
+
+def test_something_else_than_settings_first_ends_it(made: Callable[..., World]) -> None:
+    world = made(begin=False)
+    world.feed(PREFACE + wire.ping(b"12345678"))
+    sent = world.wire.take()
+    assert sent[-(8 + wire.HEAD_BYTES + len(b"the first frame is not SETTINGS")) :].endswith(b"is not SETTINGS")
+    assert world.wire.is_closed
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_without_calls_is_closed_after_its_time(made: Callable[..., World]) -> None:
+    world = made(Limits(idle_timeout_s=75.0))
+    world.call()
+    world.pass_time(74.0)
+    assert not world.wire.is_closed, "it has a call"
+    world.answer()
+    world.pass_time(100.0)
+    world.pass_time(200.0)
+    assert world.goodbyes == [wire.NO_ERROR]
+    assert world.wire.is_closed
+
+
+def test_an_unfinished_head_has_its_time(made: Callable[..., World]) -> None:
+    world = made(Limits(head_timeout_s=2.0))
+    world.feed(wire.frame_head(3 << 8 | wire.HEADERS, 0, 1) + b"\x83\x86\x84")
+    world.pass_time(1.0)
+    assert not world.wire.is_closed
+    world.pass_time(4.0)
+    assert world.goodbyes == [wire.PROTOCOL_ERROR]
+    assert world.wire.is_closed
+
+
+def test_who_does_not_read_is_cut_off(made: Callable[..., World]) -> None:
+    world = made(Limits(stream_idle_timeout_s=30.0, response_timeout_s=1000.0))
+    world.passes = False
+    stream = world.call()
+    theirs = world.upstream.calls[0]
+    world.upstream.engine.head(theirs, block(*ANSWER), False)
+    world.upstream.engine.data(theirs, b"x" * 200_000, False)
+    world.go()
+    world.pass_time(1.0)
+    assert world.heard(stream)[-1][0] == HEAD
+    world.pass_time(40.0)
+    assert world.heard(stream)[-1] == (RESET, wire.CANCEL)
+    assert world.upstream.ended(theirs)[1:] == [(RESET, wire.CANCEL)]
+    assert world.app.log[-1] == "finished 499"
+
+
+def test_a_client_that_leaves_its_answers_unread_is_not_read_from(world: World) -> None:
+    ours = connection(world)
+    ours.pause_writing()
+    world.wire.unsent = UNREAD_BYTES + 1
+    world.feed(wire.ping(b"12345678"))
+    ours.flush()
+    assert not world.wire.is_read
+    world.wire.unsent = 0
+    ours.resume_writing()
+    assert world.wire.is_read
+
+
+def test_a_full_transport_keeps_bodies_back(world: World) -> None:
+    stream = world.call()
+    ours = connection(world)
+    ours.pause_writing()
+    theirs = world.upstream.calls[0]
+    world.upstream.engine.head(theirs, block(*ANSWER), False)
+    world.upstream.engine.data(theirs, MESSAGE, False)
+    world.upstream.engine.trailers(theirs, status(0))
+    world.go()
+    assert world.answers == {}
+    ours.resume_writing()
+    world.go()
+    assert world.answers == {1: MESSAGE}
+    assert world.outcome(stream) == (0, "")
+
+
+def test_a_fault_of_the_connection_ends_its_calls(world: World) -> None:
+    world.call()
+    world.feed(wire.frame_head(4 << 8 | wire.WINDOW_UPDATE, 0, 0) + bytes(4))
+    world.go()
+    assert world.goodbyes == [wire.PROTOCOL_ERROR]
+    assert world.wire.is_closed
+    assert world.upstream.ended(world.upstream.calls[0])[1:] == [(RESET, wire.CANCEL)]
+    assert world.app.log[-1] == "finished 499"
+
+
+def test_an_error_of_ours_ends_the_connection_and_is_told(world: World) -> None:
+    def broken(ex: Any) -> None:
+        raise ZeroDivisionError
+
+    world.app.running += 1
+    world.app.start = broken  # type: ignore[method-assign]  # an application with a fault
+    world.client.request(block(*CALL), True, None)
+    world.feed(world.client.take())
+    assert [type(error) for error in world.errors] == [ZeroDivisionError]
+    assert world.wire.is_aborted
+    world.errors.clear()
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_says_goodbye_in_two_steps_and_waits_for_calls(world: World) -> None:
+    running = world.call()
+    world.server.draining = True
+    world.server._close_idle()
+    world.go()
+    assert world.goodbyes == [wire.NO_ERROR, wire.NO_ERROR], "the second when our PING was answered"
+    assert not world.wire.is_closed
+    world.answer()
+    assert world.outcome(running) == (0, "")
+    assert world.wire.is_closed
+
+
+def test_a_call_on_its_way_during_the_first_step_is_served(world: World) -> None:
+    late = world.client.request(block(*CALL), False, None)
+    world.client.data(late, MESSAGE, True)
+    world.server.draining = True
+    world.server._close_idle()
+    world.go()
+    world.answer()
+    assert world.outcome(late) == (0, "")
+    assert world.wire.is_closed
+
+
+def test_a_client_that_does_not_answer_the_ping_is_told_anyway(made: Callable[..., World]) -> None:
+    world = made()
+    ours = connection(world)
+    told = []
+    for now in (10.0, 10.5, 11.5):
+        ours.close_if_idle(now)
+        told.append(ours.engine.is_closing)
+    assert told == [False, False, True]
+    world.go()
+
+
+def test_an_abort_ends_everything(world: World) -> None:
+    world.call()
+    world.server.abort()
+    world.go()
+    assert world.wire.is_aborted
+    assert world.app.log[-1] == "finished 499"
+
+
+# --- towards the upstream ---------------------------------------------------------------------------------------------
+
+
+def test_calls_share_one_connection_up_to_its_limit(made: Callable[..., World]) -> None:
+    world = made()
+    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 2),)
+    streams = [world.call() for _ in range(5)]
+    assert [len(upstream.calls) for upstream in world.upstreams] == [2, 2, 1]
+    for upstream in world.upstreams:
+        for call in upstream.calls:
+            upstream.engine.head(call, block(*ANSWER), False)
+            upstream.engine.trailers(call, status(0))
+    world.go()
+    assert [world.outcome(stream) for stream in streams] == [(0, "")] * 5
+    again = [world.call() for _ in range(2)]
+    assert [len(upstream.calls) for upstream in world.upstreams] == [4, 2, 1], "the oldest first"
+    for call in world.upstreams[0].calls[2:]:
+        world.upstreams[0].engine.head(call, block((b":status", b"200"), (b"grpc-status", b"0")), True)
+    world.go()
+    assert [world.outcome(stream) for stream in again] == [(0, "")] * 2
+
+
+def test_a_saturated_connection_gets_a_second_one_beside_it(world: World) -> None:
+    world.call()
+    assert world.upstream.ours is not None
+    world.upstream.ours.pause_writing()
+    world.call()
+    assert len(world.upstreams) == 2
+    third = world.call()
+    assert len(world.upstreams[1].calls) == 1
+    world.answer(world.upstreams[1].calls[0])
+    assert world.outcome(third) == (0, "")
+
+
+def test_calls_wait_for_the_first_settings(made: Callable[..., World]) -> None:
+    world = made()
+    streams = [world.client.request(block(*CALL), True, None) for _ in range(3)]
+    world.feed(world.client.take())
+    assert len(world.calls.waiting) == 3
+    world.go()
+    assert (len(world.upstreams), len(world.upstream.calls), len(world.calls.waiting)) == (1, 3, 0)
+    assert all(world.heard(stream) == [] for stream in streams)
+
+
+def test_an_upstream_that_speaks_something_else(made: Callable[..., World]) -> None:
+    world = made()
+    stream = world.client.request(block(*CALL), True, None)
+    world.feed(world.client.take())
+    world._turn()
+    world._turn()
+    assert world.upstream.ours is not None
+    world.upstream.ours.data_received(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    world.go()
+    assert world.app.log == ["start", "upstream failed, sent False"]
+    world.answer()
+    assert world.outcome(stream) == (0, "")
+    assert len(world.upstreams) == 2
+
+
+def test_an_idle_upstream_connection_is_closed(world: World) -> None:
+    world.call()
+    world.answer()
+    assert world.pool.connections == 1
+    world.pass_time(IDLE_S + 1)
+    assert world.upstream.wire.is_closed
+    assert world.pool.connections_now() == ()
+
+
+def test_a_pool_that_closes_lets_its_calls_end(world: World) -> None:
+    stream = world.call()
+    world.pool.close()
+    world.answer()
+    assert world.outcome(stream) == (0, "")
+    world.pass_time(1.0)
+    assert world.upstream.wire.is_closed
+
+
+def test_what_the_client_hears_is_valid_to_the_last_frame(world: World) -> None:
+    for _ in range(20):
+        world.call((b"x-a", b"1"))
+        world.answer()
+    assert not any(kind == FAILED for kind, *_ in world.events)
