@@ -173,7 +173,9 @@ class Collector:
             # The integral of before is unknown: what waits now is the best guess of the mean.
             told.begin_at(demand)
             told.waiting = meter.note_demand(demand, demand, interval_s, now)._replace(
-                waiting_mean=demand.waiting, waiting_inferences_mean=demand.waiting_inferences
+                waiting_mean=demand.waiting,
+                waiting_inferences_mean=demand.waiting_inferences,
+                is_measured=demand.arrivals == 0,
             )
             return
         told.strikes, told.demand, told.latency = 0, demand, own[1]
@@ -331,7 +333,7 @@ class Collector:
             told = source.told.get(revision_id)
             demand = None if told is None else told.waiting
             at = source.at if demand is None else demand.at
-            complete = complete and now - at <= self._stale_s
+            complete = complete and now - at <= self._stale_s and (demand is None or demand.is_measured)
             if demand is not None:
                 demands.append(demand)
             oldest = min(oldest, at)

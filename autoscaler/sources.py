@@ -27,6 +27,8 @@ class Waiting(NamedTuple):
     waiting: int = 0
     waiting_inferences: int = 0
     oldest_waiting_s: float = 0.0
+    is_measured: bool = True
+    """False: it has counted requests before its first sample here, so what comes now is not known before the next."""
 
 
 @dataclass(slots=True)

@@ -93,6 +93,24 @@ def test_a_process_that_ran_before_us_is_measured_from_its_first_sample_on() -> 
     assert seen.concurrency == 5.0, "what is present now stands for the mean that nobody measured"
 
 
+def test_what_arrives_now_is_not_known_before_a_second_sample_of_a_process_that_ran_before_us() -> None:
+    """An autoscaler that has just started must not take the load that it cannot know for none."""
+    c = collector(A)
+    c.replica(replica_sample(A, uptime_s=900.0, sequence=900, requests=9_000), T0 + 1)
+    for second, is_known in ((1, False), (2, True), (3, True)):
+        told = demand(arrivals=9_000 + 10 * second, answered=9_000 + 10 * second)
+        c.gateway(gateway_sample(told, sequence=900 + second, uptime_s=900.0 + second), T0 + second)
+        seen = look(c, T0 + second, A)
+        assert (seen.complete, seen.rps) == (is_known, 10.0 if is_known else 0.0)
+
+
+def test_a_worker_that_has_counted_nothing_yet_tells_that_nothing_comes() -> None:
+    c = collector(A)
+    c.replica(replica_sample(A, uptime_s=900.0, sequence=900), T0 + 1)
+    c.gateway(gateway_sample(demand(arrivals=0), sequence=900, uptime_s=900.0), T0 + 1)
+    assert look(c, T0 + 1, A).complete
+
+
 def test_a_revision_made_known_late_does_not_inherit_old_counters() -> None:
     c = Collector()
     c.expect(["g0"], [])
