@@ -146,6 +146,7 @@ class Round:
         autoscaler.weights = self._shares.weights
         self.gpus = gpus or Gpus(None)
         self.cpus = cpus or Cpus(lambda pid: None)
+        autoscaler.is_carried_out = self._is_carried_out
         autoscaler.device_metrics = lambda revision, accelerator: {
             **self.cpus.metrics(revision, accelerator),
             **self.gpus.metrics(revision, accelerator),
@@ -454,6 +455,10 @@ class Round:
         self.autoscaler.apply(tracked.record.revision, fresh=fresh, ready=ready)
         self.learning.track(tracked.record.revision)
         self._tracked[tracked.id] = tracked
+
+    def _is_carried_out(self, revision: str) -> bool:
+        tracked = self._tracked.get(revision)
+        return tracked is None or tracked.role is not Role.RETIRED
 
     def _may_leave(self, tracked: Tracked) -> bool:
         """Whether no gateway can send a retired revision anything any more."""

@@ -120,6 +120,26 @@ def test_a_new_revision_takes_over_when_it_is_ready_and_the_old_one_leaves(tmp_p
     in_world(tmp_path, tell)
 
 
+def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> None:
+    """Its window of time is open and asks for two; nobody carries that out any more."""
+
+    async def tell(world: World) -> None:
+        windows = Scaling(min_scale_windows="0 * * * * | 1h | UTC | 2")
+        await world.deploy(function(scaling=windows))
+        await world.advance(3.0)
+        assert len(world.replicas(READY)) == 2
+        autoscaler = world.round.autoscaler
+        before = autoscaler.decisions("echo", 100)
+        world.activate("echo-00001")
+        await world.registry.delete("echo")
+        world.round.sync()
+        await world.advance(3.0)
+        after = autoscaler.decisions("echo", 100)
+        assert after in (before, [])
+
+    in_world(tmp_path, tell)
+
+
 def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await world.deploy(function())
