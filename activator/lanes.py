@@ -98,7 +98,9 @@ class Lane:
 
     def step(self, bind: "Bind") -> int:
         """What a slot for its head costs this worker, against others with tenants' requests; 0: there are none."""
-        return self.queue.step(bind) if type(self.queue) is FairQueue else 0
+        if type(self.queue) is not FairQueue or bind.claim is None:
+            return 0  # Without a claim: a replica has held back for it since nobody here had one.
+        return self.queue.step(bind)
 
     def settle(self, claim: Claim, cost: float) -> None:
         """What a request that got a slot did cost (:meth:`tidegate.flow.fair_queue.FairQueue.settle`)."""

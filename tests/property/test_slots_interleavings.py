@@ -31,6 +31,8 @@ SIZES: tuple[dict[str, tuple[int, int | None]] | None, ...] = (
     {"a": (2, 4), "b": (1, 1)},
 )
 """Which requests the groups serve: all, overlapping, apart, not all."""
+TENANTS: tuple[tuple[str | None, ...], ...] = ((None,), (None, "small", "large", "large"))
+"""Of the walks with even and with odd numbers."""
 REST_S = 0.05
 RESTS = 60
 """The world comes to rest within 60 * 50 ms: far less than the deadline of most requests."""
@@ -137,7 +139,7 @@ class Slots(RuleBasedStateMachine):
         sizes=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
         patient=st.booleans(),
         priority=st.sampled_from([0, 5, 5, 9]),
-        tenant=st.sampled_from([None, "small", "large"]),
+        tenant=st.sampled_from(TENANTS[1]),
     )
     def clients_come(
         self, number: int, sizes: list[int], patient: bool, priority: int = 5, tenant: str | None = None
@@ -313,6 +315,7 @@ TestInterleavings = Slots.TestCase
 def walk(seed: int, steps: int) -> list[Job]:
     """One long random walk over the same rules, weighted as a busy system is."""
     rng = random.Random(seed)
+    tenants = TENANTS[seed % 2]
     machine = Slots()
     machine.build(
         rng.randint(1, 4),
@@ -320,15 +323,15 @@ def walk(seed: int, steps: int) -> list[Job]:
         rng.choice(list(ConcurrencyUnit)),
         rng.random() < 0.7,
         rng.choice(list(Spread)),
+        rng.choice([10_000, 12]),
     )
     for _ in range(steps):
         what = rng.random()
         if what < 0.5:
             machine.some_arrive([rng.randrange(1000) for _ in range(rng.randint(1, 4))])
         elif what < 0.72:
-            machine.clients_come(
-                rng.randrange(4), [rng.choice([1, 1, 2, 9])], rng.random() < 0.8, rng.choice([0, 5, 9])
-            )
+            sizes, priority = [rng.choice([1, 1, 2, 9])], rng.choice([0, 5, 9])
+            machine.clients_come(rng.randrange(4), sizes, rng.random() < 0.8, priority, rng.choice(tenants))
         elif what < 0.78:
             machine.client_goes(rng.randrange(4), rng.randrange(1000))
         elif what < 0.90:
@@ -376,6 +379,7 @@ def calm_walk(seed: int, steps: int) -> None:
     At each rest all that came must have ended, no credit may be lost, none was refused and none was voided.
     """
     rng = random.Random(seed)
+    tenants = TENANTS[seed % 2]
     machine = Slots()
     machine.build(
         rng.randint(1, 4),
@@ -390,7 +394,8 @@ def calm_walk(seed: int, steps: int) -> None:
         if what < 0.55:
             machine.some_arrive([rng.randrange(1000) for _ in range(rng.randint(1, 4))])
         elif what < 0.85:
-            machine.clients_come(rng.randrange(4), [rng.choice([1, 1, 2, 9])], True, rng.choice([0, 5, 9]))
+            sizes, priority = [rng.choice([1, 1, 2, 9])], rng.choice([0, 5, 9])
+            machine.clients_come(rng.randrange(4), sizes, True, priority, rng.choice(tenants))
         elif what < 0.95:
             machine.client_goes(rng.randrange(4), rng.randrange(1000))
         elif what < 0.97:
