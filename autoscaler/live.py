@@ -262,8 +262,8 @@ class Autoscaler:
         self.weights: Callable[[str], Mapping[str, float]] = lambda revision: {}
         """The weights in force of a revision's groups, told by whoever publishes them."""
         self.is_carried_out: Callable[[str], bool] = lambda revision: True
-        """Whether a revision's decisions count, told by whoever carries them out: those of a retired one do not, and are
-        not logged."""
+        """Whether a revision's decisions count, told by whoever carries them out: those of a retired one do not, and
+        are not logged."""
         self.device_metrics: Callable[[str, str], Mapping[str, float]] = lambda revision, accelerator: {}
         """What the devices of a revision's group are doing, told by whoever reads them."""
         self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)

@@ -129,8 +129,8 @@ def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> Non
         await world.advance(3.0)
         assert len(world.replicas(READY)) == 2
         autoscaler = world.round.autoscaler
-        before = autoscaler.decisions("echo", 100)
         world.activate("echo-00001")
+        before = autoscaler.decisions("echo", 100)
         await world.registry.delete("echo")
         world.round.sync()
         await world.advance(3.0)
