@@ -213,7 +213,9 @@ class Calls:
         if fields.get("version"):
             self._go(ex, ticket)
             return
-        copy = None if is_awake else self._desk.copy_of(front, f"/v2/models/{model}")
+        # Who may not call the function is told nothing of its model: that is found out where it is called.
+        may_tell = not is_awake and front.access is None
+        copy = self._desk.copy_of(front, f"/v2/models/{model}") if may_tell else None
         told = None if copy is None else model_metadata(copy)
         if told is not None:
             ex.reply(told)

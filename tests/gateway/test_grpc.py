@@ -9,22 +9,15 @@ import pytest
 from tests.support.door import ONE, TWO, Door, table
 from tests.support.edge_rpc import INFER, FakeRpc, call
 from tests.support.grpc_client import framed
-from tidegate.records import GroupRoute, HeaderMatch, RouteMatch, RouteTable
+from tidegate.records import AccessRule, GroupRoute, HeaderMatch, RouteMatch, RouteTable
 from tidegate.wire import protos
 from tidegate.wire.protobuf import Message
 
 SERVICE = "/inference.GRPCInferenceService"
 HEALTH = "/grpc.health.v1.Health"
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE = (
-    0,
-    3,
-    4,
-    5,
-    8,
-    12,
-    14,
-)
+OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 0, 3, 4, 5
+RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE, UNAUTHENTICATED = 8, 12, 14, 16
 FORWARDED = ["to 10.0.0.1:1"]
 
 
@@ -252,6 +245,15 @@ def test_a_copy_that_is_no_metadata_is_not_used(copy: bytes) -> None:
     door.chain.desk.copies.keep("f-00001", "/v2/models/m", copy)
     assert named_rpc(door, "ModelMetadata", name="m").code is None
     assert door.activations() == [1]
+
+
+def test_who_may_not_call_a_function_is_told_nothing_of_its_model() -> None:
+    door = Door(table(1, access=AccessRule(api_keys=True)))
+    door.chain.desk.copies.keep("f-00001", "/v2/models/m", b'{"name": "m"}')
+    told = named_rpc(door, "ModelMetadata", name="m")
+    assert (told.code, told.messages) == (UNAUTHENTICATED, [])
+    assert call(door, INFER, infer()).code == UNAUTHENTICATED
+    assert door.activations() == []
 
 
 def test_a_ready_function_is_asked_what_only_its_server_knows() -> None:

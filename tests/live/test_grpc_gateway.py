@@ -252,8 +252,8 @@ def test_grpc_over_tls(tmp_path: Path) -> None:
 
 KINDS = """
 accelerators:
-- {name: slow, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 1, profile: {base: 8ms, per-item: 6ms}}
-- {name: fast, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 3, profile: {base: 8ms, per-item: 1ms}}
+- {name: slow, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 1, profile: {base: 5ms, per-item: 10ms}}
+- {name: fast, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 3, profile: {base: 20ms, per-item: 1ms}}
 """
 BOTH = """
 apiVersion: tidegate.dev/v1alpha1
@@ -274,20 +274,48 @@ def of_groups(world: Deployment, what: str) -> dict[str, float]:
     return {group: float(value) for group, value in found}
 
 
-def test_each_call_of_one_connection_has_a_group_of_its_own(tmp_path: Path) -> None:
+def test_each_call_of_one_connection_has_a_group_of_its_own_by_weight_then_by_size(tmp_path: Path) -> None:
     (tmp_path / "kinds.yaml").write_text(KINDS)
     with deployment(tmp_path, "--accelerators-file", str(tmp_path / "kinds.yaml"), "--gateway-workers", "1") as world:
         world.up()
         world.handler()
         (tmp_path / "echo.yaml").write_text(BOTH)
         world.cli("deploy", "echo.yaml", "--wait")
-        world.until(lambda: len(world.ask("status", "echo")["revisions"][0]["groups"]) == 2, 20.0, "two groups")
         client = triton.InferenceServerClient(address_of(world))
-        for _ in range(60):
-            client.infer("echo", tensor((1, 2)), client_timeout=20)
-        world.until(lambda: len(of_groups(world, "requests")) == 2, 5.0, "calls at both groups")
-        assert all(count > 5 for count in of_groups(world, "requests").values()), "one connection, two groups"
+        stop = threading.Event()
+
+        def call(number: int) -> None:
+            """One large request after two small ones."""
+            while not stop.is_set():
+                number += 1
+                client.infer("echo", tensor(*[(1.0, 2.0)] * (16 if number % 3 == 0 else 1)), client_timeout=20)
+
+        def way() -> str:
+            found: str = world.ask("status", "echo")["revisions"][0]["size_routing"]
+            return found
+
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            world.until(lambda: len(of_groups(world, "requests")) == 2, 20.0, "calls at both groups")
+            assert way().startswith("by weights")
+            world.until(lambda: way().startswith("cut by size"), 60.0, "cuts")
+            world.until(lambda: mean_batches(world, 1.0) == {"slow": 1.0, "fast": 16.0}, 20.0, "groups by size")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
         client.close()
+
+
+def mean_batches(world: Deployment, over_s: float) -> dict[str, float]:
+    """Inferences per request of each group over the next seconds."""
+    requests, inferences = of_groups(world, "requests"), of_groups(world, "inferences")
+    time.sleep(over_s)
+    calls = {group: count - requests[group] for group, count in of_groups(world, "requests").items()}
+    rows = {group: count - inferences[group] for group, count in of_groups(world, "inferences").items()}
+    return {group: rows[group] / count for group, count in calls.items() if count}
 
 
 # --- from zero --------------------------------------------------------------------------------------------------------
