@@ -2,14 +2,16 @@
 
 An event stream that waits for a cold start is opened after the first interval: 200, then comments with the phase and
 the time, until the replica's own stream follows. Any other call is answered 202 with Retry-After and the address where
-the function's status stands: the function was woken by it, its body is forgotten, the client sends it again. Where some
-replica is ready nobody is told anything: that is no cold start.
+the function's status stands: the function was woken by it, its body is forgotten, the client sends it again. Meanwhile
+the start goes on being asked for, as if it waited. Where some replica is ready nobody is told anything: that is no cold
+start.
 """
 
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from activator.commands import Activate
 from activator.room import WaitingRoom
 from gateway.cold import ColdStarts
 from gateway.front import Front
@@ -17,6 +19,7 @@ from gateway.report import Ending
 from gateway.ticket import Ticket
 from tidegate.cold_rules import ColdCalls
 from tidegate.errors import REPLICA_BROKE, Executed, error_body
+from tidegate.records import Activation
 from tidegate.wire.head import Bad, RequestHead
 from tidegate.wire.openai import openai_error, read_request
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 ACCEPT_AFTER_S: Final = 0.25
 """A worker that has not spoken to a function for a while needs a moment to hear that it is awake. Our choice."""
+WANTED_S: Final = 60.0
+"""For so long after a 202 the start is asked for. Our choice: longer than a client is asked to stay away."""
+ASK_S: Final = 1.0
 EVENTS: Final = b"text/event-stream"
 
 BeginStream = Callable[["Exchange", bytes, bytes, bytes], "Early"]
@@ -45,16 +51,35 @@ class _Wait:
         """Set once it was opened."""
 
 
+class _Wanted:
+    """A revision that somebody wants who was told to come again."""
+
+    __slots__ = ("ask_at", "function", "since")
+
+    def __init__(self, function: str, since: float) -> None:
+        self.function = function
+        self.since = since
+        self.ask_at = since + ASK_S
+
+    def activation(self, revision: str, now: float) -> Activation:
+        waited_s = now - self.since
+        return Activation(
+            function=self.function, revision=revision, waiting=1, waiting_inferences=1, oldest_waiting_s=waited_s
+        )
+
+
 class ColdAnswers:
     """The requests of this worker that wait for a cold start and are told of it; as many as the room lets wait."""
 
-    __slots__ = ("_begin", "_cold", "_room", "_waits")
+    __slots__ = ("_begin", "_cold", "_room", "_waits", "_wanted")
 
     def __init__(self, cold: ColdStarts, room: WaitingRoom, begin: BeginStream) -> None:
         self._cold = cold
         self._room = room
         self._begin = begin
         self._waits: dict[Exchange, _Wait] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        """By revision; only such as are in the table."""
 
     def waits(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> None:
         """A request of a function that tells its clients has begun to wait.
@@ -75,12 +100,19 @@ class ColdAnswers:
         return ticket.bind is None and counters is not None and not self._room.ready_replicas(counters.revision)
 
     def sweep(self, now: float) -> None:
-        """Tells whom it is time to tell."""
+        """Tells whom it is time to tell; what it asks of others is in the room's ``out``."""
         for ex, wait in tuple(self._waits.items()):
             if ex.ended or ex.first_byte:
                 del self._waits[ex]
             elif now >= wait.due:
                 self._tell(ex, wait, now)
+        for revision, wanted in tuple(self._wanted.items()):
+            is_known = self._room.counts(revision, now) is not None
+            if not is_known or self._room.ready_replicas(revision) or now >= wanted.since + WANTED_S:
+                del self._wanted[revision]
+            elif now >= wanted.ask_at:
+                wanted.ask_at = now + ASK_S
+                self._room.out.append(Activate(wanted.activation(revision, now)))
 
     def _tell(self, ex: "Exchange", wait: _Wait, now: float) -> None:
         ticket: Ticket = ex.context
@@ -116,8 +148,10 @@ class ColdAnswers:
         return f"{word}, phase={phase}, {now - ex.received:.1f} s".encode()
 
     def _accept(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> None:
-        """It leaves the room; the activation that it asked for stays asked for."""
+        """It leaves the room; the start that it asked for goes on being asked for."""
         self._room.leave(ex, now)
+        if ticket.counters is not None:
+            self._wanted[ticket.counters.revision] = _Wanted(front.name, now)
         ticket.ending = Ending.REFUSED
         retry_after_s = self._cold.retry_after_s(front.name, now - ex.received)
         model = ticket.target.model or (front.route.models or (front.name,))[0]
@@ -134,7 +168,7 @@ class ColdAnswers:
         ex.respond(202, json.dumps(told).encode(), extra=b"x-request-id: %b\r\n%b" % (ticket.request_id, lines))
 
     def __repr__(self) -> str:
-        return f"<ColdAnswers {len(self._waits)} wait>"
+        return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
 
 
 def wants_events(head: RequestHead, body: bytes, ticket: Ticket) -> bool:

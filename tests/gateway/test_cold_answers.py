@@ -13,6 +13,7 @@ from tests.support.edge_exchange import FakeExchange
 from tidegate.cold_rules import ColdCalls, ColdRules
 from tidegate.flow.messages import State
 from tidegate.phases import ColdStartPhases
+from tidegate.records import RouteTable
 from tidegate.replica import ReplicaState
 
 PHASES = ColdStartPhases(decide_s=0.1, schedule_s=0.2, load_s=3.0)
@@ -61,7 +62,7 @@ def test_a_stream_is_opened_after_the_first_interval_and_told_the_phase_until_it
     cold.answered(at.now, 200, "content-type: text/event-stream", length=None, ends=False)
     later(at, 2.0)
     assert len(cold.comments) == 5
-    assert repr(at.chain.cold_answers) == "<ColdAnswers 0 wait>"
+    assert repr(at.chain.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,29 @@ def test_another_call_is_answered_202_and_its_function_wakes() -> None:
     assert (told["status"], told["function"], told["retry_after_s"]) == ("starting", "f", 5)
     demand = at.demand()
     assert (demand.arrivals, demand.refused, demand.waiting) == (1, 1, 0)
-    assert at.activations() == [1], "nobody waits any more: it is not asked for again"
+    later(at, 0.9)
+    assert at.activations() == [1]
+    later(at, 0.1)
+    later(at, 1.0)
+    assert at.activations() == [1, 1, 1], "the start is wanted on: there may have been no place for it"
+    at.chain.apply(table(2, ONE, cold=BOTH, protocol="openai"))
+    at.ready(ONE)
+    later(at, 1.0)
+    assert (len(at.activations()), repr(at.chain.cold_answers)) == (3, "<ColdAnswers 0 wait, 0 wanted>")
+
+
+def test_a_start_is_not_wanted_for_ever_nor_when_its_revision_has_gone() -> None:
+    at = door()
+    ask(at, UNARY)
+    later(at, ACCEPT_AFTER_S)
+    for _ in range(100):
+        later(at, 1.0)
+    assert len(at.activations()) == 1 + 59
+    ask(at, UNARY)
+    later(at, ACCEPT_AFTER_S)
+    at.chain.apply(RouteTable(epoch=1, number=2, workers=1))
+    later(at, 1.0)
+    assert (len(at.activations()), repr(at.chain.cold_answers)) == (61, "<ColdAnswers 0 wait, 0 wanted>")
 
 
 def test_where_the_status_stands() -> None:
@@ -170,7 +193,7 @@ def test_who_has_left_or_was_refused_is_told_nothing_more() -> None:
     later(at, 2.0)
     assert (gone.log, refused.log) == (["stream begins", "gone"], ["stream begins", "answer 503"])
     assert len(gone.comments) == len(refused.comments) == 1
-    assert repr(at.chain.cold_answers) == "<ColdAnswers 0 wait>"
+    assert repr(at.chain.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
 
 
 def test_answers_say_how_long_a_start_was_waited_for() -> None:
