@@ -1,7 +1,7 @@
 """The capture backend of the hostile HTTP/2 corpus behind sockets: a strict h2c server that writes down what it gets.
 
-:class:`tests.support.h2_echo.Echo` is its engine. HTTP/1, which a proxy brings here that forwards what is no gRPC so, is
-answered as that engine answers what is no gRPC: 405 or 415.
+:class:`tests.support.h2_echo.Echo` is its engine. HTTP/1, in which a proxy may bring what is no gRPC, is answered as
+that engine answers what is none: 405 or 415.
 """
 
 import asyncio

@@ -44,6 +44,7 @@ class Record:
     """The first fault."""
     sent: int = 0
     """DATA bytes of answers."""
+    open_now: int = 0
     most_open: int = 0
     """Calls at once, without probes."""
 
@@ -57,7 +58,9 @@ class Record:
 
     def began(self, call: "Call") -> None:
         self.all.append(call)
-        self.most_open = max(self.most_open, sum(one.open and one.path != PROBE for one in self.all))
+        if call.path != PROBE:
+            self.open_now += 1
+            self.most_open = max(self.most_open, self.open_now)
 
 
 @dataclass
@@ -78,6 +81,8 @@ class Call:
     echoed: int = 0
     outbox: bytearray = field(default_factory=bytearray)
     """Of the answer, waiting for credit."""
+    zeros: int = 0
+    """Bytes of the answer that follow it, all of them zero."""
     trailer: list[tuple[bytes, bytes]] | None = None
     due: list[tuple[float, bytes, bool]] = field(default_factory=list)
     """(when, message, whether it is the last)."""
@@ -86,6 +91,21 @@ class Call:
     @property
     def open(self) -> bool:
         return not self.finished and self.reset_at is None
+
+    def finish(self) -> None:
+        """The backend is done with it."""
+        self._leave()
+        self.finished = True
+
+    def lose(self, now: float) -> None:
+        """The proxy has taken it back."""
+        self._leave()
+        if self.reset_at is None:
+            self.reset_at = now
+
+    def _leave(self) -> None:
+        if self.open and self.path != PROBE:
+            self.record.open_now -= 1
 
     def value(self, name: bytes) -> bytes | None:
         return next((value for key, value in self.fields if key == name), None)
@@ -144,8 +164,7 @@ class Echo:
     def lost(self, now: float) -> None:
         """The connection has ended."""
         for call in self.calls.values():
-            if call.reset_at is None:
-                call.reset_at = now
+            call.lose(now)
 
     @property
     def is_timed(self) -> bool:
@@ -200,9 +219,7 @@ class Echo:
             if call.open:
                 self._whole(event.stream_id, call)
         elif isinstance(event, StreamReset):
-            call = self.calls[event.stream_id]
-            if call.reset_at is None:
-                call.reset_at = self.now
+            self.calls[event.stream_id].lose(self.now)
         elif isinstance(event, WindowUpdated):
             self._fill()
 
@@ -223,7 +240,7 @@ class Echo:
                     call.deadline = self.now + limit
 
     def _refuse(self, number: int, call: Call, status: bytes, body: bytes) -> None:
-        call.finished = True
+        call.finish()
         self._wire.send_headers(number, [(b":status", status)], end_stream=not body)
         if body:
             self._wire.send_data(number, body, end_stream=True)
@@ -274,7 +291,8 @@ class Echo:
             status, _, rest = text.partition(" ")
             self._end(number, call, int(status), rest.encode("latin-1"))
         elif kind == "Big":
-            self._answer(number, call, message(bytes(int(text))))
+            call.zeros = int(text)
+            self._answer(number, call, b"\0" + call.zeros.to_bytes(4, "big"))
             self._end(number, call, 0)
         elif kind not in ("Stuck", "Hold"):
             self._end(number, call, 12)
@@ -299,7 +317,7 @@ class Echo:
             self._wire.send_headers(number, [(b":status", b"200"), (b"content-type", b"application/grpc")])
 
     def _end(self, number: int, call: Call, status: int, text: bytes = b"") -> None:
-        call.finished = True
+        call.finish()
         self._head(number, call)
         call.trailer = [(b"grpc-status", b"%d" % status)] + ([(b"grpc-message", text)] if text else [])
         self._flush(number, call)
@@ -315,6 +333,10 @@ class Echo:
                 self._wire.send_data(number, piece)
                 call.record.sent += len(piece)
                 self._untaken += len(piece)
+                if call.zeros and not call.outbox:
+                    more = min(call.zeros, HELD_BYTES)
+                    call.outbox += bytes(more)
+                    call.zeros -= more
             if call.trailer is not None and not call.outbox:
                 self._wire.send_headers(number, call.trailer, end_stream=True)
                 call.trailer = None

@@ -85,7 +85,11 @@ async def connect(address: Address) -> H2Client:
     loop = asyncio.get_running_loop()
     sock = socket.socket()
     sock.setblocking(False)
-    await loop.sock_connect(sock, address)
+    try:
+        await loop.sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _, client = await loop.create_connection(H2Client, sock=sock)
     return client
