@@ -117,32 +117,35 @@ accelerators:
 """
 
 
+@pytest.mark.timeout(300)
 def test_large_requests_go_to_the_stronger_group_and_nothing_is_lost_when_it_dies(tmp_path: Path) -> None:
+    """How soon says nothing on a busy machine; what has to happen, and that nothing else is lost, does."""
     (tmp_path / "accelerators.yaml").write_text(ACCELERATORS)
     large = {"inputs": [{"name": "x", "shape": [64, 1], "datatype": "FP32", "data": [0.0] * 64}]}
     flags = ("--min-scale", "2", "--latency", "5s", "--concurrency", "1", "--idempotent", "true", "--wait")
     with deployment(tmp_path, "--accelerators-file", str(tmp_path / "accelerators.yaml")) as world:
         world.up()
         world.deploy(world.handler(), *flags)
-        world.until(lambda: groups(world) == {"t4", "v100"}, 20.0, "a replica of each kind")
+        world.until(lambda: groups(world) == {"t4", "v100"}, 60.0, "a replica of each kind")
         path = "/v2/models/echo/infer"
         with (
             Hammer(world.gateway, json.dumps(large).encode(), path=path, fresh=0, kept=1, pause_s=0.2) as big,
             Hammer(world.gateway, json.dumps(REQUEST).encode(), path=path, fresh=0, kept=1, pause_s=0.03) as small,
         ):
-            world.until(lambda: "sizes_cut" in said(world), 40.0, "a cut")
-            assert routing(world).startswith("cut by size")
+            world.until(lambda: routing(world).startswith("cut by size"), 90.0, "a cut")
+            assert "sizes_cut" in said(world)
+            freed = said(world).count("sizes_by_weights")
             stronger = next(key for key in world.living() if key.endswith(".server") and on(world, key) == "v100")
             world.end(stronger)
-            world.until(lambda: "sizes_by_weights" in said(world), 15.0, "its sizes to be free")
+            world.until(lambda: said(world).count("sizes_by_weights") > freed, 60.0, "its sizes to be free")
             before = big.answered
-            world.until(lambda: big.answered > before + 5, 20.0, "large requests to be served by the other")
+            world.until(lambda: big.answered > before + 5, 60.0, "large requests to be served by the other")
             lost = [*big.failures.items(), *small.failures.items()]
             assert sum(count for _, count in lost) <= 1, f"but for what it was running: {lost}"
 
 
 def said(world: Deployment) -> str:
-    return world.cli("explain", "echo", "--last", "50").stdout
+    return world.cli("explain", "echo", "--last", "200").stdout
 
 
 def groups(world: Deployment) -> set[str]:
