@@ -478,6 +478,19 @@ def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
     assert (stream.granted, stream.allowance) == (STREAM_WINDOW, STREAM_WINDOW)
 
 
+def test_an_end_that_comes_behind_all_of_the_length_is_waited_for() -> None:
+    server = ready_server()
+    server.receive(head(1, CALL + literal(b"content-length", b"3")) + frame(wire.DATA, 0, 1, b"abc"), 0.0)
+    stream = server.streams[1]
+    server.head(stream, ANSWER, True)
+    assert [kind for kind, *_ in frames(server.take())] == [wire.HEADERS], "no reset"
+    assert server.lingering(1.0, 5.0) == []
+    assert server.lingering(7.0, 5.0) == [stream]
+    server.receive(frame(wire.DATA, wire.END_STREAM, 1), 0.0)
+    assert server.streams == {}
+    assert server.lingering(20.0, 5.0) == []
+
+
 def test_the_connection_s_window_is_kept_open() -> None:
     server = ready_server()
     server.receive(head(1), 0.0)

@@ -283,6 +283,9 @@ class H2Conn(asyncio.Protocol):
             self.touch()
             if owner is not None:
                 owner.client_gone()
+        for stream in engine.lingering(now, limits.body_idle_timeout_s):
+            engine.reset(stream, NO_ERROR)
+            self.touch()
 
     def _peer_is_gone(self) -> bool:
         sock = self.transport.get_extra_info("socket")

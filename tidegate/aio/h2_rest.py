@@ -37,13 +37,26 @@ class _Begun:
 class RestStream:
     """A ``ClientSide`` and a ``StreamOwner``."""
 
-    __slots__ = ("_connection", "_owed", "_paused", "_received", "_server", "_stream", "exchange", "peer", "trusted")
+    __slots__ = (
+        "_connection",
+        "_length",
+        "_owed",
+        "_paused",
+        "_received",
+        "_server",
+        "_stream",
+        "exchange",
+        "peer",
+        "trusted",
+    )
 
     def __init__(self, connection: "H2Conn", server: "ProxyServer", stream: Stream) -> None:
         self._connection = connection
         self._server = server
         self._stream = stream
         self._received = self._owed = self._paused = 0
+        self._length = -1
+        """Of the body, where it was announced: it is whole when so much is there, with or without a flag."""
         self.exchange: Exchange | None = None
         self.peer = connection.peer
         self.trusted = connection.trusted
@@ -60,7 +73,9 @@ class RestStream:
             return
         self._stream.owner = self
         self._received = len(body)
-        source = cast(H1Server, _Begun(body, ends))
+        if head.content_length is not None:
+            self._length = head.content_length
+        source = cast(H1Server, _Begun(body, ends or self._received == self._length))
         self.exchange = exchange = Exchange(self, server.app, head, source, now, now + server.response_timeout_s)
         self._credit(len(body))
         server.app.start(exchange)
@@ -79,17 +94,17 @@ class RestStream:
 
     def client_data(self, data: bytes, ends: bool) -> None:
         exchange = self.exchange
-        if exchange is None:
+        if exchange is None or exchange.body_complete:
             return
         self._received += len(data)
         if self._received > self._server.limits.body_bytes:
             self._refuse(Bad(413, "body too large"))
             return
         self._credit(len(data))
-        exchange.client_data(Data(data, ends), self._server.sweeper.now)
+        exchange.client_data(Data(data, ends or self._received == self._length), self._server.sweeper.now)
 
     def client_trailers(self, block: Block) -> None:
-        if self.exchange is not None:
+        if self.exchange is not None and not self.exchange.body_complete:
             self.exchange.client_data(Data(b"", True, trailer_lines(block)), self._server.sweeper.now)
 
     def passed(self, size: int) -> None:

@@ -107,11 +107,32 @@ class H2Server(Engine):
         self._remember(stream.number)
 
     def _own_end(self, stream: Stream) -> None:
-        if stream.receiving != ENDED:
-            self.reset(stream, wire.NO_ERROR)
-        else:
+        if stream.receiving == ENDED:
             del self.streams[stream.number]
             stream.drop()
+        elif stream.left:
+            self.reset(stream, wire.NO_ERROR)
+        else:
+            # All of the announced length is there, the flag that ends it is on its way: some clients send it apart,
+            # and take a reset before it for a failure.
+            stream.sending = ENDED
+
+    def _peer_ended(self, stream: Stream) -> None:
+        if stream.sending == ENDED and not stream.waiting and self.streams.get(stream.number) is stream:
+            del self.streams[stream.number]
+            stream.drop()
+
+    def lingering(self, now: float, limit_s: float) -> list[Stream]:
+        """Streams that are answered and whose request still lacks its end, longer than ``limit_s``; as
+        :meth:`stalled`."""
+        found = []
+        for stream in self.streams.values():
+            if stream.sending == ENDED and not stream.waiting:
+                if not stream.since:
+                    stream.since = now
+                elif now - stream.since > limit_s:
+                    found.append(stream)
+        return found
 
     def _count_reset(self, now: float) -> None:
         if not self._resets.take(now):
