@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from tidegate import gen_ai, metrics
-from tidegate.histogram import Histogram, bucket_index
+from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
 from tidegate.tokens import GroupTokens, TokensSeen
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ class TokenCounters:
 
     def between_tokens(self, gap_s: float, count: int) -> None:
         """So many outputs came, each ``gap_s`` after the one before."""
-        micros = int(gap_s * 1e6)
-        self.between.counts[bucket_index(micros)] += count
-        self.between.sum_micros += micros * count
+        micros, between = int(gap_s * 1e6), self.between
+        between.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += count
+        between.sum_micros += micros * count
 
     def counted(self, tokens: "Tokens", group: str, inferences: int, bound_at: float) -> None:
         """The tokens of one request that ``group`` worked on since ``bound_at``."""
