@@ -23,8 +23,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from tidegate.flow.ordered_queue import Item, OrderedQueue
 
 MOST_STEP: Final = 10**12
+"""What a want can tell: its numbers have at most 14 digits."""
 IDLE_ACCOUNTS: Final = 1024
-"""Accounts of tenants that do not wait, kept at most. Beyond, what they are ahead of others is forgiven."""
+"""Above so many accounts those of tenants that do not wait are looked through: where virtual time has passed them they
+are dropped; if too many are left, all of them are, and what they are ahead of others is forgiven."""
 
 
 class Claim:
