@@ -1,11 +1,13 @@
-"""When requests arrive: times of a Poisson process whose rate follows a shape.
+"""When requests arrive: times of processes whose rate follows a shape.
 
-A shape is a function of the time since the start, in seconds, that gives a rate in arrivals per second. Times come by
-thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability rate / highest rate.
+A shape is a function of the time since the start, in seconds, that gives a rate in arrivals per second. Times of a
+Poisson process come by thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability
+rate / highest rate.
 """
 
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 Shape = Callable[[float], float]
 
@@ -37,3 +39,39 @@ def poisson(shape: Shape, duration_s: float, highest: float, rng: random.Random)
             raise ValueError(f"the shape gives {rate} at {at_s} s, above its bound {highest}")
         if rng.random() * highest < rate:
             yield at_s
+
+
+def even(shape: Shape, duration_s: float, step_s: float = 0.001) -> Iterator[float]:
+    """Arrival times, rising, in [0, ``duration_s``): one wherever the shape's integral reaches a whole number, the
+    first at 0. The integral is taken in steps of ``step_s``, inside which the rate counts as constant."""
+    wanted = done = 0.0
+    for step in range(math.ceil(duration_s / step_s - 1e-9)):
+        rate = shape(step * step_s)
+        grown = rate * step_s
+        while rate > 0.0 and wanted < done + grown - 1e-9:
+            at_s = step * step_s + max(0.0, wanted - done) / rate
+            if at_s >= duration_s:
+                return
+            yield at_s
+            wanted += 1.0
+        done += grown
+
+
+def mmpp(rates: Sequence[float], stay_s: Sequence[float], duration_s: float, rng: random.Random) -> Iterator[float]:
+    """Arrival times of a Markov-modulated Poisson process in [0, ``duration_s``): bursts of any kind.
+
+    State i has ``rates[i]`` arrivals per second and lasts ``stay_s[i]`` seconds on average (exponential); the next one
+    is drawn evenly from the others. The first one is drawn by how much of the time is spent in it. Raises ValueError
+    for fewer than two states, and for lists of different lengths.
+    """
+    if len(rates) != len(stay_s) or len(rates) < 2:
+        raise ValueError(f"{len(rates)} rates and {len(stay_s)} stays; as many of both, two at least")
+    state = rng.choices(range(len(rates)), stay_s)[0]
+    now_s = 0.0
+    while now_s < duration_s:
+        until_s = min(duration_s, now_s + rng.expovariate(1.0 / stay_s[state]))
+        at_s = now_s
+        while rates[state] > 0.0 and (at_s := at_s + rng.expovariate(rates[state])) < until_s:
+            yield at_s
+        now_s = until_s
+        state = (state + rng.randrange(1, len(rates))) % len(rates)

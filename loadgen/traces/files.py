@@ -1,0 +1,144 @@
+"""Traces in files: found out, checked whole, then read as often as one likes. Text, or text packed with gzip."""
+
+import gzip
+import io
+import random
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from loadgen.traces.arrival import Arrival
+from loadgen.traces.changes import Placement, joined, placed, scaled
+from loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
+from tidegate.document import Faults
+
+GZIP: Final = b"\x1f\x8b"
+LINE_CHARACTERS: Final = 64 * 1024
+"""Of one line; a longer one is no trace."""
+MINUTE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a whole trace is like."""
+
+    format: Format
+    requests: int
+    duration_s: float
+    peak_per_s: float
+    """The busiest second's requests (Azure Functions: a second of the busiest minute)."""
+
+
+class TraceFile:
+    """A file that has been read through once and is a trace."""
+
+    def __init__(self, path: Path, summary: Summary) -> None:
+        self.path = path
+        self.summary = summary
+
+    def arrivals(
+        self, rng: random.Random, placement: Placement = Placement.POISSON, factor: float = 1.0
+    ) -> Iterator[Arrival]:
+        """Its requests, one by one, at ``factor`` times the rate. ``placement`` is for traces of counts; the others
+        tell the time of each request."""
+        faults = Faults(str(self.path))
+        with _opened(self.path) as lines:
+            match self.summary.format:
+                case Format.AZURE_LLM:
+                    yield from scaled(azure_llm(lines, faults), factor, rng)
+                case Format.JSON_LINES:
+                    yield from scaled(json_lines(lines, faults), factor, rng)
+                case Format.COUNTS:
+                    yield from placed((count * factor for count in counts(lines, faults)), rng, placement)
+                case Format.AZURE_FUNCTIONS:
+                    rows = list(azure_functions(lines, faults))
+                    seeds = [random.Random(rng.getrandbits(64)) for _ in rows]
+                    yield from joined(
+                        *(
+                            _named(name, [minute * factor for minute in minutes], seed, placement)
+                            for (name, minutes), seed in zip(rows, seeds, strict=True)
+                        )
+                    )
+        faults.raise_any()  # It was whole when it was opened, and has been changed since.
+
+    def __repr__(self) -> str:
+        return f"<TraceFile {self.path.name}: {self.summary.requests} requests>"
+
+
+def open_trace(path: Path) -> TraceFile:
+    """Reads the file through once. Raises InvalidInputError with every fault and its line."""
+    faults = Faults(str(path))
+    numbers = _Numbers(faults)
+    try:
+        with _opened(path) as lines:
+            first = next(lines, "")
+        found = format_of(first)
+        with _opened(path) as lines:
+            summary = _summary(found, numbers.of(lines), faults)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        told = f"gzip that breaks off or is damaged behind this line ({error})"
+        faults.say("file", told, "a whole file", numbers.last)
+        raise faults.error() from error
+    except UnicodeDecodeError as error:
+        told = f"bytes that are no text behind this line ({error.reason})"
+        faults.say("file", told, "text in UTF-8, or gzip of it", numbers.last)
+        raise faults.error() from error
+    except OSError as error:
+        faults.say("file", error.strerror or str(error), "a file that can be read")
+        raise faults.error() from error
+    faults.raise_any()
+    return TraceFile(path, summary)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Iterator[str]]:
+    with path.open("rb") as file:
+        packed = file.read(2) == GZIP
+        file.seek(0)
+        raw = gzip.GzipFile(fileobj=file) if packed else file
+        with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+            yield iter(lambda: text.readline(LINE_CHARACTERS), "")
+
+
+class _Numbers:
+    """Passes lines on and knows how many there were; one longer than a line may be is a fault, and the last."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.last = 0
+        self._faults = faults
+
+    def of(self, lines: Iterator[str]) -> Iterator[str]:
+        for line in lines:
+            self.last += 1
+            if len(line) >= LINE_CHARACTERS:
+                self._faults.say("line", f"more than {LINE_CHARACTERS} characters", "lines of a trace", self.last)
+                return
+            yield line
+
+
+def _summary(found: Format, lines: Iterator[str], faults: Faults) -> Summary:
+    requests, duration_s, peak = 0, 0.0, 0.0
+    if found is Format.COUNTS:
+        for count in counts(lines, faults):
+            requests, duration_s, peak = requests + count, duration_s + 1.0, max(peak, count)
+    elif found is Format.AZURE_FUNCTIONS:
+        sums: list[int] = []
+        for _, minutes in azure_functions(lines, faults):
+            sums = [a + b for a, b in zip(sums, minutes, strict=True)] if sums else minutes
+        requests, duration_s, peak = sum(sums), len(sums) * MINUTE_S, max(sums, default=0) / MINUTE_S
+    else:
+        second, in_second = -1, 0
+        for arrival in READERS[found](lines, faults):
+            if int(arrival.at_s) != second:
+                second, in_second = int(arrival.at_s), 0
+            in_second += 1
+            requests, duration_s, peak = requests + 1, arrival.at_s, max(peak, in_second)
+    return Summary(format=found, requests=requests, duration_s=duration_s, peak_per_s=peak)
+
+
+def _named(name: str, minutes: list[float], rng: random.Random, placement: Placement) -> Iterator[Arrival]:
+    for arrival in placed(minutes, rng, placement, MINUTE_S):
+        yield arrival._replace(function=name)

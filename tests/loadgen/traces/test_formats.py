@@ -1,0 +1,155 @@
+"""Traces as people write them, and as they go wrong: every fault with its line."""
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+
+from loadgen.traces.arrival import Arrival
+from loadgen.traces.changes import Placement
+from loadgen.traces.files import open_trace
+from loadgen.traces.formats import Format
+from tidegate.errors import InvalidInputError
+
+LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger," + ",".join(str(minute) for minute in range(1, 1441)) + "\n"
+
+
+def told(tmp_path: Path, text: str | bytes) -> list[str]:
+    """The faults of a trace with this text."""
+    path = tmp_path / "trace"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InvalidInputError) as caught:
+        open_trace(path)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_counts(tmp_path: Path) -> None:
+    path = tmp_path / "counts.txt.gz"
+    path.write_bytes(gzip.compress(b"# from a log\n3\n0\n2\n\n"))
+    trace = open_trace(path)
+    assert (trace.summary.requests, trace.summary.duration_s, trace.summary.peak_per_s) == (5, 3.0, 3)
+    times = [arrival.at_s for arrival in trace.arrivals(random.Random(1), Placement.EVEN)]
+    assert times == pytest.approx([0.0, 1 / 3, 2 / 3, 2.0, 2.5])
+    uniform = [arrival.at_s for arrival in trace.arrivals(random.Random(1), Placement.UNIFORM)]
+    assert [int(at_s) for at_s in uniform] == [0, 0, 0, 2, 2]
+    assert uniform == sorted(uniform)
+
+
+def test_azure_llm(tmp_path: Path) -> None:
+    path = tmp_path / "llm.csv"
+    path.write_text(LLM + "2023-11-16 18:15:46.6805900,374,44\n2024-05-10 00:00:00.009930+00:00,7,1\n")
+    first, second = open_trace(path).arrivals(random.Random(1))
+    assert first == Arrival(0.0, 1, 374, 44)
+    assert second.at_s == pytest.approx(176 * 86400 - 18 * 3600 - 15 * 60 - 46 + 0.00993 - 0.68059, abs=1e-5)
+
+
+def test_azure_functions(tmp_path: Path) -> None:
+    path = tmp_path / "functions.csv"
+    rows = [
+        ",".join(["o", "a", name, "http", *(["0"] * minute), "2", *(["0"] * (1439 - minute))])
+        for minute, name in ((3, "f"), (1, "g"))
+    ]
+    path.write_text(FUNCTIONS + "\n".join(rows) + "\n")
+    trace = open_trace(path)
+    assert trace.summary.format is Format.AZURE_FUNCTIONS
+    assert (trace.summary.requests, trace.summary.duration_s) == (4, 86400.0)
+    seen = [
+        (arrival.function, int(arrival.at_s // 60)) for arrival in trace.arrivals(random.Random(1), Placement.UNIFORM)
+    ]
+    assert seen == [("g", 1), ("g", 1), ("f", 3), ("f", 3)]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"at": 0.5, "inferences": 4}\n\n{"at": 2, "function": "a\u2028b", "prompt_tokens": 9}\n')
+    assert list(open_trace(path).arrivals(random.Random(1))) == [
+        Arrival(0.5, 4),
+        Arrival(2.0, 1, 9, 0, "a\u2028b"),
+    ]
+
+
+def test_a_factor_multiplies_requests_of_every_format(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"at": 1}\n' * 1000)
+    assert len(list(open_trace(path).arrivals(random.Random(1), factor=2.0))) == 2000
+    half = len(list(open_trace(path).arrivals(random.Random(1), factor=0.5)))
+    assert 420 < half < 580
+
+
+def test_the_same_seed_gives_the_same_requests(tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    path.write_text("5\n9\n")
+    trace = open_trace(path)
+    assert list(trace.arrivals(random.Random(7))) == list(trace.arrivals(random.Random(7)))
+    assert list(trace.arrivals(random.Random(7))) != list(trace.arrivals(random.Random(8)))
+
+
+def test_wrong_counts_are_told_all_at_once(tmp_path: Path) -> None:
+    found = told(tmp_path, "1\n-2\nx\n4\n\n5\n1.5\n99999999999\n")
+    assert [line.split(":")[0] for line in found] == ["line 2", "line 3", "line 5", "line 7", "line 8"]
+    assert "whole number" in found[0]
+    assert "0 for a second without requests" in found[2]
+
+
+def test_nothing_is_no_trace(tmp_path: Path) -> None:
+    assert "at least one second" in told(tmp_path, "")[0]
+    assert "at least one second" in told(tmp_path, "# nothing\n")[0]
+    assert "at least one row" in told(tmp_path, LLM)[0]
+    assert "at least one row" in told(tmp_path, FUNCTIONS)[0]
+
+
+def test_wrong_rows_are_told_all_at_once(tmp_path: Path) -> None:
+    text = (
+        LLM + "2023-11-16 18:15:46.1,1,1\n2023-11-16 18:15:45.0,1,1\nyesterday,-1,x\n1,2\n\n2023-11-16 18:15:50.0,1,1\n"
+    )
+    found = told(tmp_path, text)
+    assert [line.split(":")[0] for line in found] == ["line 3", "line 4", "line 4", "line 4", "line 5", "line 6"]
+    assert "1.100 s before the line above" in found[0]
+    wrong = told(tmp_path, FUNCTIONS + "o,a,f,http,1\n" + ",".join(["o", "a", "f", "http", *["-1"] * 1440]) + "\n")
+    assert [line.split(":")[0] for line in wrong[:3]] == ["line 2", "line 3", "line 3"]
+    assert told(tmp_path, "TIMESTAMP,Tokens\n1,2\n")[0].startswith("line 1: head")
+
+
+def test_wrong_objects_are_told_all_at_once(tmp_path: Path) -> None:
+    lines = [
+        '{"at": 3}',
+        '{"at": 1}',
+        '{"at": -1, "inferences": 0, "promt_tokens": 1}',
+        "[]",
+        '{"at"',
+        '{"inferences": 1}',
+        '{"at": true}',
+        '{"at": 4, "function": 3}',
+    ]
+    found = told(tmp_path, "\n".join(lines))
+    assert [line.split(":")[0] for line in found] == [f"line {number}" for number in (2, 3, 3, 3, 4, 5, 6, 7, 8)]
+    assert any("did you mean `prompt_tokens`" in line for line in found)
+    assert any("got nothing" in line for line in found)
+
+
+def test_a_broken_archive_is_told_with_the_line_where_it_breaks(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(f"{n % 90}\n" for n in range(50_000)).encode())
+    (line,) = told(tmp_path, whole[: len(whole) // 2])
+    assert line.startswith("line ")
+    assert "breaks off" in line
+    assert "gzip" in told(tmp_path, whole[:100] + b"\0" * 50 + whole[150:])[-1]
+
+
+def test_what_is_no_text_or_no_file_is_told(tmp_path: Path) -> None:
+    assert "no text" in told(tmp_path, b"1\n\xff\xfe\n")[0]
+    assert "more than" in told(tmp_path, "1" * 70_000)[0]
+    with pytest.raises(InvalidInputError, match="No such file"):
+        open_trace(tmp_path / "nowhere")
+    with pytest.raises(InvalidInputError, match="directory"):
+        open_trace(tmp_path)
+
+
+def test_a_file_that_changed_after_it_was_checked_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    path.write_text("1\n")
+    trace = open_trace(path)
+    path.write_text("-1\n")
+    with pytest.raises(InvalidInputError, match="line 1"):
+        list(trace.arrivals(random.Random(1)))
