@@ -89,8 +89,8 @@ def annotations_page() -> str:
         table(HPA_PARAMETERS),
         "## Plain values of `spec`\n",
         "Besides `server` (exactly one of `model`, `handler`, `command`, `image`), `models`, `accelerators`, `match`,"
-        " `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative paths start from the manifest's"
-        " folder. What is an annotation as well is given in one of the two places.\n",
+        " `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative"
+        " paths start from the manifest's folder. What is an annotation as well is given in one of the two places.\n",
         table(SPEC),
         f"`match` lists up to {MATCHES} further ways to name the function. Within an entry all that is given must fit:"
         f" `host` (a name without port), `path-prefix` (whole segments; it is not stripped) and up to {FIELDS}"

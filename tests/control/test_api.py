@@ -31,6 +31,7 @@ from control.views import (
     SeriesView,
     SplitRequest,
     SplitView,
+    TenantView,
     TrafficView,
 )
 from tests.support.control_api import app_over
@@ -150,6 +151,22 @@ class Answering:
         if self.fault is not None:
             raise self.fault
         return RestartView(replaced=(ReplacedView(worker="g0.2", pid=8, old="g0", old_pid=7),), needs_up=())
+
+    def tenants(self) -> tuple[TenantView, ...]:
+        return (
+            TenantView(
+                name="acme",
+                keys=1,
+                weight=2.0,
+                priority=None,
+                functions=(),
+                quotas={"requests-per-minute": 5},
+                requests=3,
+                inferences=4,
+                tokens=0,
+                refused=1,
+            ),
+        )
 
     async def reload(self) -> ReloadView:
         return ReloadView(reloaded=("g0",), faults={"g1": "no such file"})
@@ -349,3 +366,19 @@ def test_traffic_is_read_and_set_and_refusals_say_why() -> None:
     assert ask("POST", f"{base}/rollout", body={"action": "promote"}).status_code == 409
     assert ask("POST", f"{base}/rollout", body={"action": "explode"}).status_code == 422
     assert ask("GET", f"{base}/rollout").status_code == 409
+
+
+def test_tenants_are_told_without_their_keys() -> None:
+    (view,) = ask("GET", "/api/v1/tenants").json()
+    assert view == {
+        "name": "acme",
+        "keys": 1,
+        "weight": 2.0,
+        "priority": None,
+        "functions": [],
+        "quotas": {"requests-per-minute": 5},
+        "requests": 3,
+        "inferences": 4,
+        "tokens": 0,
+        "refused": 1,
+    }

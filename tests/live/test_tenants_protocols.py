@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,8 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         yield place
 
 
-@contextmanager
-def client_of(place: Deployment, key: str) -> Iterator[openai.OpenAI]:
-    with httpx.Client(trust_env=False) as http:
-        yield openai.OpenAI(base_url=f"{place.gateway}/v1", api_key=key, max_retries=0, http_client=http)
+def client_of(place: Deployment, key: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{place.gateway}/v1", api_key=key, max_retries=0, timeout=30)
 
 
 def ask(client: openai.OpenAI) -> Any:
