@@ -102,6 +102,13 @@ def test_transcriptions_come_as_forms_small_and_large(client: openai.OpenAI) -> 
         assert answer.text == f"scripted heard {size} bytes of a.wav"
 
 
+def test_pictures_come_as_forms_too(client: openai.OpenAI) -> None:
+    picture = ("a.png", b"P" * 400_000, "image/png")
+    answer = client.images.with_raw_response.edit(model="scripted", image=picture, prompt='name="model"\r\n\r\nother')
+    told = json.loads(answer.text)
+    assert (told["path"], told["size"] > 400_000) == ("/v1/images/edits", True)
+
+
 def test_models_are_listed(client: openai.OpenAI) -> None:
     assert {"scripted", "scripted-lora"} <= {model.id for model in client.models.list()}
     one = client.models.retrieve("scripted-lora")
