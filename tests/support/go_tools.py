@@ -4,6 +4,7 @@ Nothing of them is part of this checkout.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,10 +17,11 @@ GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4"
 INTEROP_CLIENT = "google.golang.org/grpc/interop/client@v1.85.0"
 INTEROP_SERVER = "google.golang.org/grpc/interop/server@v1.85.0"
 PATIENCE_S = 600.0
+_NO_WAY = re.compile(r"dial tcp|no such host|proxyconnect|i/o timeout|connection refused|GOPROXY=off")
 
 
 class NoGoError(Exception):
-    """There is no Go toolchain."""
+    """There is no Go toolchain, or no way to the modules; the message says which."""
 
 
 def toolchain() -> str:
@@ -51,8 +53,8 @@ def tool(package: str) -> Path:
             check=False,
         )
         if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["go said nothing"]
-            raise RuntimeError(f"go install {package}: {lines[-1]}")
+            why = f"go install {package}: {done.stderr.strip()[-300:] or 'it said nothing'}"
+            raise NoGoError(why) if _NO_WAY.search(done.stderr) else RuntimeError(why)
         (folder / path.rpartition("/")[2]).rename(kept)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
