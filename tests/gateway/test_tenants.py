@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gateway.quotas import MOST_WAITING
-from tests.support.door import ONE, Door, table
+from tests.support.door import ONE, TWO, Door, table
 from tests.support.edge_exchange import FakeExchange
 from tests.support.tokens import AUDIENCE, ISSUER, Issuer, claims
 from tidegate import metrics
 from tidegate.flow.quota import Budget
-from tidegate.records import RouteTable
+from tidegate.records import Hedging, ReplicaRoute, RouteTable
 from tidegate.store.counters import Short
 from tidegate.tenants import AccessRule, JwtRule, KeySet, Quotas, Tenant, digest
 
@@ -28,13 +28,18 @@ NOW = 100.0
 
 
 def closed(
-    *tenants: Tenant, number: int = 1, access: AccessRule | None = KEYS, keys: Issuer | None = ISSUED, **route: Any
+    *tenants: Tenant,
+    number: int = 1,
+    access: AccessRule | None = KEYS,
+    keys: Issuer | None = ISSUED,
+    more: tuple[ReplicaRoute, ...] = (),
+    **route: Any,
 ) -> RouteTable:
     """A table with one function that asks who calls, and one replica."""
     known = tenants or (Tenant(name="acme", keys=(digest(KEY.encode()),)),)
     shown = () if keys is None else tuple(json.dumps(key) for key in keys.jwks()["keys"])
     sets = (KeySet(source="keys", keys=shown),)
-    return replace(table(number, ONE, access=access, **route), tenants=known, key_sets=sets)
+    return replace(table(number, ONE, *more, access=access, **route), tenants=known, key_sets=sets)
 
 
 def acme(**terms: Any) -> Tenant:
@@ -255,6 +260,24 @@ def test_new_terms_hold_from_the_next_table_on_and_counts_go_on() -> None:
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert asked.context.tenant.weight == 3.0
     assert 'tenant_requests_total{tenant="acme"} 2' in exposed(found)
+
+
+@pytest.mark.parametrize("winner", ["first", "second"])
+def test_a_request_with_two_copies_is_charged_once(winner: str) -> None:
+    rule = Hedging(percentile=None, after_s=0.05)
+    quotas = Quotas(requests_per_minute=10, inferences_per_second=20, concurrency=10)
+    found = Door(closed(acme(quotas=quotas), more=(TWO,), idempotent=True, hedging=rule))
+    found.ready(ONE, 1)
+    found.ready(TWO, 2)
+    first = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
+    found.now = 100.06
+    found.chain.late()
+    second = first.twin
+    assert second is not None
+    (first if winner == "first" else second).answered(100.1)
+    assert +found.till.taken == {Budget("acme/requests", 10, 60): 1, Budget("acme/inferences", 20, 1): 8}
+    (seen,) = found.chain.gate.seen()
+    assert (seen.requests, seen.inferences) == (1, 8)
 
 
 # --- what has to be asked for ----------------------------------------------------------------------------------------
