@@ -9,7 +9,8 @@ import pytest
 from tests.support.door import ONE, TWO, Door, table
 from tests.support.edge_rpc import INFER, FakeRpc, call
 from tests.support.grpc_client import framed
-from tidegate.records import AccessRule, GroupRoute, HeaderMatch, RouteMatch, RouteTable
+from tidegate.records import GroupRoute, HeaderMatch, RouteMatch, RouteTable
+from tidegate.tenants import AccessRule
 from tidegate.wire import protos
 from tidegate.wire.protobuf import Message
 
