@@ -275,10 +275,8 @@ def test_an_upstream_that_speaks_something_else(made: Callable[..., World]) -> N
     assert world.upstream.ours is not None
     world.upstream.ours.data_received(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     world.go()
-    assert world.app.log == ["start", "upstream failed, sent False"]
-    world.answer()
-    assert world.outcome(stream) == (0, "")
-    assert len(world.upstreams) == 2
+    assert world.outcome(stream) == (12, "the upstream speaks no HTTP/2 on this port")
+    assert world.app.log == ["start", "finished 502"], "once: another attempt would end as this one"
 
 
 def test_an_idle_upstream_connection_is_closed(world: World) -> None:

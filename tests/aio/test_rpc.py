@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.h2_world import ANSWER, MESSAGE, HoldingApp, World, block, status
+from tests.support.h2_world import ANSWER, CALL, MESSAGE, HoldingApp, World, block, status
 from tests.support.loopback import RelayApp
-from tidegate.aio.exchange import KEPT_BYTES
-from tidegate.aio.rpc import Rpc
+from tidegate.aio.rpc import KEPT_BYTES, Rpc
 from tidegate.aio.server import Limits
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire import grpc
@@ -452,6 +451,22 @@ def test_a_gateways_fields_are_read_at_a_replica(made: Callable[..., World]) -> 
     (head,) = world.upstream.heads
     kept = {name for name, *_ in head.fields if name.startswith(b"tidegate-")}
     assert kept == {b"tidegate-timeout-ms", b"tidegate-batch-size"}, "what a model server may see"
+
+
+def test_trailers_of_a_held_request_are_not_forgotten(made: Callable[..., World]) -> None:
+    app = HoldingApp()
+    world = made(app=app)
+    app.on_start = lambda ex: ex.forward(world.pool, hold=True)
+    stream = world.client.request(block(*CALL), False, None)
+    world.client.data(stream, MESSAGE, False)
+    world.client.trailers(stream, block((b"x-sum", b"1")))
+    world.go()
+    assert world.upstream.bodies == {1: MESSAGE}
+    assert [(kind, value.get(b"x-sum")) for kind, _, value, _ in world.upstream.events if kind == TRAILERS] == [
+        (TRAILERS, b"1")
+    ]
+    world.answer()
+    assert world.outcome(stream) == (0, "")
 
 
 def test_another_path_for_the_upstream(made: Callable[..., World]) -> None:

@@ -15,7 +15,7 @@ from tidegate.wire.h2_engine import Engine
 from tidegate.wire.h2_events import BODY, CLOSING, FAILED, HEAD, PONG, RESET, SENT, SETTINGS, TRAILERS, Event
 from tidegate.wire.h2_frames import MOST
 from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW, STREAMS, WIDER_WINDOWS
+from tidegate.wire.h2_limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW, STREAMS, WIDER_WINDOWS, Windows
 from tidegate.wire.h2_stream import Stream
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "data-plane.md"
@@ -476,6 +476,25 @@ def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
     server.receive(frame(wire.DATA, 0, 1, b"x" * 16384) * (STREAM_WINDOW // 16384), 0.0)
     server.passed(stream, STREAM_WINDOW)  # As much as goes into a client's own window of the usual size.
     assert (stream.granted, stream.allowance) == (STREAM_WINDOW, STREAM_WINDOW)
+
+
+def test_wide_windows_have_a_budget_and_come_home_with_their_streams() -> None:
+    windows = Windows(300_000)
+    server = H2Server(Blocks(REQUEST), windows)
+    server.receive(wire.PREFACE + wire.settings(), 0.0)
+    piece = frame(wire.DATA, 0, 1, b"x" * 16384)
+    for number in (1, 3):
+        server.receive(head(number), 0.0)
+        for _ in range(12):
+            server.receive(piece[:5] + number.to_bytes(4, "big") + piece[9:], 0.0)
+            server.passed(server.streams[number], 16384)
+    wide = WIDER_WINDOWS[0][1]
+    assert [stream.granted for stream in server.streams.values()] == [wide, STREAM_WINDOW], "none is left for a second"
+    assert windows.left == 300_000 - (wide - STREAM_WINDOW)
+    server.reset(server.streams[1], wire.CANCEL)
+    assert windows.left == 300_000
+    server.end()
+    assert (server.streams, windows.left) == ({}, 300_000)
 
 
 def test_an_end_that_comes_behind_all_of_the_length_is_waited_for() -> None:

@@ -79,7 +79,7 @@ class H2Conn(asyncio.Protocol):
         self.transport = transport
         self.peer = peer
         self.trusted = trusted
-        self.engine = H2Server(server.blocks_for(trusted))
+        self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
         self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
         self._is_touched = self._is_unread = False
@@ -216,6 +216,7 @@ class H2Conn(asyncio.Protocol):
             owner: StreamOwner | None = stream.owner
             if owner is not None:
                 owner.client_gone()
+        self.engine.end()
 
     def close_if_idle(self, now: float) -> None:
         """While draining: the client is told not to open streams, then which were the last; those go on."""
@@ -292,8 +293,8 @@ class H2Conn(asyncio.Protocol):
         return sock is None or sockets.peer_is_gone(sock)
 
     def _give_up(self, code: int, why: bytes) -> None:
-        self._drop_streams()
         self.engine.goaway(code, why)
+        self._drop_streams()
         self.close()
 
     def __repr__(self) -> str:

@@ -32,6 +32,10 @@ IDLE_S: Final = 60.0
 """A connection without calls is closed then. A request and GOAWAY that cross cost nothing: it is sent again."""
 
 
+NO_HTTP2: Final = "the upstream speaks no HTTP/2 on this port"
+_HTTP1: Final = b"HTTP/1."
+
+
 class H2Upstream(asyncio.Protocol):
     """One connection."""
 
@@ -41,7 +45,7 @@ class H2Upstream(asyncio.Protocol):
 
     def __init__(self, pool: "H2Pool") -> None:
         self.pool = pool
-        self.engine = H2Client(pool.blocks)
+        self.engine = H2Client(pool.blocks, pool.sweeper.windows)
         self.is_ready = False
         """The upstream has sent its settings."""
         self.is_lost = False
@@ -58,6 +62,10 @@ class H2Upstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             engine = self.engine
+            if not self.is_ready and data.startswith(_HTTP1):
+                self.pool.refused()
+                self.lose(NO_HTTP2)
+                return
             for event in engine.receive(data, monotonic()):
                 kind, stream, value, ends = event
                 call: Rpc | None = stream.owner
@@ -159,11 +167,11 @@ class H2Upstream(asyncio.Protocol):
         if self.is_lost:
             return
         self.is_lost = True
-        self.engine.is_over = True
+        owners = [stream.owner for stream in self.engine.streams.values()]
+        self.engine.end()
         self.transport.abort()
         self.pool.forget(self, None if self.is_ready else why)
-        for stream in list(self.engine.streams.values()):
-            call, stream.owner = stream.owner, None
+        for call in owners:
             if call is not None:
                 call.upstream_lost(why)
 
@@ -292,6 +300,12 @@ class H2Pool:
         waiting, self.waiting = self.waiting, deque()
         for call, attempt in waiting:
             call.connect_failed(attempt, why)
+
+    def refused(self) -> None:
+        """The upstream answered our preface in another protocol: whoever waits has its answer."""
+        waiting, self.waiting = self.waiting, deque()
+        for call, attempt in waiting:
+            call.not_understood(attempt, NO_HTTP2)
 
     def _connect(self) -> None:
         if not self._is_connecting and not self.is_closed and len(self._open) < MOST_CONNECTIONS:

@@ -18,7 +18,6 @@ from tidegate.aio.exchange import (
     CLIENT_GONE,
     CONNECTING,
     ENDED,
-    KEPT_BYTES,
     SENT,
     STREAMING,
     WAITING,
@@ -31,6 +30,7 @@ from tidegate.wire import grpc
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
 from tidegate.wire.h2_heads import CONTINUE, EXPECTATION, AnswerHead, CallHead, answer_head, literals, with_path
+from tidegate.wire.h2_limits import STREAM_WINDOW
 from tidegate.wire.h2_stream import Stream
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from tidegate.aio.upstream import UpstreamPool
 
 _STATES: Final = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
+KEPT_BYTES: Final = STREAM_WINDOW
+"""Of a body that is kept for another attempt: what a client may send before any of it went on. With more, a call is
+sent once."""
 MESSAGE_CHARACTERS: Final = 1000
 """Of a grpc-message of ours."""
 _STATUS_OF_RESET: Final = {CANCEL: 408, ENHANCE_YOUR_CALM: 429, REFUSED_STREAM: 503}
@@ -145,7 +148,7 @@ class Rpc:
 
     @property
     def body(self) -> bytes:
-        """The body received so far, gRPC's framing included, as long as it is kept (256 KB); b"" afterwards."""
+        """The body received so far, gRPC's framing included, as long as it is kept (64 KB); b"" afterwards."""
         if self._parts is not None:
             self._early = b"".join([self._early, *self._parts])
             self._parts = None
@@ -372,6 +375,11 @@ class Rpc:
             self._state = WAITING
             self.app.upstream_failed(self, False, why)  # type: ignore[arg-type]  # an Rpc is an exchange to applications
 
+    def not_understood(self, attempt: int, why: str) -> None:
+        """The upstream does not speak HTTP/2: an answer, since asking again would bring the same."""
+        if self._state == CONNECTING and attempt == self.attempts:
+            self._end_with(502, grpc.UNIMPLEMENTED, why, b"")
+
     def _leave_upstream(self) -> None:
         """Parts from the upstream; what runs there is reset, or held until it has ended."""
         upstream, stream = self._upstream, self._sent
@@ -452,7 +460,7 @@ class Rpc:
         self._trailers = block.outgoing
         self.body_complete = True
         upstream, stream = self._upstream, self._sent
-        if self._withheld is None and upstream is not None and stream is not None:
+        if not self._withheld and upstream is not None and stream is not None:
             upstream.engine.trailers(stream, block.outgoing)
             upstream.touch()
 
@@ -474,6 +482,7 @@ class Rpc:
         if self._kept > self._replay:
             self._replay = 0
             self._forget_body()
+        self.sent(0)
         for piece in withheld or ():
             self._pass(piece, False)
         upstream, stream = self._upstream, self._sent
@@ -487,7 +496,7 @@ class Rpc:
         """So many body bytes have gone to the upstream: the client gets credit, for each byte once."""
         self._sent_bytes += size
         more = self._sent_bytes - self._credited
-        if more > 0:
+        if more > 0 and self._withheld is None:
             self._credited = self._sent_bytes
             client = self._client
             client.engine.passed(self._stream, more)

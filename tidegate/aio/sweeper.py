@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tidegate.aio.h2_turn import Turn
 from tidegate.aio.outbox import Outbox
 from tidegate.aio.tasks import Report, report_to_stderr
+from tidegate.wire.h2_limits import Windows
 
 INTERVAL_S = 0.25
 _DAYS = (b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun")
@@ -21,7 +22,7 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 class Sweeper:
     """The ticker of one event loop. ``now`` is the coarse clock: ``time.monotonic`` at the last tick, in seconds."""
 
-    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report", "turn")
+    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report", "turn", "windows")
 
     def __init__(
         self,
@@ -38,6 +39,8 @@ class Sweeper:
         self._sweeps: dict[int, Callable[[float], None]] = {}
         self.turn = Turn(loop)
         """The same for HTTP/2, whose connections collect what they send."""
+        self.windows = Windows()
+        """What all of HTTP/2 here may take for wide windows."""
         self.now = time.monotonic()
         self.date = _date()
         """Value of a ``date`` field, IMF-fixdate, at most one tick old."""

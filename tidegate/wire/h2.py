@@ -8,7 +8,7 @@ from tidegate.wire.h2_engine import FIRST_SETTINGS, PREFACE, Engine, Fault
 from tidegate.wire.h2_events import HEAD, RESET, Event
 from tidegate.wire.h2_frames import END_STREAM, MOST
 from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_limits import FRAME_BYTES, RESET_BURST, RESET_RATE, STREAM_WINDOW, STREAMS, Allowance
+from tidegate.wire.h2_limits import FRAME_BYTES, RESET_BURST, RESET_RATE, STREAM_WINDOW, STREAMS, Allowance, Windows
 from tidegate.wire.h2_stream import BODY_DUE, ENDED, HEAD_DUE, Stream
 
 _REMEMBERED: Final = 1024
@@ -21,8 +21,8 @@ class H2Server(Engine):
 
     __slots__ = ("_gone", "_resets", "_served")
 
-    def __init__(self, blocks: Blocks) -> None:
-        """``blocks``: of requests, shared by the connections of one listener."""
+    def __init__(self, blocks: Blocks, windows: Windows | None = None) -> None:
+        """``blocks``: of requests, shared by the connections of one listener; ``windows``: by all of a process."""
         start = wire.settings(
             (wire.HEADER_TABLE_SIZE, 0),
             (wire.MAX_CONCURRENT_STREAMS, STREAMS),
@@ -30,7 +30,7 @@ class H2Server(Engine):
             (wire.MAX_FRAME_SIZE, FRAME_BYTES),
             (wire.MAX_HEADER_LIST_SIZE, LIST_BYTES),
         )
-        super().__init__(blocks, PREFACE, start)
+        super().__init__(blocks, PREFACE, start, windows)
         self._resets = Allowance(RESET_RATE, RESET_BURST)
         self._gone: dict[int, None] = {}
         """Streams that we have reset: what is on its way on them is read over."""
@@ -147,8 +147,8 @@ class H2Client(Engine):
 
     __slots__ = ()
 
-    def __init__(self, blocks: Blocks) -> None:
-        """``blocks``: of answers, shared by the connections to one upstream."""
+    def __init__(self, blocks: Blocks, windows: Windows | None = None) -> None:
+        """``blocks``: of answers, shared by the connections to one upstream; ``windows``: by all of a process."""
         start = wire.PREFACE + wire.settings(
             (wire.HEADER_TABLE_SIZE, 0),
             (wire.ENABLE_PUSH, 0),
@@ -156,7 +156,7 @@ class H2Client(Engine):
             (wire.MAX_FRAME_SIZE, FRAME_BYTES),
             (wire.MAX_HEADER_LIST_SIZE, LIST_BYTES),
         )
-        super().__init__(blocks, FIRST_SETTINGS, start)
+        super().__init__(blocks, FIRST_SETTINGS, start, windows)
         self._last = -1
 
     @property

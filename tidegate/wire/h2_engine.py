@@ -18,7 +18,15 @@ from tidegate.wire.h2_blocks import Blocks, Reader
 from tidegate.wire.h2_events import BODY, CLOSING, FAILED, PONG, RESET, SETTINGS, TRAILERS, Event
 from tidegate.wire.h2_frames import END_STREAM, MOST, PADDED, frame_head, read_head, read_word
 from tidegate.wire.h2_hpack import CompressionFault
-from tidegate.wire.h2_limits import BLOCK_BYTES, CONTROL_BURST, CONTROL_RATE, FRAME_BYTES, WIDER_WINDOWS, Allowance
+from tidegate.wire.h2_limits import (
+    BLOCK_BYTES,
+    CONTROL_BURST,
+    CONTROL_RATE,
+    FRAME_BYTES,
+    WIDER_WINDOWS,
+    Allowance,
+    Windows,
+)
 from tidegate.wire.h2_sending import Sender
 from tidegate.wire.h2_stream import BODY_DUE, ENDED, Stream
 
@@ -60,10 +68,13 @@ class Engine(Sender):
         "is_closing",
         "is_over",
         "peer_streams",
+        "windows",
     )
 
-    def __init__(self, blocks: Blocks, expects: int, start: bytes) -> None:
+    def __init__(self, blocks: Blocks, expects: int, start: bytes, windows: Windows | None) -> None:
         super().__init__(start)
+        self.windows = windows if windows is not None else Windows()
+        """What makes windows wider."""
         self._reader = Reader(blocks)
         self.connection = Stream(0, 0, 0, None)
         """Named by events that concern no stream."""
@@ -425,8 +436,7 @@ class Engine(Sender):
             stream.passed += more
             for least, window in WIDER_WINDOWS:
                 if stream.passed >= least and stream.granted < window:
-                    more += window - stream.granted
-                    stream.granted = window
+                    more += stream.widen(window, self.windows)
             self._out.append(wire.window_update(stream.number, more))
             stream.allowance += more
             stream.owed = 0
@@ -437,6 +447,12 @@ class Engine(Sender):
         """No more streams of the peer; those that are there go on."""
         self.is_closing = True
         self._out.append(wire.goaway(self._peer_last(), code, why))
+
+    def end(self) -> None:
+        """The connection is gone, and its streams with it."""
+        self.is_over = True
+        for stream in list(self.streams.values()):
+            self._forget(stream)
 
     # --- faults and ends --------------------------------------------------------------------------------------------
 

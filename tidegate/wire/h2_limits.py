@@ -21,6 +21,20 @@ that at once. Each head and each piece of a body allows one more: peers measure 
 RESET_RATE: Final = 100.0
 RESET_BURST: Final = 2.0 * STREAMS
 """Resets of a client, or that it makes us send: as many at once as it may cancel by closing all it has open, twice."""
+WIDE_BYTES: Final = 32 << 20
+"""What all streams of a process may have beyond their first windows: with so many in use, windows stay as they are."""
+
+
+class Windows:
+    """What is left of WIDE_BYTES; shared by the engines of a process."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = WIDE_BYTES) -> None:
+        self.left = left
+
+    def __repr__(self) -> str:
+        return f"<Windows {self.left} bytes left>"
 
 
 class Allowance:

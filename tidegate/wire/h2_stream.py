@@ -10,6 +10,8 @@ RFC 9113's states, from what an engine knows of both directions (:attr:`Stream.s
 from collections import deque
 from typing import Any, Final, final
 
+from tidegate.wire.h2_limits import STREAM_WINDOW, Windows
+
 HEAD_DUE, BODY_DUE, ENDED = range(3)
 """How far one direction of a stream is."""
 OPEN, HALF_CLOSED_LOCAL, HALF_CLOSED_REMOTE, CLOSED = range(4)
@@ -27,6 +29,7 @@ class Stream:
         "closing",
         "granted",
         "left",
+        "lender",
         "number",
         "owed",
         "owner",
@@ -51,6 +54,8 @@ class Stream:
         """Bytes that we take."""
         self.granted = allowance
         """The window that we keep open: what it may have on its way or wait here."""
+        self.lender: Windows | None = None
+        """Set while it has more than it began with."""
         self.passed = 0
         """Bytes that the peer has got credit for again."""
         self.owed = 0
@@ -101,8 +106,21 @@ class Stream:
         self.waiting -= len(taken)
         return taken
 
+    def widen(self, window: int, windows: Windows) -> int:
+        """Makes the window wider, if enough is left for it; by how much."""
+        more = window - self.granted
+        if more > windows.left:
+            return 0
+        windows.left -= more
+        self.lender = windows
+        self.granted = window
+        return more
+
     def drop(self) -> None:
         """The stream is over: nothing waits, nothing more is sent or heard."""
+        if self.lender is not None:
+            self.lender.left += self.granted - STREAM_WINDOW
+            self.lender = None
         self.receiving = self.sending = ENDED
         self.waiting = 0
         self._pieces = None
