@@ -18,15 +18,15 @@ from gateway.match import Call, Matcher, Target
 from gateway.ticket import Ticket
 from tidegate.errors import BAD_REQUEST, NOT_FOUND, TAG_NOT_FOUND, TOO_LARGE, ErrorKind, Executed
 from tidegate.function import Protocol
+from tidegate.wire import grpc as wire
 from tidegate.wire import protos
-from tidegate.wire.grpc import MESSAGE_HEAD, UNIMPLEMENTED, Infer
+from tidegate.wire.grpc import MESSAGE_HEAD, Infer
 from tidegate.wire.v2 import batch_size, stated_batch
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
     from tidegate.aio.rpc import Rpc
 
-STATUS_NOT_FOUND: Final = 5
 _SPEAKS_V2: Final = frozenset((Protocol.V2, Protocol.GRPC))
 """Of a function's protocols: its server may be asked V2's questions over gRPC."""
 _READING: Final = frozenset((Kind.MODEL, Kind.MODEL_READY, Kind.MODEL_METADATA, Kind.CHECK, Kind.WATCH))
@@ -139,7 +139,7 @@ class Calls:
         function = front.name if front is not None else None
         text = rpc_message(kind, message, function)
         if kind is NOT_FOUND or kind is TAG_NOT_FOUND:
-            status = STATUS_NOT_FOUND if ticket.target.named else UNIMPLEMENTED
+            status = wire.NOT_FOUND if ticket.target.named else wire.UNIMPLEMENTED
             ex.end(status, text, b"x-request-id: %b\r\n%b" % (ticket.request_id, extra))
         else:
             request_id = ticket.request_id.decode("latin-1")

@@ -12,13 +12,21 @@ from tests.support.grpc_client import framed
 from tidegate.records import GroupRoute, HeaderMatch, RouteMatch, RouteTable
 from tidegate.tenants import AccessRule
 from tidegate.wire import protos
+from tidegate.wire.grpc import (
+    DEADLINE_EXCEEDED,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    OK,
+    RESOURCE_EXHAUSTED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+)
 from tidegate.wire.protobuf import Message
 
 SERVICE = "/inference.GRPCInferenceService"
 HEALTH = "/grpc.health.v1.Health"
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 0, 3, 4, 5
-RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE, UNAUTHENTICATED = 8, 12, 14, 16
 FORWARDED = ["to 10.0.0.1:1"]
 
 

@@ -11,7 +11,14 @@ import pytest
 from tests.support.grpc_client import Client, framed
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.grpc_server import STALLED_S, GrpcServer
-from tidegate.runtime.grpc_service import (
+from tidegate.runtime.grpc_service import GrpcService
+from tidegate.runtime.metrics import Counters
+from tidegate.runtime.model import Inputs, Outputs
+from tidegate.runtime.protocol import ModelSpec, TensorSpec
+from tidegate.runtime.service import Service
+from tidegate.runtime.tensors import Tensor
+from tidegate.wire import protos
+from tidegate.wire.grpc import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     INVALID_ARGUMENT,
@@ -20,14 +27,7 @@ from tidegate.runtime.grpc_service import (
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UNIMPLEMENTED,
-    GrpcService,
 )
-from tidegate.runtime.metrics import Counters
-from tidegate.runtime.model import Inputs, Outputs
-from tidegate.runtime.protocol import ModelSpec, TensorSpec
-from tidegate.runtime.service import Service
-from tidegate.runtime.tensors import Tensor
-from tidegate.wire import protos
 from tidegate.wire.protobuf import Message
 
 SPEC = ModelSpec(platform="test", inputs=(TensorSpec("x", "FP32", (-1,)),), outputs=(TensorSpec("y", "FP32", (-1,)),))

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
+from tidegate.wire.grpc import INVALID_ARGUMENT, NOT_FOUND
 from tidegate.wire.protobuf import ProtobufError
 from tidegate.wire.protos import REFLECTION_FILES
-from tidegate.wire.reflection import INVALID_ARGUMENT, NOT_FOUND, Reflection
+from tidegate.wire.reflection import Reflection
 
 SERVICES = [file.services[0].name for file in REFLECTION_FILES]
 

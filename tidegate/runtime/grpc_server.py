@@ -14,18 +14,7 @@ from typing import Final, cast
 from tidegate.aio.tasks import TaskOwner
 from tidegate.runtime.bodies import decompress
 from tidegate.runtime.errors import RequestError
-from tidegate.runtime.grpc_service import (
-    DEADLINE_EXCEEDED,
-    INTERNAL,
-    INVALID_ARGUMENT,
-    OK,
-    RESOURCE_EXHAUSTED,
-    UNAVAILABLE,
-    UNIMPLEMENTED,
-    CallError,
-    GrpcService,
-    Handler,
-)
+from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
 from tidegate.timeout import TimeoutFieldError, read_timeout_s
 from tidegate.wire import grpc
 from tidegate.wire import h2_frames as frames
@@ -75,7 +64,7 @@ class GrpcServer:
             connection.sweep(now)
 
     async def close(self, flush_s: float = 10.0) -> None:
-        """Ends what is still open as UNAVAILABLE, and waits until it is sent, at most ``flush_s`` seconds."""
+        """Ends what is still open as grpc.UNAVAILABLE, and waits until it is sent, at most ``flush_s`` seconds."""
         self._is_closing = True
         for connection in tuple(self.connections):
             connection.shut_down()
@@ -151,7 +140,7 @@ class GrpcConnection(asyncio.Protocol):
         """No more calls; those that are open end now."""
         for stream in tuple(self.engine.streams.values()):
             if isinstance(stream.owner, Call):
-                stream.owner.finish(UNAVAILABLE, "the model server is stopping")
+                stream.owner.finish(grpc.UNAVAILABLE, "the model server is stopping")
             _drop(stream)
         self.engine.goaway()
         self.flush()
@@ -184,12 +173,12 @@ class GrpcConnection(asyncio.Protocol):
         handler = self._server.service.methods.get(head.path)
         if handler is None:
             text = f"there is no method {head.path.decode('latin-1')[:200]} here"
-            self.engine.head(stream, grpc.trailers_only(UNIMPLEMENTED, text), True)
+            self.engine.head(stream, grpc.trailers_only(grpc.UNIMPLEMENTED, text), True)
             return
         try:
             timeout_s = read_timeout_s(None, head.get(b"grpc-timeout"))
         except TimeoutFieldError as error:
-            self.engine.head(stream, grpc.trailers_only(INVALID_ARGUMENT, str(error)), True)
+            self.engine.head(stream, grpc.trailers_only(grpc.INVALID_ARGUMENT, str(error)), True)
             return
         call = Call(self, stream, head.get(b"grpc-encoding"), self._server.body_bytes)
         stream.owner = call
@@ -282,10 +271,10 @@ class Call:
         while not self._inbox:
             if self._need - grpc.MESSAGE_HEAD > self._limit:
                 size = self._need - grpc.MESSAGE_HEAD
-                raise CallError(RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {self._limit}")
+                raise CallError(grpc.RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {self._limit}")
             if self._is_whole:
                 if self._pieces:
-                    raise CallError(INTERNAL, "the request ends inside a message")
+                    raise CallError(grpc.INTERNAL, "the request ends inside a message")
                 return None
             self._changed.clear()
             await self._changed.wait()
@@ -296,12 +285,12 @@ class Call:
         if not flag:
             return message
         if flag != 1 or self._coding is None:
-            raise CallError(INTERNAL, "a compressed message without grpc-encoding")
+            raise CallError(grpc.INTERNAL, "a compressed message without grpc-encoding")
         try:
             return decompress(message, self._coding, self._limit)
         except RequestError as error:
             raise CallError(
-                {413: RESOURCE_EXHAUSTED, 415: UNIMPLEMENTED}.get(error.status, INTERNAL), error.message
+                {413: grpc.RESOURCE_EXHAUSTED, 415: grpc.UNIMPLEMENTED}.get(error.status, grpc.INTERNAL), error.message
             ) from error
 
     async def send(self, message: bytes) -> None:
@@ -322,17 +311,17 @@ class Call:
 
     async def run(self, handler: Handler, timeout_s: float | None) -> None:
         """Answers the call, whatever becomes of it."""
-        status, message = OK, ""
+        status, message = grpc.OK, ""
         try:
             async with asyncio.timeout(timeout_s):
                 await handler(self)
         except CallError as error:
             status, message = error.status, error.message
         except TimeoutError:
-            status, message = DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
+            status, message = grpc.DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
         except Exception as error:  # the border: the client is told, the operator gets the trace
             traceback.print_exception(error)
-            status, message = INTERNAL, "the model server failed; its log says why"
+            status, message = grpc.INTERNAL, "the model server failed; its log says why"
         self.finish(status, message)
         self._connection.flush()
 

@@ -15,12 +15,22 @@ from tidegate.runtime.model import Outputs
 from tidegate.runtime.protocol import InferRequest
 from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
 from tidegate.wire import protos
+from tidegate.wire.grpc import (
+    ABORTED,
+    DEADLINE_EXCEEDED,
+    FAILED_PRECONDITION,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    PERMISSION_DENIED,
+    RESOURCE_EXHAUSTED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+)
 from tidegate.wire.protobuf import Message, ProtobufError
 from tidegate.wire.reflection import Reflection
 
-OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = range(6)
-PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED = 7, 8, 9, 10
-UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 12, 13, 14, 16
 STATUS_OF_HTTP: Final = {
     401: UNAUTHENTICATED,
     403: PERMISSION_DENIED,

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from tidegate.wire.grpc import INVALID_ARGUMENT, NOT_FOUND
 from tidegate.wire.protobuf import BOOL, INT32, MESSAGE, STRING, Enum, Field, Message
 from tidegate.wire.protos import FILES, REFLECTION_FILES, File, Service
 
-NOT_FOUND: Final = 5
-INVALID_ARGUMENT: Final = 3
 _OPTIONAL, _REPEATED = 1, 3
 
 # descriptor.proto, as far as our files need it. Its scalars have presence, so they stand in oneofs of their own here.
