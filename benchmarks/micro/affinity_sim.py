@@ -3,16 +3,17 @@
 Users come at random, pick one of four system prompts (half of them the first), and hold conversations whose prompt
 grows by each answer and question: log-normal lengths, some seven turns, pauses to read and think. A model server keeps
 the blocks of 256 bytes that it has seen, the least recently used go first; what it does not have it computes before it
-answers. Every minute a replica is added or taken away, its cache with it. The choice is the real waiting room's; what
-differs between two lines of a load is ``hash-on`` alone:
+answers. Every minute a replica is added or taken away, its cache with it. The choice is the real waiting room's, of one
+gateway worker or two, which get the requests at random and hold half of the slots each. What differs between two lines
+of a load is ``hash-on`` alone:
 
 - ``prefix``: by the index of what was sent where
 - ``prompt``: consistent hashing with bounded loads by the prompt's first KB
 - ``session``: the same by a name that each conversation sends
 - ``none``: ``spread: most-free``, no affinity
 
-Prints one JSON line per load, cache and rule: blocks found over blocks asked for, after a warm-up; time to the first
-token; the busiest replica over the mean; requests that waited; the most that the index remembered.
+Prints one JSON line per load, cache, number of workers and rule: blocks found over blocks asked for, after a warm-up;
+time to the first token; the busiest replica over the mean; requests that waited; the most that an index remembered.
 
     python -m benchmarks.micro.affinity_sim [--seconds 1200]
 """
@@ -55,6 +56,7 @@ class Load:
     """Of each replica."""
     seconds: float = 1200.0
     replicas: int = 8
+    workers: int = 1
     seed: int = 1
 
 
@@ -124,7 +126,8 @@ class Simulation:
     def __init__(self, load: Load, rule: str) -> None:
         self._load = load
         self._rule = rule
-        self._room = WaitingRoom(rng=random.Random(load.seed))
+        self._rooms = [WaitingRoom(rng=random.Random(load.seed), worker_index=n) for n in range(load.workers)]
+        self._door = random.Random(load.seed + 2)
         self._servers: dict[str, Server] = {}
         self._replicas: list[str] = []
         self._made = self._number = self._serial = 0
@@ -147,8 +150,9 @@ class Simulation:
         routes: RouteTable = table(
             [(name, "gpu") for name in self._replicas], number=self._number, spread=spread, queue_requests=10**6
         )
-        assert self._room.apply(routes, self._now)
-        self._act()
+        for room in self._rooms:
+            assert room.apply(routes, self._now)
+            self._act(room)
 
     def _add(self) -> None:
         self._made += 1
@@ -157,24 +161,23 @@ class Simulation:
         self._servers[name] = Server()
         self._publish()
 
-    def _open(self, name: str) -> None:
-        room = self._room
+    def _open(self, room: WaitingRoom, name: str) -> None:
+        slots = SLOTS // len(self._rooms)
         room.linked(name, self._now)
         room.heard(name, Welcome(name, SLOTS, ConcurrencyUnit.REQUESTS), self._now)
         room.heard(name, State(ReplicaState.READY), self._now)
-        room.heard(name, Grant(tuple((number, 1) for number in range(1, SLOTS + 1))), self._now)
+        room.heard(name, Grant(tuple((number, 1) for number in range(1, slots + 1))), self._now)
 
-    def _act(self) -> None:
-        room = self._room
+    def _act(self, room: WaitingRoom) -> None:
         while room.out or room.unsettled:
             if room.unsettled:
                 room.settle(self._now)
             commands, room.out = room.out, []
             for command in commands:
                 if type(command) is Link:
-                    self._open(command.replica)
+                    self._open(room, command.replica)
                 elif type(command) is Bind:
-                    self._run(command)
+                    self._run(room, command)
 
     def _key(self, one: Conversation) -> Affinity | None:
         match self._rule:
@@ -190,20 +193,21 @@ class Simulation:
         running = [self._servers[name].running for name in self._replicas]
         if self._is_counted and any(running):
             self._busiest.append(max(running) * len(running) / sum(running))
-        found = self._room.arrive((one, self._now), REVISION, 1, 1e9, self._now, key=self._key(one))
+        room = self._door.choice(self._rooms)
+        found = room.arrive((one, self._now), REVISION, 1, 1e9, self._now, key=self._key(one))
         self._asked += self._is_counted
         if type(found) is Bind:
-            self._run(found)
+            self._run(room, found)
         else:
             assert found is None
             self._waited += self._is_counted
-        self._act()
+        self._act(room)
 
     @property
     def _is_counted(self) -> bool:
         return self._now > WARM * self._load.seconds
 
-    def _run(self, bind: Bind) -> None:
+    def _run(self, room: WaitingRoom, bind: Bind) -> None:
         assert isinstance(bind.request, tuple)
         one, asked = bind.request
         server = self._servers[bind.replica.id]
@@ -216,9 +220,11 @@ class Simulation:
         server.running += 1
         talk = random.Random(len(one.text) + zlib.crc32(one.name))  # The same answer under each rule.
         tokens = min(2000, int(talk.lognormvariate(5.0, 0.7)))
-        self._at(compute_s + tokens * TOKEN_S, "end", (bind, server, one, talk, 4 * tokens))
+        self._at(compute_s + tokens * TOKEN_S, "end", (room, bind, server, one, talk, 4 * tokens))
 
-    def _end(self, bind: Bind, server: Server, one: Conversation, talk: random.Random, answer: int) -> None:
+    def _end(
+        self, room: WaitingRoom, bind: Bind, server: Server, one: Conversation, talk: random.Random, answer: int
+    ) -> None:
         server.running -= 1
         one.say(talk.randbytes(answer))
         server.keep(one.blocks, self._load.cache_blocks)
@@ -226,9 +232,9 @@ class Simulation:
         if one.left:
             one.say(talk.randbytes(min(16_384, int(4 * talk.lognormvariate(4.0, 1.0)))))
             self._at(talk.expovariate(1 / 12), "ask", one)
-        self._room.answered(bind, True, self._now)
-        self._act()
-        index = self._room._fleet.revisions[REVISION].prefixes
+        room.answered(bind, True, self._now)
+        self._act(room)
+        index = room._fleet.revisions[REVISION].prefixes
         self._remembered = max(self._remembered, index.size)
 
     def _begin(self, number: int) -> None:
@@ -252,9 +258,10 @@ class Simulation:
     def run(self) -> Result:
         for _ in range(self._load.replicas):
             self._add()
-        self._room.arrive("first", REVISION, 1, 1e9, 0.0)
-        self._room.leave("first", 0.0)
-        self._act()
+        for room in self._rooms:
+            room.arrive("first", REVISION, 1, 1e9, 0.0)
+            room.leave("first", 0.0)
+            self._act(room)
         self._at(0.0, "begin", 1)
         self._at(CHANGE_S, "change", 0)
         while self._events[0][0] < self._load.seconds:
@@ -286,8 +293,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1200.0)
     arguments = parser.parse_args()
     for users_per_s in (1.0, 2.0, 3.0):
-        for cache_blocks in (1000, 4000):
-            load = Load(users_per_s, cache_blocks, arguments.seconds)
+        for cache_blocks, workers in ((1000, 1), (4000, 1), (4000, 2)):
+            load = Load(users_per_s, cache_blocks, arguments.seconds, workers=workers)
             for rule in RULES:
                 line = {"benchmark": "affinity_sim", "hash_on": rule} | asdict(load)
                 print(json.dumps(line | asdict(Simulation(load, rule).run())), flush=True)
