@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT: Final = 8192
 """Bytes of a body that nobody has read yet."""
+UNREAD_BYTES: Final = 4 << 20
+"""Of a body that has not come so much counts as prompt at most, whatever its head says: a million tokens."""
 MODELS: Final = 16
 """Model names of a function that metrics tell apart, the first ones of its list."""
 REJECTED: Final = "rejected"
@@ -243,7 +245,7 @@ class TokenDesk:
 def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
     """The size of a request, from what was read of its body already, or from the beginning of it."""
     body, head = ex.body, ex.head
-    size = len(body) if ex.body_complete else max(len(body), head.content_length or 0)
+    size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, UNREAD_BYTES))
     if asked is None:
         kind = head.get(b"content-type")
         if kind is not None and b"json" not in kind:

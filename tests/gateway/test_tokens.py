@@ -140,6 +140,15 @@ def test_bodies_that_are_not_there_yet_or_are_none(
     assert tokens(asked).prompt_estimate == estimate
 
 
+def test_a_length_that_is_only_claimed_is_believed_up_to_a_million_tokens() -> None:
+    door = open_door()
+    asked = door.arrive(CHAT, "content-type: application/json", body=b"x" * (8 << 20), complete=False)
+    asked.body, asked.context.tokens = b'{"messages":[', None
+    front = asked.context.target.front
+    door.chain._tokens.admit(asked, asked.context, front.tokens, front.route)  # type: ignore[arg-type]  # a stand-in
+    assert tokens(asked).prompt_estimate == 1 << 20
+
+
 def test_other_protocols_and_methods_have_none() -> None:
     door = open_door(protocol="http")
     asked = ask(door)
