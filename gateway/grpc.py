@@ -21,7 +21,7 @@ from tidegate.function import Protocol
 from tidegate.wire import grpc as wire
 from tidegate.wire import protos
 from tidegate.wire.grpc import MESSAGE_HEAD, Infer
-from tidegate.wire.v2 import batch_size, stated_batch
+from tidegate.wire.v2 import estimated_batch, stated_batch
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
@@ -113,16 +113,10 @@ class Calls:
         if stated:
             return stated if stated <= front.max_batch else 0
         body = ex.body
-        if route.bytes_per_item is None or len(body) < MESSAGE_HEAD:
+        if not route.bytes_per_item or len(body) < MESSAGE_HEAD:
             return 1
         size = int.from_bytes(body[1:MESSAGE_HEAD], "big")
-        return batch_size(
-            _Length(size),  # type: ignore[arg-type]  # all that it is asked for
-            b"",
-            bytes_per_item=route.bytes_per_item,
-            overhead_bytes=route.overhead_bytes,
-            max_batch=route.max_batch,
-        )
+        return estimated_batch(size, route.bytes_per_item, route.overhead_bytes, route.max_batch)
 
     def fail(
         self,
@@ -275,18 +269,6 @@ class Calls:
 def _rpc(ex: "Exchange") -> "Rpc":
     """A call is an exchange to the chain."""
     return cast("Rpc", ex)
-
-
-class _Length:
-    """A message's length, as the estimate of its batch asks for it."""
-
-    __slots__ = ("content_length",)
-
-    def __init__(self, size: int) -> None:
-        self.content_length = size
-
-    def get(self, name: bytes) -> None:
-        """It has no fields."""
 
 
 def _text(found: Infer) -> str:

@@ -70,8 +70,13 @@ def _count(
     if not count:
         if per_item is None or per_item <= 0 or head.content_length is None:
             return 1
-        count = math.floor((head.content_length - overhead_bytes) / per_item + 0.5)
-    return (count if count < limit else limit) if count > 0 else 1
+        return estimated_batch(head.content_length, per_item, overhead_bytes, limit)
+    return count if count < limit else limit
+
+
+def estimated_batch(length: int, per_item: float, overhead_bytes: float, limit: int) -> int:
+    """The batch of a body of so many bytes, 1 to ``limit``: halves up."""
+    return max(1, min(limit, math.floor((length - overhead_bytes) / per_item + 0.5)))
 
 
 def stated_batch(head: RequestHead, body: bytes, header: bytes = BATCH_SIZE) -> int:
