@@ -22,6 +22,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from control.faults import Faults
 from control.state import DirectoryLock, Holder, StateDirectory
 from tidegate.aio.loop import loop_factory, quiet_collector
 from tidegate.aio.sockets import address_of, listen
@@ -120,6 +121,7 @@ class ControlProcess:
         self._lock = lock
         self._environ = environ
         self._clock = LiveClock()
+        self._faults = Faults()
         self._epoch = state.next_epoch()
         self._since = datetime.fromtimestamp(self._clock.now()).astimezone().isoformat(sep=" ", timespec="seconds")
         self._stop = asyncio.Event()
@@ -142,8 +144,11 @@ class ControlProcess:
 
     async def _serve(self, store: Any, api_socket: socket.socket, ready: Ready) -> None:
         from control.api import build_app
+        from control.ownership import Ownership
         from control.registry import Registry
 
+        owned = Ownership(store, self._state.name, self._faults)
+        await owned.claim(wall())
         registry = await Registry.load(store)
         parts = await self._build(store, registry)
         owner = TaskOwner("control", parts.report)
@@ -151,15 +156,16 @@ class ControlProcess:
         deployment.api = f"http://{address_of(api_socket)}"
         names = {self._settings.control.listen.host}
         server = _uvicorn(build_app(deployment, token=self._state.token, version=parts.version, names=names))
-        await parts.quotas.open()
-        await parts.key_sets.load()
         serving: asyncio.Task[Any] | None = None
         turning: asyncio.Task[Any] | None = None
         try:
+            await parts.quotas.open()
+            await parts.key_sets.load()
             await parts.gateways.start(parts.living, parts.world.begin())
             turning = owner.spawn(parts.world.run(), name="round")
             owner.spawn(parts.reloading.watch(), name="settings")
             owner.spawn(parts.key_sets.run(), name="keys")
+            owner.spawn(owned.run(wall), name="owner")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             ends = (turning, serving, owner.spawn(self._stop.wait(), name="stop"))
             linked = owner.spawn(parts.gateways.linked(LINKED_S), name="linked")
@@ -173,6 +179,7 @@ class ControlProcess:
             if serving is not None:
                 await asyncio.wait((serving,), timeout=API_END_S)
             await owner.close()
+            await owned.release()
 
     def _say_ready(self, deployment: "Deployment", ready: Ready) -> None:
         api, gateway = deployment.api, deployment.gateway
@@ -196,7 +203,6 @@ class ControlProcess:
         from control.coldstarts import ColdStarts
         from control.cpus import Cpus
         from control.deployment import Deployment
-        from control.faults import Faults
         from control.gpus import Gpus
         from control.key_sets import KeySets, sources
         from control.learning import Learning
@@ -211,7 +217,7 @@ class ControlProcess:
         from deploy.local.proc import cpu_seconds
         from traffic.table import TableBuilder
 
-        faults, pulse, own = Faults(), Pulse(), CollectorRegistry()
+        faults, pulse, own = self._faults, Pulse(), CollectorRegistry()
         rng = random.Random(os.urandom(16))
         processes, backend, living = await self._backend(registry, rng)
         workers = self._settings.gateway.workers or max(1, (os.cpu_count() or 1) - 1)

@@ -18,7 +18,7 @@ from tests.support.tenants import ACME, closed_function, infer_load, saturated, 
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
-QUOTA = 60
+QUOTA = 40
 RATE = 150.0
 STEADY_S = 12.0
 
@@ -54,17 +54,25 @@ def test_the_records_of_a_deployment_are_in_redis_under_its_name(tmp_path: Path,
         place.deploy(place.handler())
         assert place.infer().status_code == 200
         assert place.ask("status")["store"] == f"{redis.url}, as blue"
+        second = Deployment(_folder(tmp_path, "second"), "--store-url", redis.url, "--store-name", "blue")
+        done = subprocess.run(
+            second.command("up", *second.flags), capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 1
+        assert "has this name, and lives" in done.stderr
         assert place.stop() == 0
-    fresh = tmp_path / "machine-2"
-    fresh.mkdir()
-    with deployment(fresh, "--store-url", redis.url, "--store-name", "blue") as place:
+    with deployment(_folder(tmp_path, "machine-2"), "--store-url", redis.url, "--store-name", "blue") as place:
         place.up()
         assert [each["name"] for each in place.ask("list")] == ["echo"], "another machine takes up what is deployed"
-    other = tmp_path / "other"
-    other.mkdir()
-    with deployment(other, "--store-url", redis.url) as place:
+    with deployment(_folder(tmp_path, "other"), "--store-url", redis.url) as place:
         place.up()
         assert place.ask("list") == [], "what has another name is another deployment"
+
+
+def _folder(parent: Path, name: str) -> Path:
+    found = parent / name
+    found.mkdir()
+    return found
 
 
 def test_without_redis_nothing_starts_and_it_is_told_why(tmp_path: Path, redis: RedisServer) -> None:
@@ -95,9 +103,7 @@ def _with_settings(folder: Path, url: str) -> Path:
 
 def test_two_deployments_share_a_quota(tmp_path: Path, redis: RedisServer) -> None:
     """Two control processes with two workers and a state directory each; one gets four times the other's load."""
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
+    folders = [_folder(tmp_path, "one"), _folder(tmp_path, "two")]
     flags = ["--gateway-workers", "2", "--store-url", redis.url]
     files = [tenants_file(folder, f"{{requests-per-second: {QUOTA}}}") for folder in folders]
     with (
