@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from control.sdk import Tidegate
-    from control.views import DeploymentView, FunctionView, GroupView, RevisionView
+    from control.views import DeploymentView, FunctionView, GroupView, RevisionView, TokensView
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
 
@@ -218,6 +218,16 @@ def _ready(view: "FunctionView") -> str:
     return f"{view.ready} ({emulated} emulated)" if emulated else str(view.ready)
 
 
+def tokens(view: "TokensView", percentile: float) -> str:
+    """What the last minute's answers took, and how their streams came."""
+    guessed = f", {view.estimated} of {view.answers} answers estimated" if view.estimated else ""
+    return (
+        f"tokens: {view.prompt} of prompts ({view.cached} cached), {view.completion} of answers{guessed}; "
+        f"first p50 {seconds(view.first_p50_s)}, p{percentile:g} {seconds(view.first_tail_s)}; "
+        f"between p50 {seconds(view.between_p50_s)}, p{percentile:g} {seconds(view.between_tail_s)}"
+    )
+
+
 def function(view: "FunctionView") -> "Group":
     """One function for people."""
     from rich.console import Group
@@ -233,6 +243,8 @@ def function(view: "FunctionView") -> "Group":
         f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, "
         f"p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
     ]
+    if traffic.tokens is not None:
+        lines.append(tokens(traffic.tokens, view.percentile))
     if view.is_pinned:
         lines.append("the traffic is split by hand: newer revisions get none")
     if (rollout := view.rollout) is not None:
