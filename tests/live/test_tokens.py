@@ -198,6 +198,7 @@ def test_rates_and_times_are_told(served: Deployment, client: openai.OpenAI) -> 
     assert group["mu_source"] == "learnt"
     assert group["tps"] > 0
     assert group["mu_tps"] == pytest.approx(group["mu_ips"] * each, rel=0.05)
+    assert "tokens: " in served.cli("status", "lm").stdout
     explained = served.ask("explain", "lm")
     assert max(each["observed"].get("lambda_tps", 0.0) for each in explained["decisions"]) > 0
     assert " tokens/s" in explained["text"]
