@@ -123,6 +123,17 @@ def test_a_stream_without_usage_is_counted_by_its_events_and_stays_as_it_is(
     assert counted.since("tidegate_gateway_estimated_answers_total") == 1
 
 
+def test_over_http_2_too(served: Deployment) -> None:
+    counted = Counted(served)
+    body = {"model": "lm", "messages": MESSAGES, "max_tokens": 9}
+    with httpx.Client(base_url=served.gateway, http1=False, http2=True, trust_env=False, timeout=30) as http:
+        usage = http.post("/v1/chat/completions", json=body).json()["usage"]
+        told = http.post("/v1/chat/completions", json=body | {"stream": True, "gap_ms": 20})
+    assert told.http_version == "HTTP/2"
+    assert counted.tokens()[1] == usage["completion_tokens"] + 9
+    assert counted.since("tidegate_gateway_between_tokens_seconds_count") == 8
+
+
 def test_times_are_the_scripts(served: Deployment, client: openai.OpenAI) -> None:
     """The head goes out after 100 ms, the first word 80 ms later, then one each 80 ms."""
     counted = Counted(served)
