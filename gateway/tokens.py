@@ -172,15 +172,15 @@ class Tokens:
         reader, known = self._reader, self._known
         usage = None if reader is None else reader.usage()
         if usage is not None:
-            self.prompt, self.completion, self.cached = (
-                usage.prompt_tokens,
-                usage.completion_tokens,
-                usage.cached_tokens,
-            )
+            self.prompt, self.completion = usage.prompt_tokens, usage.completion_tokens
+            self.cached = usage.cached_tokens
             self.is_estimated = False
             known.prompts.learn(self._prompt.size, self._prompt.script, usage.prompt_tokens)
         elif bound_at and not self._is_refused and self.call is not Call.OTHER:
             self.prompt, self.completion = self.prompt_estimate, 0 if reader is None else reader.outputs
+        if not is_answered and reader is not None and reader.outputs > self.completion:
+            # It broke off: what it had reported was of its beginning.
+            self.completion, self.is_estimated = reader.outputs, True
         if is_answered and (usage is not None or self.completion):
             known.answers[self.call].learn(self.completion)
         if self.total:
@@ -246,10 +246,10 @@ def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
     """The size of a request, from what was read of its body already, or from the beginning of it."""
     body, head = ex.body, ex.head
     size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, UNREAD_BYTES))
+    kind = head.get(b"content-type")
+    if kind is not None and b"json" not in kind:
+        return Prompt(0, PLAIN, asked)  # A form, a sound, a picture: its bytes are no text.
     if asked is None:
-        kind = head.get(b"content-type")
-        if kind is not None and b"json" not in kind:
-            return Prompt(0)  # A form, a sound, a picture: its bytes are no text.
         scan = ObjectScan(KEYS)
         scan.feed(body[:LOOKED_AT])
         found = asked_by(scan.found)

@@ -233,6 +233,29 @@ def test_anthropics_stream_tells_the_prompt_at_its_beginning() -> None:
     )
 
 
+def test_a_stream_that_breaks_off_had_reported_of_its_beginning_only() -> None:
+    door = open_door()
+    asked = ask(door, "POST /functions/f/v1/messages", stream=True)
+    told = ended(asked)
+    begins(asked, door)
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}
+    hears(asked, door, 0.1, b"event: message_start\ndata: %b\n\n" % json.dumps(start).encode())
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}}
+    for _ in range(7):
+        hears(asked, door, 0.1, b"event: content_block_delta\ndata: %b\n\n" % json.dumps(delta).encode())
+    asked.client_leaves(door.now)
+    assert told == [(25, 7, 0, True)]
+
+
+def test_the_bytes_of_a_form_are_no_text() -> None:
+    door = open_door()
+    form = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n' + b"\0" * 50_000 + b"\r\n--b--\r\n"
+    asked = door.arrive(
+        "POST /functions/f/v1/audio/transcriptions", "content-type: multipart/form-data; boundary=b", body=form
+    )
+    assert tokens(asked).expected == 1
+
+
 def test_what_cannot_be_read_is_estimated() -> None:
     door = open_door()
     for fields in (
