@@ -345,24 +345,26 @@ class SmifPolicy:
         for kind in kinds:
             group = kind.group
             if group.latency_s is not None and group.answers:
-                kind.latency_s = self._counted_latency(kind, group.latency_s, is_settled, load, kinds, now, reasons)
+                if is_settled:
+                    kind.latency_s = self._counted_latency(kind, group.latency_s, load, kinds, now, reasons)
+                else:
+                    self._late.pop(group.accelerator, None)
+                    kind.latency_s = self._slo_s
             calm = calms.get(group.accelerator)
             if calm is None:
                 calm = calms[group.accelerator] = Calm()
             if not group.starting and (kind.latency_s is None or kind.latency_s < self._slo_s):
                 wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
                 kind.below_for_s = calm.below_for_s(now, wanted, kind.replicas)
-                kind.wanted = wanted
+                kind.wanted, kind.least = wanted, calm.most_wanted(now, cooldown_s)
             else:
                 calm.forget()
                 kind.wanted = kind.replicas
-            kind.least = calm.most_wanted(now, cooldown_s)
 
     def _counted_latency(
         self,
         kind: _Kind,
         latency_s: float,
-        is_settled: bool,
         load: Load,
         kinds: Sequence[_Kind],
         now: float,
@@ -371,9 +373,6 @@ class SmifPolicy:
         """The percentile as the rule is to see it: a miss only where it is one and more replicas help, at most the low
         watermark while it is calm, the target itself (neither) in between; None: it says nothing."""
         group, slo_s, name = kind.group, self._slo_s, kind.group.accelerator
-        if not is_settled:
-            self._late.pop(name, None)
-            return slo_s
         known = self._late.get(name)
         if known is None:
             known = self._late[name] = LateShare()
