@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.auth_tokens import REMEMBERED, NoKeysError, TokenError, UnknownKeyError, Verified, Verifier, algorithms_of
 from tests.support.tokens import AUDIENCE, ISSUER, Issuer, claims, part, signed_with_secret, unsigned
@@ -156,3 +158,24 @@ def test_a_known_token_is_checked_again_when_it_has_expired_and_few_are_known() 
     for number in range(REMEMBERED + 3):
         found.verify(KEYS.sign("d", claims(NOW, jti=str(number))).encode(), NOW)
     assert f"{REMEMBERED} tokens known" in repr(found)
+
+
+@given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
+def test_no_bytes_do_more_than_being_refused(token: bytes) -> None:
+    with pytest.raises(TokenError):
+        ANY.verify(token, NOW)
+
+
+@given(st.data())
+def test_no_change_of_a_token_is_accepted(data: st.DataObject) -> None:
+    """One byte of its head or body is another: either it is refused, or it means the same."""
+    at = data.draw(st.integers(0, SIGNED.rindex(b".") - 1))
+    changed = bytearray(SIGNED)
+    changed[at] = data.draw(st.integers(0, 255))
+    if bytes(changed) != SIGNED:
+        with pytest.raises(TokenError):
+            ANY.verify(bytes(changed), NOW)
+
+
+ANY = verifier()
+SIGNED = KEYS.sign("e", claims(NOW)).encode()

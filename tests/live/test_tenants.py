@@ -185,6 +185,27 @@ def test_requests_at_the_same_time_are_bounded_over_all_workers(tmp_path: Path) 
             time.sleep(1.0)  # for those that have ended to be told
 
 
+def test_without_the_control_process_each_worker_goes_by_its_part(tmp_path: Path) -> None:
+    """``kill -9`` of the process that holds the pool: requests are admitted or told to come back, nothing else; never
+    more than the quota; shared again when it is back."""
+    quota = 40
+    file = tenants_file(tmp_path, f"{{requests-per-second: {quota}}}")
+    with deployment(tmp_path, "--gateway-workers", "2", "--tenants-file", str(file)) as place:
+        place.up()
+        closed_function(place, {"api-keys": True})
+        assert ask(place, **{"x-api-key": ACME}).status_code == 200
+        url = f"{place.gateway}/v2/models/echo/infer"
+        place.kill()
+        alone = asyncio.run(infer_load(url, ACME, seconds=5.0, rate=120.0))
+        codes = sum(alone.values(), Counter[int]())
+        assert codes.keys() == {200, 429}, codes
+        assert codes[200] <= quota * (len(alone) + 1), "an answer may be late, a window's quota is not larger for that"
+        place.up()
+        again = asyncio.run(infer_load(url, ACME, seconds=3.0, rate=120.0))
+        assert sum(again.values(), Counter[int]()).keys() == {200, 429}
+        assert place.ask("status")["faults"] == []
+
+
 # --- nothing is told -------------------------------------------------------------------------------------------------
 
 

@@ -90,15 +90,22 @@ class Counters:
     def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking:
         """Reserves all that is wanted, as far as this gateway's share tells."""
         held: list[Reservation] = []
-        for at, (budget, amount) in enumerate(wanted):
-            verdict = self._reserve(budget, amount, is_again=False)
-            if isinstance(verdict, Ask):
-                return Asking(tuple(held))
-            if isinstance(verdict, Refused):
+        quotas, now = self._quotas, self._clock.now()
+        found: Short | Asking | None = None
+        for budget, amount in wanted:
+            verdict = quotas.reserve(budget, amount, now)
+            if type(verdict) is Reservation:
+                held.append(verdict)
+                continue
+            if type(verdict) is Refused:
+                found = Short(len(held), verdict.retry_after_s)
                 self._give_back(held)
-                return Short(at, verdict.retry_after_s)
-            held.append(verdict)
-        return tuple(held)
+            else:
+                found = Asking(tuple(held))
+            break
+        if quotas.is_urgent:
+            self._wake.set()
+        return tuple(held) if found is None else found
 
     async def go_on(self, wanted: Wanted, asking: Asking) -> tuple[Reservation, ...] | Short:
         """What became of it, once the pool has been asked. Cancelled: nothing is reserved."""
