@@ -263,7 +263,7 @@ class Autoscaler:
         """The weights in force of a revision's groups, told by whoever publishes them."""
         self.is_carried_out: Callable[[str], bool] = lambda revision: True
         """Whether a revision's decisions count, told by whoever carries them out: those of a retired one do not, and
-        are not logged."""
+        are logged only where somebody else has given a reason (:meth:`add_reason`)."""
         self.device_metrics: Callable[[str, str], Mapping[str, float]] = lambda revision, accelerator: {}
         """What the devices of a revision's group are doing, told by whoever reads them."""
         self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)
@@ -399,7 +399,7 @@ class Autoscaler:
         notes = self._notes.pop(revision.id, None)
         if notes:
             decision = replace(decision, reasons=(*decision.reasons, *notes))
-        if not self._filter.keeps(decision) or not self.is_carried_out(revision.id):
+        if not self._filter.keeps(decision) or not (notes or self.is_carried_out(revision.id)):
             return decision
         decision = logged(decision, observation, self.weights(revision.id))
         self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
