@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from tidegate.aio.endpoint import Request, Response
-from tidegate.runtime import openai, protocol
+from tidegate.runtime import protocol
 from tidegate.runtime.bodies import decompress
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
@@ -108,6 +108,8 @@ class Service:
         raise RequestError(f"there is no {request.path[:200]} here", 404)
 
     async def _openai(self, request: Request, parts: list[str]) -> Response:
+        from tidegate.runtime import openai  # Not for who is asked in V2 alone: it would cost each start some ms.
+
         try:
             return await openai.answer(self, request, parts, self._body_bytes)
         except RequestError as error:
