@@ -440,10 +440,14 @@ class Chain:
         if front is None:
             self._not_found(ex, ticket.target)
             return
-        if ex.head.control(headers.TAG) is not None:
-            front = self._tagged(ex, ticket, front)
-        if front is not None and self._set_deadline(ex, front):
-            self._admit(ex, ticket, front, self._clock())
+        if ex.head.plain:
+            ex.deadline = ex.received + front.timeout_s
+        else:
+            if ex.head.control(headers.TAG) is not None:
+                front = self._tagged(ex, ticket, front)
+            if front is None or not self._set_deadline(ex, front):
+                return
+        self._admit(ex, ticket, front, self._clock())
 
     def _misread(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """A body that names the function cannot be read, or its rest is faulty: no replica ever sees its end."""
