@@ -70,7 +70,7 @@ class Gate:
     """One per worker."""
 
     def __init__(self, *, wall: Callable[[], float], till: "Callable[[], Till]", ask: Ask, again: Again) -> None:
-        """``wall``: Unix seconds; ``till`` is called once the first quota is there."""
+        """``wall``: Unix seconds; ``till`` is called once some tenant has a quota."""
         self._wall = wall
         self._open_till = till
         self._ask = ask
@@ -95,6 +95,8 @@ class Gate:
         rules = {route.name: route.access for route in table.functions if route.access is not None}
         if table.tenants != self._tenants:
             self._take_tenants(table.tenants)
+            if self._till is None and any(tenant.quotas for tenant in table.tenants):
+                self._till = self._open_till()  # now: a worker without requests counts among those who share
         if rules != self._rules or table.key_sets != self._key_sets:
             self._rules, self._key_sets = rules, table.key_sets
             self._open_doors()
@@ -168,11 +170,11 @@ class Gate:
         wanted = account.wanted(use) if account.budgets else []
         if not wanted:
             return self._taken(ticket, account, wanted, ())
-        if self._till is None:
-            self._till = self._open_till()
-        verdict = self._till.try_all(_pairs(wanted))
+        till = self._till
+        assert till is not None, "it came with the first tenant who has quotas"
+        verdict = till.try_all(_pairs(wanted))
         if isinstance(verdict, Asking):
-            return self._waits(ex, ticket, account, wanted, verdict, self._till)
+            return self._waits(ex, ticket, account, wanted, verdict, till)
         return self._decided(ticket, account, wanted, verdict)
 
     def settle(self, ex: "Exchange", ticket: "Ticket", held: Held, *, was_bound: bool) -> None:

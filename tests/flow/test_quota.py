@@ -270,3 +270,13 @@ def test_a_bound_over_four_gateways() -> None:
     tally = made.run(30)
     assert 0.98 * 200 <= made.held_at_most <= 200
     assert tally.admitted[0] >= 0.9 * 200 * 29
+
+
+def test_gateways_that_have_not_reported_yet_have_their_even_part_too() -> None:
+    """The pool knows of one gateway; there are two, and the other one's first request comes when the pool is gone."""
+    budget, quotas = Budget("k", 40, 1.0), Quotas(members=2)
+    quotas.take(0.0)
+    quotas.answer(Answer((), 0.0, 1), 0.0)
+    quotas.failed()
+    admitted = sum(isinstance(quotas.reserve(budget, 1, 0.5), Reservation) for _ in range(40))
+    assert admitted == 20

@@ -179,9 +179,9 @@ class Quotas:
     """One gateway's side. ``reserve`` and ``settle`` cost no message; ``take`` makes the reports that are due."""
 
     def __init__(self, *, members: int = 1) -> None:
-        """``members``: gateways that there are, until a pool has said so."""
+        """``members``: gateways that there are at least, whether they have reported to the pool or not."""
         self._keys: dict[tuple[str, float], _Key] = {}
-        self._members = max(1, members)
+        self._least = self._members = max(1, members)
         self._offset_s = 0.0
         self.is_urgent = False
         """Somebody waits or a share runs low: :meth:`take` at once."""
@@ -262,7 +262,7 @@ class Quotas:
 
     def answer(self, answer: Answer, now: float) -> None:
         self._is_lost = False
-        self._members = max(1, answer.members)
+        self._members = max(self._least, answer.members)
         self._set_clock(answer.time_s - now, now)
         for report, grant in zip(self._reported, answer.grants, strict=True):
             key = self._keys.get((report.budget.key, report.budget.window_s))

@@ -67,7 +67,7 @@ class Counters:
     """One gateway's counters. Its owner keeps :meth:`run` running, and calls :meth:`close` after that has ended."""
 
     def __init__(self, pool: SharedPool, clock: Clock, *, member: str, members: int = 1) -> None:
-        """``member``: a name that no other gateway process has or had; ``members``: how many there are at first."""
+        """``member``: a name that no other gateway process has or had; ``members``: how many there are at least."""
         self._pool = pool
         self._clock = clock
         self._member = member
