@@ -256,6 +256,23 @@ def test_a_saturated_connection_gets_a_second_one_beside_it(world: World) -> Non
     assert world.outcome(third) == (0, "")
 
 
+def test_a_connection_that_an_upstream_keeps_without_credit_gets_no_more_calls(world: World) -> None:
+    world.settings = ((wire.INITIAL_WINDOW_SIZE, 1 << 20),)
+    world.call()
+    first = world.upstream
+    assert first.ours is not None
+    first.ours.engine._window = 0
+    first.passes = False
+    world.call()
+    assert len(first.calls) == 2, "no credit for a moment is usual"
+    for _ in range(5):
+        world.pass_time(0.0)
+    alive = world.call()
+    assert len(world.upstreams) == 2
+    world.answer()
+    assert world.outcome(alive) == (0, "")
+
+
 def test_calls_wait_for_the_first_settings(made: Callable[..., World]) -> None:
     world = made()
     streams = [world.client.request(block(*CALL), True, None) for _ in range(3)]

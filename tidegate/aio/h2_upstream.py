@@ -28,6 +28,9 @@ WRITE_BUFFER_BYTES: Final = 256 * 1024
 CONNECTIONS: Final = 2
 """To one upstream, as long as their stream limits suffice."""
 MOST_CONNECTIONS: Final = 32
+STUCK: Final = 4
+"""A connection that had no credit for so many sweeps (a second) gets no more calls: an upstream that takes the bodies
+of some calls no further may hold up all that share a connection with them."""
 IDLE_S: Final = 60.0
 """A connection without calls is closed then. A request and GOAWAY that cross cost nothing: it is sent again."""
 
@@ -39,7 +42,7 @@ _HTTP1: Final = b"HTTP/1."
 class H2Upstream(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_is_touched", "engine", "idle_since", "is_lost", "is_ready", "pool", "transport")
+    __slots__ = ("_is_touched", "engine", "idle_since", "is_lost", "is_ready", "pool", "transport", "without_credit")
 
     transport: asyncio.Transport
 
@@ -48,6 +51,8 @@ class H2Upstream(asyncio.Protocol):
         self.engine = H2Client(pool.blocks, pool.sweeper.windows)
         self.is_ready = False
         """The upstream has sent its settings."""
+        self.without_credit = 0
+        """Sweeps in a row that found no credit for any stream."""
         self.is_lost = False
         self.idle_since = pool.sweeper.now
         self._is_touched = False
@@ -269,7 +274,7 @@ class H2Pool:
         """A connection for one more call, if there is one; see :meth:`wait`."""
         full = None
         for upstream in self.connections:
-            if upstream.can_open:
+            if upstream.can_open and upstream.without_credit < STUCK:
                 if not upstream.engine.is_full:
                     return upstream
                 full = full or upstream
@@ -369,7 +374,9 @@ class H2Pool:
             elif not streams:
                 if now - upstream.idle_since > IDLE_S or self.is_closed:
                     upstream.close()
-            elif self.hold_s:
+            else:
+                upstream.without_credit = upstream.without_credit + 1 if upstream.engine.is_out_of_credit else 0
+            if self.hold_s:
                 for stream in list(streams.values()):
                     if type(stream.owner) is Held:
                         stream.owner.sweep(now)

@@ -25,6 +25,11 @@ class Sender:
         """The next block begins with a table size update."""
         self._blocked: dict[int, Stream] = {}
 
+    @property
+    def is_out_of_credit(self) -> bool:
+        """The peer has left no credit for the connection as a whole."""
+        return self._window <= 0
+
     def take(self) -> bytes:
         """What is to be sent now, b"" for nothing; it is the caller's from here on."""
         out = self._out
