@@ -1,8 +1,10 @@
 """Calls to the model server over its HTTP/2 protocol, without sockets."""
 
 import asyncio
+import gc
 import gzip
 import struct
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -238,6 +240,34 @@ def test_a_client_that_goes_away_takes_its_work_with_it() -> None:
         await cancelled.wait()
         await asyncio.sleep(0)
         assert (world.service.active, len(world.server.tasks), world.server.connections) == (0, 0, set())
+
+    run(main())
+
+
+def test_a_call_leaves_nothing_for_the_collector() -> None:
+    async def main() -> None:
+        started, go_on = asyncio.Event(), asyncio.Event()
+
+        async def wait(inputs: Inputs) -> Outputs:
+            started.set()
+            await go_on.wait()
+            return await double(inputs)
+
+        world = World(wait)
+        call = world.client.call(INFER, request(1))
+        await started.wait()
+        (connection,) = world.server.connections
+        (stream,) = connection.engine.streams.values()
+        kept = weakref.ref(stream.owner.task)  # what the call itself holds
+        gc.disable()
+        try:
+            go_on.set()
+            assert await call.ended() == (OK, "")
+            del stream
+            await asyncio.sleep(0)
+            assert kept() is None
+        finally:
+            gc.enable()
 
     run(main())
 

@@ -324,6 +324,7 @@ class Call:
             status, message = grpc.INTERNAL, "the model server failed; its log says why"
         self.finish(status, message)
         self._connection.flush()
+        self.task = self._stream.owner = None  # no cycle is left to the collector
 
     def finish(self, status: int, message: str) -> None:
         """The status of the call; nothing follows."""
