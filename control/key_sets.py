@@ -137,7 +137,7 @@ class KeySets:
     async def _read(self, source: str, state: _Source, now: float) -> None:
         state.tried_at = now
         state.stamp = await asyncio.to_thread(_stamp, source)
-        subject = f"keys of {source}"
+        subject = _subject(source)
         try:
             keys = read_keys(await self._fetch(source))
         except UnreadableKeysError as error:
@@ -156,7 +156,7 @@ class KeySets:
 
     async def _forget(self, source: str) -> None:
         del self._sources[source]
-        self._faults.clear(f"keys of {source}")
+        self._faults.clear(_subject(source))
         with suppress(StoreError):
             await self._store.delete(_key(source))
 
@@ -263,6 +263,11 @@ def _stamp(source: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
+
+
+def _subject(source: str) -> str:
+    """Of its faults; without a query, in which there may be something that is nobody's business."""
+    return f"keys of {source.partition('?')[0]}"
 
 
 def _key(source: str) -> str:

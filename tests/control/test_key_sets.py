@@ -26,7 +26,8 @@ from tidegate.clock import ManualClock
 from tidegate.store.embedded import EmbeddedStore
 from tidegate.tenants import KeySet
 
-URL = "https://id.example/keys"
+URL = "https://id.example/keys?policy=QUERY"
+SHOWN = "https://id.example/keys"
 
 
 class World:
@@ -120,7 +121,7 @@ def test_an_endpoint_that_is_away_is_told_and_its_last_keys_are_used_for_a_day(t
         world.answers = None
         await world.turn(REFRESH_S)
         assert world.ids == ["one"]
-        assert world.faults.texts() == (f"keys of {URL}: it is away; the last ones are used",)
+        assert world.faults.texts() == (f"keys of {SHOWN}: it is away; the last ones are used",)
         world.sets = world.fresh()  # the control process starts again
         await world.sets.load()
         assert world.ids == ["one"]
