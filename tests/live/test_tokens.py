@@ -79,6 +79,11 @@ class Counted:
         """Over all labels but the kind of token."""
         return self._read().get(name, 0.0) - self._before.get(name, 0.0)
 
+    def ends(self, count: int) -> None:
+        """Waits until so many requests have ended: a client's end is known a moment after the client's."""
+        name = "gen_ai_server_request_duration_seconds_count"
+        self._served.until(lambda: self.since(name) >= count, 5.0, f"{count} requests to end")
+
     def tokens(self) -> tuple[float, float]:
         return (
             self.since("tidegate_gateway_prompt_tokens_total"),
@@ -106,6 +111,7 @@ def test_usage_is_counted_exactly(served: Deployment, client: openai.OpenAI) -> 
         assert told.status_code == 200
         completions += 7
         prompts += int(told.text.partition('"input_tokens": ')[2].partition(",")[0])
+    counted.ends(9)
     assert counted.tokens() == (prompts, completions)
     assert counted.since("tidegate_gateway_estimated_answers_total") == 0
     assert counted.since("gen_ai_client_token_usage_sum:input") == prompts
@@ -119,6 +125,7 @@ def test_a_stream_without_usage_is_counted_by_its_events_and_stays_as_it_is(
     counted = Counted(served)
     chunks = list(client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=11, stream=True))
     assert all(chunk.usage is None and chunk.choices for chunk in chunks), "nobody asked for more events"
+    counted.ends(1)
     assert counted.tokens()[1] == 11
     assert counted.since("tidegate_gateway_estimated_answers_total") == 1
 
@@ -130,6 +137,7 @@ def test_over_http_2_too(served: Deployment) -> None:
         usage = http.post("/v1/chat/completions", json=body).json()["usage"]
         told = http.post("/v1/chat/completions", json=body | {"stream": True, "gap_ms": 20})
     assert told.http_version == "HTTP/2"
+    counted.ends(2)
     assert counted.tokens()[1] == usage["completion_tokens"] + 9
     assert counted.since("tidegate_gateway_between_tokens_seconds_count") == 8
 
@@ -140,6 +148,7 @@ def test_times_are_the_scripts(served: Deployment, client: openai.OpenAI) -> Non
     extra = {"wait_ms": 100, "gap_ms": 80}
     for _ in range(2):
         list(client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=6, stream=True, extra_body=extra))
+    counted.ends(2)
     for name, count, least_s in (
         ("tidegate_gateway_first_token_seconds", 2, 0.180),
         ("gen_ai_server_time_to_first_token_seconds", 2, 0.180),
@@ -173,6 +182,7 @@ def test_a_stream_from_zero_begins_with_its_first_word_not_with_a_heartbeat(
     counted = Counted(served)
     words = list(client.chat.completions.create(model="sleepy", messages=MESSAGES, max_tokens=4, stream=True))
     assert len(words) >= 4
+    counted.ends(1)
     assert counted.since("tidegate_gateway_first_token_seconds_count") == 1
     assert counted.since("tidegate_gateway_first_token_seconds_sum") > 1.5
     traffic = served.ask("status", "sleepy")["traffic"]
