@@ -478,6 +478,22 @@ def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
     assert (stream.granted, stream.allowance) == (STREAM_WINDOW, STREAM_WINDOW)
 
 
+def test_credit_for_the_connection_that_helps_nobody_costs_nothing() -> None:
+    """A peer whose streams are blocked by their own windows could make us look at all of them, for 13 bytes."""
+    server = ready_server((wire.INITIAL_WINDOW_SIZE, 0))
+    for number in range(1, 2 * STREAMS, 2):
+        server.receive(head(number, flags=wire.END_STREAM), 0.0)
+        server.head(server.streams[number], ANSWER, False)
+        server.data(server.streams[number], b"waits", True)
+    with pytest.MonkeyPatch.context() as patch:
+        looked_at: list[Stream] = []
+        patch.setattr(H2Server, "_drain", lambda self, stream, **_: looked_at.append(stream))
+        assert server.receive(wire.window_update(0, 1) * 1000, 0.0) == []
+        assert looked_at == []
+    said_of = said(server.receive(wire.window_update(3, 5), 0.0))
+    assert said_of == [(SENT, 3, 5, True)]
+
+
 def test_wide_windows_have_a_budget_and_come_home_with_their_streams() -> None:
     windows = Windows(300_000)
     server = H2Server(Blocks(REQUEST), windows)

@@ -409,12 +409,13 @@ class Engine(Sender):
             raise Fault(wire.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
         increment = read_word(payload)[0] & MOST
         if not number:
+            was_spent = self._window <= 0
             self._window += increment
             if not increment:
                 raise Fault(wire.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
             if self._window > MOST:
                 raise Fault(wire.FLOW_CONTROL_ERROR, "window too large")
-            if self._blocked:
+            if was_spent and self._blocked:  # Who waits while there is credit waits for that of its own stream.
                 self._release(self._blocked.values(), events)
             return
         stream = self.streams.get(number)

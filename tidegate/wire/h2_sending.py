@@ -123,10 +123,12 @@ class Sender:
     def _release(self, streams: Iterable[Stream], events: list[Event]) -> None:
         """Sends what waited, a frame of each stream after the other."""
         sent: dict[Stream, int] = {}
-        turn = list(streams)
+        turn = [stream for stream in streams if stream.window > 0]
         while turn:
             again = []
             for stream in turn:
+                if self._window <= 0:
+                    break
                 size = self._drain(stream, once=True)
                 if size:
                     sent[stream] = sent.get(stream, 0) + size
