@@ -480,9 +480,12 @@ class Supervisor:
 
     async def _give_up(self, worker: Worker) -> None:
         """Kills a worker that does not answer any more (SIGKILL ends stopped processes too), once another accepts from
-        its socket. One that has come back by then retires instead."""
+        its socket. It is asked once more before, with more time; and one that has come back by then retires instead."""
         try:
             async with self._restarting:
+                with contextlib.suppress(LinkError):
+                    await worker.link.get("/healthz")
+                    worker.unanswered_s = 0.0
                 seat = next((each for each in self._seats if each.worker is worker), None)
                 if seat is not None and worker.is_silent:
                     self._faults.set(worker.subject, f"has not answered for {SILENT_S:g} s: another takes its place")
