@@ -1,5 +1,7 @@
 """Requests that name their function in the body: the model is read there, then they go the way of all others.
 
+A call without a body may name it in its query.
+
 What is read is the top level of a JSON object, or a form's fields (``tidegate.wire``), never the text of a prompt. A
 body of up to ``WAITED_BYTES`` is read when it is whole: then all of it is known before a replica is chosen. Of a larger
 one the pieces are read as they come; the request goes on as soon as its model is known, and the rest is read on its
@@ -10,6 +12,7 @@ at most ``GATHERED_BYTES`` are kept, and all bodies that wait share the process'
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_plus
 
 from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
 from tidegate.wire.head import Bad, RequestHead
@@ -80,7 +83,7 @@ class Bodies:
         """A request is there, with some of its body or all."""
         head = ex.head
         if ex.body_complete and not ex.body:
-            self._named(ex, None, None)
+            self._query(ex)
             return
         refusal = _unreadable(head)
         if refusal is not None:
@@ -101,6 +104,14 @@ class Bodies:
             return
         ex.proceed()
         _Reading(self._read, self._named, self._failed, boundary).begin(ex)
+
+    def _query(self, ex: "Exchange") -> None:
+        """A call without a body (a WebSocket's beginning) may name its model behind the path."""
+        models = queried_models(ex.head.target)
+        if len(models) > 1:
+            self._failed(ex, BAD_REQUEST, "the query names 'model' twice")
+        else:
+            self._named(ex, models[0] if models else None, None)
 
     def _read(self, ex: "Exchange", asked: Asked | Bad) -> None:
         """All of a body was read."""
@@ -228,6 +239,17 @@ class _Reading:
             self._failed(ex, *self._verdict)
         else:
             ex.on_body = self._drained
+
+
+def queried_models(target: bytes) -> list[str]:
+    """The values of ``model`` in a request target's query."""
+    query = target.partition(b"?")[2]
+    pairs = [pair.partition(b"=") for pair in query.split(b"&")]
+    return [
+        unquote_plus(value.decode("latin-1"))
+        for key, _, value in pairs
+        if unquote_plus(key.decode("latin-1")) == "model"
+    ]
 
 
 def _unreadable(head: RequestHead) -> str | None:

@@ -122,6 +122,16 @@ def test_without_a_model_it_is_for_the_default_function_if_there_is_one() -> Non
     assert arrive(door(), b"RIFF", "content-type: audio/wav").error["error"]["code"] == "bad_request"
 
 
+def test_a_call_without_a_body_may_name_its_model_in_the_query() -> None:
+    assert arrive(door(), b"", line="GET /v1/realtime?x=1&model=m").target == b"/v1/realtime?x=1&model=m"
+    assert arrive(door(), b"", line="GET /v1/files?mod%65l=%6d&limit=3").log == ["to 10.0.0.1:1"]
+    assert arrive(door(), b"", line="GET /v1/realtime?model=q+x").error["error"]["code"] == "model_not_found"
+    assert arrive(door(), b"", line="GET /v1/files?submodel=m").error["error"]["code"] == "function_not_found"
+    twice = arrive(door(), b"", line="GET /v1/realtime?model=m&model=m")
+    assert (twice.log, twice.error["error"]["message"]) == (["answer 400"], "the query names 'model' twice")
+    assert arrive(door(), b'{"x":1}', line="POST /v1/chat?model=m").log == ["answer 400"], "a body names it itself"
+
+
 def test_what_cannot_be_read_is_refused_before_it_routes() -> None:
     body = b'{"model":"m"}'
     for fields, told in (

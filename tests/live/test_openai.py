@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import websockets.sync.client
 
 from tests.support.deployment import Deployment, deployment
 
@@ -185,6 +186,13 @@ def test_anthropics_messages(http: httpx.Client) -> None:
     told = missing.json()
     assert (told["type"], told["error"]["type"]) == ("error", "not_found_error")
     assert told["request_id"] == missing.headers["x-request-id"]
+
+
+def test_a_websocket_names_its_model_in_its_address(served: Deployment) -> None:
+    url = served.gateway.replace("http://", "ws://") + "/v1/realtime?model=scripted"
+    with websockets.sync.client.connect(url, proxy=None) as connection:
+        connection.send("hello")
+        assert json.loads(connection.recv(10)) == {"model": "scripted", "heard": "hello"}
 
 
 def test_unknown_paths_pass_to_the_function_of_the_model(http: httpx.Client) -> None:

@@ -196,6 +196,14 @@ async def other(request: web.Request) -> web.Response:
     return web.json_response({"method": request.method, "path": request.path, "size": len(body)})
 
 
+async def realtime(request: web.Request) -> web.WebSocketResponse:
+    socket = web.WebSocketResponse()
+    await socket.prepare(request)
+    async for message in socket:
+        await socket.send_json({"model": request.query["model"], "heard": message.data})
+    return socket
+
+
 async def health(request: web.Request) -> web.Response:
     return web.Response()
 
@@ -211,6 +219,7 @@ def main() -> None:
     app.router.add_post("/v1/embeddings", embeddings)
     app.router.add_post("/v1/audio/transcriptions", transcriptions)
     app.router.add_post("/v1/messages", messages)
+    app.router.add_get("/v1/realtime", realtime)
     app.router.add_route("*", "/{path:.*}", other)
     web.run_app(app, host="127.0.0.1", port=port, print=lambda *_: None, handler_cancellation=True)
 
