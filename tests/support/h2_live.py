@@ -112,6 +112,20 @@ async def is_alive(address: Address) -> bool:
         client.transport.abort()
 
 
+async def send_case(case: Case, address: Address, rest_s: float) -> View:
+    """The steps of a case alone, and so long a rest: what its client has got then."""
+    live = _Live(case, address, H2Capture(), ())
+    live.client = await connect(address)
+    live.view = View(case, live.client.write)
+    live.client.on_data = live.view.received
+    try:
+        await live.steps()
+        await asyncio.sleep(rest_s)
+    finally:
+        live.client.transport.abort()
+    return live.view
+
+
 async def run_case(case: Case, address: Address, backend: H2Capture, pids: Sequence[int] = ()) -> list[str]:
     """What is wrong about the case at the proxy at ``address``; empty: nothing. ``pids``: the proxy's processes."""
     live = _Live(case, address, backend, pids)

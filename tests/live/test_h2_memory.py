@@ -1,0 +1,430 @@
+"""What hostile and slow HTTP/2 clients can make our processes hold: resident memory, read from the kernel.
+
+Each test states its bound in MB and what it is made of. A process that has just started takes its first pages and
+buffers by any load at all, so each door is warmed up before the first test; growth counts from the start of a test to
+its worst moment. The floods come from several connections at once, each as fast as the socket takes it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import pytest
+
+from tests.support.h2_capture import H2Capture
+from tests.support.h2_echo import message
+from tests.support.h2_live import Address, H2Client, connect, is_alive, rss_mb
+from tests.support.h2_view import View
+from tests.support.http_doors import Door, door
+from tests.support.loopback import run_on, until
+from tidegate.wire import h2_frames as wire
+from tidegate.wire.h2_hpack import literal
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+KINDS = ("queue_proxy", "gateway")
+LIMITS = {"head_timeout_s": 2.0, "idle_timeout_s": 20.0, "trusted_proxies": []}
+SLOTS = "2000"
+FLOODS = 50
+"""Connections that flood at once."""
+FLOOD_S = 2.0
+CONNECTIONS, STREAMS = 10, 100
+NUMBERS = range(1, 2 * STREAMS, 2)
+"""Of the streams of a connection."""
+MB = 1 << 20
+KB = 1 << 10
+
+
+def head(method: str) -> bytes:
+    """A header block for a call of the capture backend, literals only, legal for any table."""
+    return b"\x20" + b"".join(
+        (
+            literal(b":method", b"POST"),
+            literal(b":scheme", b"http"),
+            literal(b":path", f"/corpus.Echo/{method}".encode()),
+            literal(b":authority", b"a.example"),
+            literal(b"te", b"trailers"),
+            literal(b"content-type", b"application/grpc"),
+        )
+    )
+
+
+def headers(number: int, method: str, flags: int = 0) -> bytes:
+    return wire.headers(number, head(method), flags, 16384)
+
+
+def data(number: int, payload: bytes, flags: int = 0) -> bytes:
+    return wire.frame_head(len(payload) << 8, flags, number) + payload
+
+
+def call(number: int, method: str, text: bytes) -> bytes:
+    """A whole request."""
+    return headers(number, method) + data(number, message(text), wire.END_STREAM)
+
+
+class Scene:
+    """A door, the backend behind it, and how much its processes have grown."""
+
+    def __init__(self, way: Door, backend: H2Capture) -> None:
+        self.address: Address = way.address
+        self.backend = backend
+        self._way = way
+        self._clients: list[H2Client] = []
+        self._before: dict[int, float] = {}
+        self._most = 0.0
+
+    async def connect(self) -> H2Client:
+        """A connection that ends with the scene, if not before."""
+        client = await connect(self.address)
+        self._clients.append(client)
+        return client
+
+    async def opened(self, *settings: tuple[int, int]) -> tuple[H2Client, View]:
+        """A connection whose SETTINGS are exchanged, with a wide window: only its streams are short of credit."""
+        client = await self.connect()
+        view = View({"name": "memory"}, client.write)
+        client.on_data = view.received
+        client.write(wire.PREFACE + wire.settings(*settings) + wire.window_update(0, 1 << 30))
+        await until(lambda: view.unacked_settings > 0 or client.closed, 10.0)
+        view.acknowledge()
+        return client, view
+
+    async def leave(self) -> None:
+        """Ends all connections."""
+        for client in self._clients:
+            client.transport.abort()
+        self._clients.clear()
+        await asyncio.sleep(0.02)
+
+    def begin(self) -> None:
+        self._before = {pid: rss_mb([pid]) for pid in self._way.pids}
+        self._most = 0.0
+
+    def grown(self) -> float:
+        """MB, of the process that grew most, at the worst moment so far."""
+        now = max(rss_mb([pid]) - before for pid, before in self._before.items())
+        self._most = max(self._most, now)
+        return self._most
+
+    def __repr__(self) -> str:
+        return f"<Scene grown by {self._most:.0f} MB>"
+
+    async def watched(self, seconds: float, enough: Callable[[], bool] = lambda: False) -> None:
+        """Lets time pass and looks at the memory meanwhile."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while clock() < end and not enough():
+            await asyncio.sleep(0.02)
+            self.grown()
+
+    async def in_flight(self) -> int:
+        assert self._way.world is not None
+        assert self._way.replica is not None
+        return int((await self._way.world.sample(self._way.replica.admin))["in_flight"])
+
+    async def settles(self) -> None:
+        """All that was begun has been taken back, and the door serves."""
+        for _ in range(100):
+            if not await self.in_flight():
+                break
+            await asyncio.sleep(0.05)
+        assert await self.in_flight() == 0
+        for _ in range(20):  # what the sockets of a flood still hold is read first
+            if await is_alive(self.address):
+                return
+        raise AssertionError("a valid call is not answered")
+
+
+@asynccontextmanager
+async def scene(kind: str) -> AsyncIterator[Scene]:
+    """Warmed up: it has served a hundred calls on each of ten connections."""
+    backend = H2Capture()
+    async with door(kind, "uvloop", await backend.start(), LIMITS, slots=SLOTS) as way:
+        found = Scene(way, backend)
+        try:
+            clients = [await found.opened() for _ in range(CONNECTIONS)]
+            for client, view in clients:
+                await _warm(client, view)
+            await found.settles()
+            backend.begin()
+            found.begin()
+            yield found
+        finally:
+            await found.leave()
+            await backend.close()
+
+
+async def _warm(client: H2Client, view: View) -> None:
+    """A call on each of the streams of a connection, which then ends."""
+    client.write(b"".join(call(number, "Unary", b"w" * 1000) for number in NUMBERS))
+    await until(lambda: all(number in view.answers and view.answers[number].ended for number in NUMBERS), 10.0)
+    client.transport.abort()
+
+
+def play(kind: str, scenario: Callable[[Scene], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(100), scene(kind) as found:
+            await scenario(found)
+            print(kind, found)  # noqa: T201
+            await found.settles()
+
+    run_on("uvloop", main())
+
+
+# --- floods ----------------------------------------------------------------------------------------------------------
+
+
+def _pings() -> Iterator[bytes]:
+    while True:
+        yield wire.ping(b"12345678", 0) * 1000
+
+
+def _settings() -> Iterator[bytes]:
+    while True:
+        yield wire.settings((wire.MAX_FRAME_SIZE, 16384)) * 1000
+
+
+def _empty_data() -> Iterator[bytes]:
+    yield headers(1, "Bidi")
+    while True:
+        yield data(1, b"") * 1000
+
+
+def _continuations() -> Iterator[bytes]:
+    """A block that never ends, in the largest frames."""
+    block = literal(b"x-a", b"a" * 8000)
+    yield wire.frame_head(len(block) << 8 | wire.HEADERS, 0, 1) + block
+    while True:
+        yield (wire.frame_head(len(block) << 8 | wire.CONTINUATION, 0, 1) + block) * 8
+
+
+def _resets() -> Iterator[bytes]:
+    number = 1
+    while True:
+        frames = b""
+        for _ in range(100):
+            frames += headers(number, "Stuck") + wire.rst_stream(number, wire.CANCEL)
+            number += 2
+        yield frames
+
+
+def _provoked_resets() -> Iterator[bytes]:
+    """The other way round: an update of nothing makes us reset the stream."""
+    number = 1
+    while True:
+        frames = b""
+        for _ in range(100):
+            frames += headers(number, "Stuck") + wire.frame_head(4 << 8 | wire.WINDOW_UPDATE, 0, number) + bytes(4)
+            number += 2
+        yield frames
+
+
+def _updates() -> Iterator[bytes]:
+    """A hundred answers that have no credit of their own, and credit for the connection, a byte at a time."""
+    yield wire.settings((wire.INITIAL_WINDOW_SIZE, 0)) + b"".join(call(n, "Big", b"1000") for n in NUMBERS)
+    while True:
+        yield wire.window_update(0, 1) * 1000
+
+
+FLOOD_KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "ping": _pings,
+    "settings": _settings,
+    "empty data": _empty_data,
+    "window update": _updates,
+    "continuation": _continuations,
+    "rapid reset": _resets,
+    "made you reset": _provoked_resets,
+}
+FLOOD_BOUND_MB = 24.0
+"""FLOODS connections, each at most one read of 256 KB and an unfinished block of 64 KB: 16 MB, and as much as half of
+that again for what the allocator keeps."""
+
+
+async def _flood(found: Scene, make: Callable[[], Iterator[bytes]], reads: bool, end: float) -> int:
+    """One client that floods, on another connection whenever it is cut off; how many it had."""
+    used = 0
+    clock = asyncio.get_running_loop().time
+    while clock() < end:
+        client = await found.connect()
+        used += 1
+        if not reads:
+            client.transport.pause_reading()
+        client.write(wire.PREFACE + wire.settings())
+        for piece in make():
+            client.write(piece)
+            with suppress(TimeoutError):
+                await client.drain(max(0.0, end - clock()))
+            await asyncio.sleep(0)
+            if client.closed or clock() >= end:
+                break
+        client.transport.abort()
+    return used
+
+
+@pytest.mark.parametrize("flood", FLOOD_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flood_leaves_memory_as_it_is(kind: str, flood: str) -> None:
+    """Clients that flood and do not mind being cut off. Every other one does not read: the answers (ACKs, resets) that
+    nobody takes must not pile up."""
+
+    async def scenario(found: Scene) -> None:
+        end = asyncio.get_running_loop().time() + FLOOD_S
+        async with asyncio.TaskGroup() as group:
+            floods = [group.create_task(_flood(found, FLOOD_KINDS[flood], n % 2 == 0, end)) for n in range(FLOODS)]
+            await found.watched(FLOOD_S)
+        await found.watched(0.3)
+        assert found.grown() < FLOOD_BOUND_MB
+        assert sum(task.result() for task in floods) >= FLOODS
+        assert not found.backend.record.malformed
+
+    play(kind, scenario)
+
+
+# --- consumers that are slow or take nothing -------------------------------------------------------------------------
+
+HELD_BOUND_MB = 128.0
+"""1,000 streams with a first window of 64 KB each that is full: 64 MB, and once that for the heads, frames and what the
+allocator keeps."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_answers_to_zero_windows(kind: str) -> None:
+    """10 connections of 100 streams ask for 1 MB each and give no credit: 1 GB that nobody takes."""
+
+    async def scenario(found: Scene) -> None:
+        clients = [await found.opened((wire.INITIAL_WINDOW_SIZE, 0)) for _ in range(CONNECTIONS)]
+        for client, _ in clients:
+            client.write(b"".join(call(n, "Big", b"%d" % MB) for n in NUMBERS))
+        await found.watched(15.0, lambda: len(found.backend.record.calls) == CONNECTIONS * STREAMS)
+        assert len(found.backend.record.calls) == CONNECTIONS * STREAMS
+        await found.watched(3.0)
+        assert found.grown() < HELD_BOUND_MB
+        assert await is_alive(found.address)
+        await found.leave()
+
+    play(kind, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_uploads_that_the_backend_does_not_take(kind: str) -> None:
+    """Each client sends all that it has credit for, up to 1 MB a stream; the backend gives none."""
+
+    async def scenario(found: Scene) -> None:
+        clients = [await found.opened() for _ in range(CONNECTIONS)]
+        for client, _ in clients:
+            client.write(b"".join(headers(n, "Hold") for n in NUMBERS))
+        await found.watched(15.0, lambda: len(found.backend.record.calls) == CONNECTIONS * STREAMS)
+        assert len(found.backend.record.calls) == CONNECTIONS * STREAMS
+        async with asyncio.TaskGroup() as group:
+            for client, view in clients:
+                group.create_task(_upload(client, view))
+            await found.watched(8.0)
+        assert found.grown() < HELD_BOUND_MB
+        assert await is_alive(found.address)
+        await found.leave()
+
+    play(kind, scenario)
+
+
+async def _upload(client: H2Client, view: View) -> None:
+    """Sends on every stream while there is credit."""
+    piece = b"u" * (8 * KB)
+    window = dict.fromkeys(NUMBERS, view.initial_window)
+    connection = 65535
+    end = asyncio.get_running_loop().time() + 6.0
+    while asyncio.get_running_loop().time() < end and not client.closed:
+        sent = 0
+        for number in window:
+            left = window[number] + view.credit.get(number, 0)
+            if min(left, connection + view.credit.get(0, 0)) >= len(piece):
+                client.write(data(number, piece))
+                window[number] -= len(piece)
+                connection -= len(piece)
+                sent += 1
+        with suppress(TimeoutError):
+            await client.drain(1.0)
+        await asyncio.sleep(0 if sent else 0.02)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_streams_with_slow_consumers(kind: str) -> None:
+    """10 connections of 100 streams, 1 MB each, taken at 16 KB a stream and second: all go on, nothing piles up."""
+
+    async def scenario(found: Scene) -> None:
+        clients = [await found.opened((wire.INITIAL_WINDOW_SIZE, 16 * KB)) for _ in range(CONNECTIONS)]
+        for client, _ in clients:
+            client.write(b"".join(call(n, "Big", b"%d" % MB) for n in NUMBERS))
+        for share in range(1, 7):
+            due = share * 16 * KB
+            await found.watched(15.0, partial(_have, clients, due))
+            assert _have(clients, due), f"not every stream has got its {share}. share"
+            await found.watched(1.0)
+            for client, view in clients:
+                assert max(len(view.answers[n].data) for n in NUMBERS) == due
+                client.write(b"".join(wire.window_update(n, 16 * KB) for n in NUMBERS))
+        assert found.grown() < HELD_BOUND_MB
+        await found.leave()
+
+    play(kind, scenario)
+
+
+def _have(clients: list[tuple[H2Client, View]], size: int) -> bool:
+    """Whether so much has come on every stream."""
+    return all(n in view.answers and len(view.answers[n].data) >= size for _, view in clients for n in NUMBERS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_that_are_taken_fast_and_then_not_at_all(kind: str) -> None:
+    """2 connections of 100 streams take 640 KB of each answer as fast as it comes, and then give no more credit: what
+    a stream was allowed for being taken must not be held for all of them."""
+
+    async def scenario(found: Scene) -> None:
+        clients = [await found.opened((wire.INITIAL_WINDOW_SIZE, 64 * KB)) for _ in range(2)]
+        for client, _ in clients:
+            client.write(b"".join(call(n, "Big", b"%d" % (4 * MB)) for n in NUMBERS))
+        async with asyncio.TaskGroup() as group:
+            for client, view in clients:
+                group.create_task(_take(client, view, 640 * KB))
+        await found.watched(3.0)
+        assert found.grown() < HELD_BOUND_MB
+        assert await is_alive(found.address)
+        await found.leave()
+
+    play(kind, scenario)
+
+
+async def _take(client: H2Client, view: View, most: int) -> None:
+    """Gives credit for all that comes, until each stream has brought so much; what came is forgotten."""
+    left = dict.fromkeys(NUMBERS, most - 64 * KB)
+    async with asyncio.timeout(40.0):
+        while any(left.values()):
+            await asyncio.sleep(0.002)
+            for number in NUMBERS:
+                answer = view.answers.get(number)
+                if answer is None or not answer.data:
+                    continue
+                more = min(left[number], len(answer.data))
+                answer.data.clear()
+                if more:
+                    left[number] -= more
+                    client.write(wire.window_update(number, more))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_connections_that_are_not_read(kind: str) -> None:
+    """100 clients with wide windows who do not read their sockets, each with an answer of 16 MB on the way.
+
+    Beside the kernel's buffers a connection may hold one stream window and one write: 100 x (1 MB + 256 KB)."""
+
+    async def scenario(found: Scene) -> None:
+        for _ in range(100):
+            client, _ = await found.opened((wire.INITIAL_WINDOW_SIZE, (1 << 31) - 1))
+            client.transport.pause_reading()
+            client.write(call(1, "Big", b"%d" % (16 * MB)))
+        await found.watched(6.0)
+        assert found.grown() < 128.0
+        assert await is_alive(found.address)
+        await found.leave()
+
+    play(kind, scenario)

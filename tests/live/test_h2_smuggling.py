@@ -1,0 +1,97 @@
+"""HTTP/2 in, HTTP/1 out: the hostile corpus as plain requests, in front of a strict HTTP/1 backend.
+
+The corpus calls gRPC, which stays HTTP/2 on the whole way. Here its calls say another content type, so each of them is
+written anew as HTTP/1: whatever a field, a length or a trailer holds, the backend must see nothing but whole requests
+of that grammar, and no more of them than there were.
+"""
+
+import asyncio
+import base64
+import zlib
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.support.h2_live import send_case
+from tests.support.h2_view import Case, load
+from tests.support.http_capture import CaptureBackend, Captures
+from tests.support.http_doors import door
+from tests.support.loopback import run_on, until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
+
+KINDS = ("gateway", "queue_proxy")
+LANES = 6
+LIMITS = {"head_timeout_s": 2.0, "idle_timeout_s": 5.0, "trusted_proxies": []}
+REST_S, QUIET_S = 0.15, 0.4
+_GRPC, _OTHER = b"application/grpc", b"application/json"
+
+
+def _rewritten(case: Case) -> Case:
+    """The case with another content type, of the same length; the corpus writes it without a Huffman code."""
+    steps = []
+    for step in case["steps"]:
+        if "send" in step or "send_z" in step:
+            data = (
+                base64.b64decode(step["send"]) if "send" in step else zlib.decompress(base64.b64decode(step["send_z"]))
+            )
+            kept = {key: value for key, value in step.items() if key not in ("send", "send_z")}
+            steps.append(kept | {"send": base64.b64encode(data.replace(_GRPC, _OTHER)).decode()})
+        elif "sleep" not in step and "alive" not in step:
+            steps.append(step | ({"limit": 0.3} if "await" in step else {}))
+    return case | {"steps": steps}
+
+
+@cache
+def _cases() -> list[Case]:
+    return [_rewritten(case) for case in load()]
+
+
+def _faults(case: Case, seen: Captures) -> Iterator[str]:
+    """``PRI * HTTP/2.0`` is a call that still is gRPC: this backend takes no such connection."""
+    yield from (fault for fault in seen.malformed if "HTTP/2.0" not in fault)
+    expect = case["expect"]
+    requests = [request for request in seen.requests if request.method != "PRI"]
+    most = min(expect.get("max_requests", len(requests)), expect.get("max_complete", len(requests)))
+    if sum(request.complete for request in requests) > most:
+        yield f"{len(requests)} requests at the backend, {most} are allowed"
+    for request in requests:
+        if len(request.values("host")) != 1:
+            yield f"{len(request.values('host'))} host fields"
+        whole = request.head + b"".join(name.encode() + b":" + value for name, value in request.trailers)
+        yield from (f"{text} reached the backend" for text in expect.get("never_seen", ()) if text.encode() in whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_but_whole_requests_reaches_an_http_1_backend(kind: str) -> None:
+    found: dict[str, list[str]] = {}
+    forwarded = 0
+
+    async def lane(waiting: list[Case]) -> None:
+        nonlocal forwarded
+        backend = CaptureBackend()
+        clock = asyncio.get_running_loop().time
+        try:
+            async with door(kind, "uvloop", await backend.start(), LIMITS, slots="250") as way:
+                while waiting:
+                    case = waiting.pop()
+                    seen = backend.begin()
+                    await send_case(case, way.address, REST_S)
+                    # What it has begun must not be taken for the next one's.
+                    await until(lambda seen=seen: clock() - seen.last_activity > QUIET_S, 10.0)  # type: ignore[misc]
+                    forwarded += sum(request.complete for request in seen.requests)
+                    if faults := list(_faults(case, seen)):
+                        found[case["name"]] = faults
+        finally:
+            await backend.close()
+
+    async def main() -> None:
+        waiting = list(_cases())
+        async with asyncio.TaskGroup() as group:
+            for _ in range(LANES):
+                group.create_task(lane(waiting))
+
+    run_on("uvloop", main())
+    assert not found, "\n".join(f"{name}: {faults}" for name, faults in found.items())
+    assert forwarded > 200, "hardly a request came through: the test has tested nothing"
