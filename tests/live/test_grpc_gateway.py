@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import queue
 import re
 import sys
 import threading
@@ -231,6 +232,33 @@ def test_a_restart_ends_watches_and_no_call(world: Deployment, plain: grpc.Chann
         again = health.Watch(health_pb2.HealthCheckRequest(service="plain"), wait_for_ready=True)
         assert next(again).status == health_pb2.HealthCheckResponse.SERVING
         again.cancel()
+
+
+def test_a_server_that_dies_ends_its_calls_as_unavailable_and_the_next_one_serves(
+    world: Deployment, plain: grpc.Channel
+) -> None:
+    waits: queue.Queue[bytes | None] = queue.Queue()
+    stream = plain.stream_stream("/plain.Test/Echo")(iter(waits.get, None), timeout=60)
+    waits.put(b"first")
+    assert next(stream) == b"first"
+    sleeping = plain.unary_unary("/plain.Test/Sleep").future(b"30", timeout=60)
+    world.until(lambda: in_flight(world, "plain") == 2, 10.0, "both calls at the server")
+    (server,) = (key for key in world.living() if key.startswith("plain-") and key.endswith(".server"))
+    world.end(server)
+    with pytest.raises(grpc.RpcError) as caught:
+        sleeping.result(timeout=10)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "broke off" in caught.value.details()
+    with pytest.raises(grpc.RpcError) as caught:
+        next(stream)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    waits.put(None)
+    assert plain.unary_unary("/plain.Test/Unary")(b"again", timeout=30) == b"again"
+
+
+def in_flight(world: Deployment, name: str) -> int:
+    (revision,) = world.ask("status", name)["revisions"]
+    return sum(replica["in_flight"] or 0 for replica in revision["replicas"])
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------
