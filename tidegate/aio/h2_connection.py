@@ -14,7 +14,6 @@ from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.h2_rest import RestStream
 from tidegate.aio.rpc import Rpc
 from tidegate.aio.upstream import WRITE_BUFFER_BYTES
-from tidegate.wire.grpc import is_grpc
 from tidegate.wire.h2 import H2Server
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
@@ -135,7 +134,7 @@ class H2Conn(asyncio.Protocol):
         server = self._server
         head = block.memo
         if head is None:
-            if block.method == b"POST" and is_grpc(block.get(b"content-type")):
+            if block.is_call:
                 head = CallHead(block, front_door=server.limits.front_door, trusted=self.trusted)
             else:
                 head = _OTHER

@@ -193,10 +193,11 @@ class CallFields(Protocol):
         ...
 
 
-def call_batch(head: CallFields, body: bytes, header: bytes, most: int) -> int | None:
-    """Inferences of a call whose body begins with ``body``, 1 to ``most``: by the field ``header``, or by the first
-    input's shape of a V2 inference; 1 where nothing tells. None: more of the body would tell more."""
-    stated = head.get(header)
+def call_batch(head: CallFields, body: bytes, header: bytes | None, most: int) -> int | None:
+    """Inferences of a call whose body begins with ``body``, 1 to ``most``: by the field ``header`` (None: it is known
+    not to be there), or by the first input's shape of a V2 inference; 1 where nothing tells. None: more of the body
+    would tell more."""
+    stated = None if header is None else head.get(header)
     if stated is not None and stated.isdigit() and len(stated) < 10 and (count := int(stated)):
         return min(count, most)
     if not head.is_inference:

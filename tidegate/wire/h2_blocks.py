@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, final
 
 from tidegate.wire import grammar
+from tidegate.wire.grpc import is_grpc
 from tidegate.wire.h2_hpack import STATIC, CompressionFault, huffman, integer, literal
 
 LIST_BYTES: Final = 16 * 1024
@@ -42,6 +43,8 @@ _CONNECTION_FIELDS: Final = frozenset(
 )
 _SINGLE: Final = frozenset((b"content-length", b"host"))
 _MEANINGFUL: Final = _SINGLE | {b"grpc-status"}
+_LOOKED_AT: Final = _MEANINGFUL | {b"te", b"content-type"}
+"""Not only passed on: they are read together with the whole of a block."""
 _PSEUDO: Final = (frozenset((b":method", b":scheme", b":path", b":authority")), frozenset((b":status",)))
 
 Field = tuple[bytes, bytes, bool, bytes, bytes]
@@ -91,6 +94,7 @@ class Block:
         "fields",
         "grpc_status",
         "host",
+        "is_call",
         "is_large",
         "memo",
         "method",
@@ -107,6 +111,8 @@ class Block:
         self.status = 0
         self.content_length: int | None = None
         self.grpc_status: int | None = None
+        self.is_call = False
+        """A request that is a gRPC call."""
         self.fault = ""
         """Why it is malformed; nothing else holds then."""
         self.is_large = False
@@ -129,12 +135,12 @@ class Block:
             return None
         made = Block()
         made.method, made.scheme, made.path, made.authority = self.method, self.scheme, self.path, self.authority
-        made.host = self.host
+        made.host, made.is_call = self.host, self.is_call
         made.status, made.content_length, made.grpc_status = self.status, self.content_length, self.grpc_status
         first = made._first = self._values
         values = made._values
         for name, value, is_sound, _, _ in fields:
-            if not is_sound or name in _MEANINGFUL:
+            if not is_sound or name in _LOOKED_AT:
                 return None
             if name not in first and name not in values:
                 values[name] = value
@@ -266,6 +272,14 @@ class Reader:
         if found is not None and not (found.writes and self.capacity):
             return found
         try:
+            begun = self._begun[is_trailer]
+            if begun is not None and self._quick < _QUICK and block.startswith(begun.block) and not begun.head.fault:
+                quick = self._look(block, begun)
+                if quick is not None:
+                    self._quick += 1
+                    if len(block) <= _SHARED_BYTES:
+                        memory.keep(block, quick)
+                    return quick
             at = self._resize(block) if block and block[0] & 0xE0 == 0x20 else 0
             if at:
                 block = block[at:]
@@ -280,13 +294,6 @@ class Reader:
         begun = self._begun[is_trailer]
         if begun is not None and (begun.head.fault or not block.startswith(begun.block)):
             begun = None
-        if begun is not None and self._quick < _QUICK:
-            quick = self._look(block, begun)
-            if quick is not None:
-                self._quick += 1
-                if len(block) <= _SHARED_BYTES:
-                    memory.keep(block, quick)
-                return quick
         self._quick = 0
         walk = self._walk(block, begun)
         if walk.is_large:
@@ -339,10 +346,16 @@ class Reader:
             value = block[value_at + 1 : at]
             if length > 127:
                 value = huffman(value)
-            field = _field(named, value, block[start:at])
-            fields.append(field)
-            outgoing.append(field[4])
-            total += len(named[0]) + len(value) + _ENTRY_BYTES
+            name, is_sound, is_dropped = named
+            if not is_sound or _value(value) is None or name in _LOOKED_AT:
+                return None
+            representation = block[start:at]
+            if is_dropped:
+                fields.append((name, value, True, representation, b""))
+            else:
+                fields.append((name, value, True, representation, representation))
+                outgoing.append(representation)
+            total += len(name) + len(value) + _ENTRY_BYTES
         made = begun.head.with_more(fields) if total <= LIST_BYTES else None
         if made is not None:
             made.fields = begun.fields + fields
@@ -553,6 +566,7 @@ def _fill_request(block: Block, pseudo: dict[bytes, bytes]) -> str:
     if match is None or (host is not None and host.lower() != authority):
         return "a malformed authority"
     block.host = match[1]
+    block.is_call = method == b"POST" and is_grpc(block._values.get(b"content-type"))
     return ""
 
 

@@ -117,11 +117,14 @@ _ENDS: Final = _padding_ends()
 def huffman(data: bytes) -> bytes:
     """What ``data`` says in the Huffman code."""
     row = _ROOT
-    done = []
+    done: list[bytes] = []
+    add = done.append
     for byte in data:
-        entry = row[byte]
-        row, piece = entry if entry is not None else _step(row, byte)
-        done.append(piece)
+        try:
+            row, piece = row[byte]
+        except TypeError:  # the first time that it is needed
+            row, piece = _step(row, byte)
+        add(piece)
     if row[_NODE] not in _ENDS:
         raise CompressionFault("wrong padding of a string")
     return b"".join(done)
