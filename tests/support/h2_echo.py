@@ -20,7 +20,7 @@ from h2.events import (
     TrailersReceived,
     WindowUpdated,
 )
-from h2.exceptions import ProtocolError, StreamClosedError
+from h2.exceptions import ProtocolError, StreamClosedError, StreamIDTooLowError
 from h2.settings import SettingCodes
 
 from tidegate.timeout import TimeoutFieldError, read_timeout_s
@@ -29,6 +29,8 @@ PROBE = "/corpus.Echo/Probe"
 MOST_BYTES = 4 << 20
 HELD_BYTES = 1 << 18
 """Of answers, written ahead of who takes them."""
+_GONE = (StreamClosedError, StreamIDTooLowError)
+"""What is written on a stream that a later frame of the same bytes has reset."""
 _CONNECTION_FIELDS = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 _token = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
 _path = re.compile(rb"/[!-~\x80-\xff]*").fullmatch
@@ -136,11 +138,13 @@ class Echo:
         """Bytes from the proxy."""
         self.now = now
         try:
-            for event in self._wire.receive_data(data):
-                with suppress(StreamClosedError):  # reset by a later frame of the same bytes
-                    self._heard(event)
+            events = self._wire.receive_data(data)
         except ProtocolError as error:
             self._record().fault(f"{type(error).__name__}: {error}")
+            return
+        for event in events:
+            with suppress(*_GONE):
+                self._heard(event)
 
     def take(self) -> bytes:
         """What is to be sent; to be asked again until it is nothing."""
@@ -340,7 +344,7 @@ class Echo:
             if call.trailer is not None and not call.outbox:
                 self._wire.send_headers(number, call.trailer, end_stream=True)
                 call.trailer = None
-        except StreamClosedError:
+        except _GONE:
             call.trailer = None
 
     def _check(self, call: Call, fields: list[tuple[bytes, bytes]], *, is_trailer: bool) -> None:
