@@ -7,6 +7,7 @@ from tests.fuzz.bodies import bodies, forms, streams
 from tests.fuzz.driver import driver
 from tests.fuzz.engines import answers, chunks, requests
 from tests.fuzz.expositions import NEXT, expositions
+from tests.fuzz.messages import calls, message_seeds, messages
 from tests.support.http_hostile import ANSWERS, CORPUS, OWN, load, raw_bytes
 from tidegate.runtime.metrics import Counters
 
@@ -21,6 +22,8 @@ TARGETS: dict[str, Target] = {
     "bodies": bodies,
     "forms": forms,
     "streams": streams,
+    "messages": messages,
+    "calls": calls,
 }
 TEXTS = Path(__file__).resolve().parent.parent / "queue_proxy" / "expositions"
 SEED_BYTES = 4000
@@ -43,6 +46,8 @@ def seeds(name: str) -> list[bytes]:
     if name == "expositions":
         texts = [path.read_bytes() for path in sorted(TEXTS.iterdir())]
         return [*texts, Counters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
+    if name in ("messages", "calls"):
+        return message_seeds(with_choice=name == "messages")
     if name in BODIES:
         return [b"\3\1\2\5" + text for text in BODIES[name]]
     sent = [raw for file in (CORPUS, OWN) for case in load(file) if len(raw := raw_bytes(case)) <= SEED_BYTES]

@@ -1,0 +1,62 @@
+"""Targets of gRPC: any bytes are a message of ours or none, and what is read of calls does not depend on how."""
+
+from typing import Any
+
+from gateway.grpc_methods import peek, read_small
+from tests.support.grpc_client import framed
+from tidegate.wire import protos
+from tidegate.wire.grpc import peek_infer
+from tidegate.wire.protobuf import Message, ProtobufError
+
+MESSAGES = [message for file in protos.FILES for message in file.messages]
+
+
+INFER: dict[str, Any] = {
+    "model_name": "resnet",
+    "id": "7",
+    "parameters": {"p": {"int64_param": -1}},
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [8, 2], "contents": {"fp32_contents": [1.5, -2.0]}}],
+    "raw_input_contents": [bytes(9)],
+}
+
+
+def message_seeds(*, with_choice: bool) -> list[bytes]:
+    """Messages as clients send them; ``with_choice``: behind the byte by which :func:`messages` chooses."""
+    made: list[tuple[Message, dict[str, Any]]] = [
+        (protos.MODEL_INFER_REQUEST, INFER),
+        (protos.MODEL_READY_REQUEST, {"name": "m", "version": "1"}),
+        (protos.HEALTH_LIST_RESPONSE, {"statuses": {"": {"status": 1}}}),
+        (protos.REFLECTION_FILES[0].messages[0], {"file_containing_symbol": "a.B"}),
+    ]
+    return [
+        (bytes((MESSAGES.index(message),)) if with_choice else b"") + message.encode(fields) for message, fields in made
+    ]
+
+
+def messages(data: bytes) -> None:
+    """The first byte says which message; what was read and written once stays the same."""
+    message = MESSAGES[data[0] % len(MESSAGES)] if data else MESSAGES[0]
+    try:
+        found = message.decode(data[1:])
+    except ProtobufError:
+        return
+    written = message.encode(found)
+    assert message.encode(message.decode(written)) == written
+
+
+def calls(data: bytes) -> None:
+    """The beginning of a call: as it is, compressed by its own word, and as one whole message."""
+    for coding in (None, b"gzip", b"deflate"):
+        peek(data, coding, is_whole=True)
+        peek(data, coding, is_whole=False)
+        read_small(data, coding, protos.MODEL_READY_REQUEST, is_whole=True)
+    try:
+        protos.MODEL_INFER_REQUEST.decode(data)
+    except ProtobufError:
+        return  # what is found in it decides nothing: its server refuses it
+    body = framed(data)
+    found, walked = peek(body, None, is_whole=True), peek_infer(body)
+    assert found is not None
+    assert walked is not None
+    assert found.batch == walked.batch
+    assert found.model == walked.model or data.count(b"\n") > 1, "but for a name that comes twice"
