@@ -108,6 +108,9 @@ class Sidecar:
         self._suspect = suspect
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
+        self._own_header = None if self._batch_header.startswith(headers.INTERNAL_PREFIX) else self._batch_header
+        """Where a usual call may state its batch; one with a field of ours is not usual."""
+        self._max_batch = settings.max_batch
         self._sizer = BatchSizer(
             self._batch_header, settings.bytes_per_item, settings.batch_overhead_bytes, settings.max_batch
         )
@@ -175,10 +178,7 @@ class Sidecar:
             return
         now, timeout, own = ex.received, self._timeout_s, head.timeout_s
         ex.deadline = now + (timeout if own is None or own > timeout else own)
-        units = (
-            call_batch(head, ex.body, self._batch_header, self._settings.max_batch) if head.is_inference else 1
-        ) or 1
-        ex.inferences = units
+        ex.inferences = units = call_batch(head, ex.body, self._own_header, self._max_batch) or 1
         charged = self._ledger.enter_at_once(units) if now < ex.deadline else 0
         if not charged:
             ex.context = run = Run(False)

@@ -18,7 +18,7 @@ from tidegate.wire.h2 import H2Server
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
 from tidegate.wire.h2_frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
-from tidegate.wire.h2_heads import CallHead
+from tidegate.wire.h2_heads import CallHead, call_head
 from tidegate.wire.h2_stream import Stream
 
 if TYPE_CHECKING:
@@ -135,10 +135,9 @@ class H2Conn(asyncio.Protocol):
         head = block.memo
         if head is None:
             if block.is_call:
-                head = CallHead(block, front_door=server.limits.front_door, trusted=self.trusted)
+                head = call_head(block, front_door=server.limits.front_door, trusted=self.trusted)
             else:
-                head = _OTHER
-            block.memo = head
+                head = block.memo = _OTHER
         if head is _OTHER:
             RestStream(self, server, stream).start(block, body, ends, now)
             return

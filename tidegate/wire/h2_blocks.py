@@ -89,6 +89,7 @@ class Block:
         "_first",
         "_values",
         "authority",
+        "base",
         "content_length",
         "fault",
         "fields",
@@ -126,6 +127,8 @@ class Block:
         self.writes = False
         """It would write into a dynamic table that had room: only without one it is known by its bytes."""
         self._values: dict[bytes, bytes] = {}
+        self.base: Block | None = None
+        """What it begins with, where many blocks do and only short fields of their own follow."""
         self._first: dict[bytes, bytes] | None = None
         """The same of the fields that many blocks begin with, where this is one of them: those count first."""
 
@@ -138,6 +141,7 @@ class Block:
         made.host, made.is_call = self.host, self.is_call
         made.status, made.content_length, made.grpc_status = self.status, self.content_length, self.grpc_status
         first = made._first = self._values
+        made.base = self
         values = made._values
         for name, value, is_sound, _, _ in fields:
             if not is_sound or name in _LOOKED_AT:
@@ -156,6 +160,11 @@ class Block:
     def lacks(self, names: frozenset[bytes]) -> bool:
         """None of these fields is there."""
         return names.isdisjoint(self._values) and (self._first is None or names.isdisjoint(self._first))
+
+    @property
+    def own(self) -> dict[bytes, bytes]:
+        """What follows its :attr:`base`; not to be changed."""
+        return self._values
 
     def values(self) -> dict[bytes, bytes]:
         """The first of each name."""

@@ -35,6 +35,7 @@ _MEANINGFUL: Final = frozenset(
     }
 )
 """A call with none of them, and no ``grpc-timeout``, is plain."""
+_LOOKED_FOR: Final = _MEANINGFUL | _FORWARDING
 EXPECTATION: Final = literal(b"expect", b"100-continue")
 CONTINUE: Final = literal(b":status", b"100")
 
@@ -163,6 +164,38 @@ class CallHead(_Head):
             self.expect_continue = block.get(b"expect") == b"100-continue"
             self.internal = _internal(block)
 
+    def like(self, block: Block) -> "CallHead | None":
+        """The head of a call that begins as this one, with a trace, a deadline or metadata behind it; None: its fields
+        must be looked at together."""
+        own = block.own
+        is_whole = self.outgoing is self._block.outgoing  # Nothing of it was dropped.
+        if not (self.plain and is_whole) or self.traced or not _LOOKED_FOR.isdisjoint(own):
+            return None
+        trace = own.get(b"traceparent")
+        if trace is not None and grammar.TRACEPARENT.fullmatch(trace) is None:
+            return None
+        timeout = own.get(b"grpc-timeout")
+        head = CallHead.__new__(CallHead)
+        head.timeout_s = None
+        if timeout is not None:
+            try:
+                head.timeout_s = read_timeout_s(None, timeout)
+            except TimeoutFieldError:
+                return None
+        head._block = block
+        head._text = head.memo = head.internal = None
+        head.outgoing = block.outgoing
+        head.method, head.target, head.authority, head.host = self.method, self.target, self.authority, self.host
+        head.content_length, head.is_inference = self.content_length, self.is_inference
+        head.hides_internal = self.hides_internal
+        head.names_host, head.names_proto = self.names_host, self.names_proto
+        head.traced = trace is not None
+        head.has_timeout = timeout is not None
+        head.is_usual = True
+        head.plain = timeout is None
+        head.expect_continue = False
+        return head
+
     @property
     def path(self) -> bytes:
         """The target before ``?``."""
@@ -204,6 +237,21 @@ class AnswerHead(_Head):
 
     def __repr__(self) -> str:
         return f"<AnswerHead {self.status}>"
+
+
+def call_head(block: Block, *, front_door: bool, trusted: bool) -> CallHead:
+    """The head of this block; equal blocks share it."""
+    base = block.base
+    if base is not None and base.is_call:
+        like: CallHead | None = base.memo
+        if like is None:
+            like = base.memo = CallHead(base, front_door=front_door, trusted=trusted)
+        head = like.like(block)
+        if head is not None:
+            block.memo = head
+            return head
+    block.memo = head = CallHead(block, front_door=front_door, trusted=trusted)
+    return head
 
 
 def answer_head(block: Block, ends: bool) -> AnswerHead:
