@@ -1,19 +1,21 @@
-"""grpc-go's own interoperability suite, client and server, and grpcurl, with our processes between.
+"""grpc-go's own interoperability suite, client and server, grpcurl, and a load client, with our processes between.
 
-The programs are installed by their ordinary ``go install`` into ``build/go``; where there is no Go, these tests are
-skipped and say so.
+The suite's programs are installed by their ordinary ``go install`` into ``build/go``; where there is no Go, these tests
+are skipped and say so.
 """
 
 import contextlib
 import json
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.macro.harness import find_tools, free_port
 from tests.support.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, NoGoError, tool
 from tests.support.http_echo import KINDS, doors
 
@@ -99,3 +101,38 @@ def test_grpcurl_by_reflection(addresses: dict[str, str]) -> None:
     checked = subprocess.run(health, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout) == {"status": "SERVING"}
+
+
+LOADS = {
+    "unary": ["-calls", "5000"],
+    "a deadline and a trace on every call": ["-calls", "3000", "-unique"],
+    "streams of 10 messages": ["-calls", "500", "-messages", "10"],
+    "600 KB": ["-calls", "200", "-size", "600000", "-in-flight", "8"],
+}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[tuple[str, dict[str, str]]]:
+    """The benchmark's load program, and addresses of the doors before its server."""
+    with tempfile.TemporaryDirectory(prefix="gogrpc-") as folder:
+        tools, absent = find_tools(Path(folder))
+        if "gogrpc" not in tools:
+            pytest.skip(absent["gogrpc"])
+        address = f"127.0.0.1:{free_port()}"
+        with subprocess.Popen([tools["gogrpc"], "serve", address]) as process:
+            try:
+                with doors([(kind, "uvloop") for kind in KINDS], address) as found:
+                    yield tools["gogrpc"], {kind: "{}:{}".format(*door.address) for (kind, _), door in found.items()}
+            finally:
+                process.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("load", LOADS)
+def test_a_load_client_loses_no_call(load: str, kind: str, loaded: tuple[str, dict[str, str]]) -> None:
+    """32 calls in flight over four connections; the client checks status and length of each answer."""
+    program, addresses = loaded
+    words = [program, "load", *LOADS[load], addresses[kind]]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["calls"] == 4 * int(LOADS[load][1])
