@@ -2,10 +2,9 @@
 
 import asyncio
 import json
-import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -68,13 +67,14 @@ async def infer_load(url: str, key: str, *, seconds: float, rate: float) -> dict
     return found
 
 
-def saturated(by_second: dict[int, Counter[int]], after: float = 0.0, before: float = math.inf) -> list[int]:
-    """The longest run of whole seconds between these times in which something was refused: the quota was met."""
-    runs: list[list[int]] = [[]]
-    for second in sorted(by_second)[1:-1]:
-        if not (by_second[second][429] and after <= second and second + 1 <= before):
-            continue
-        if not runs[-1] or runs[-1][-1] != second - 1:
-            runs.append([])
-        runs[-1].append(second)
-    return max(runs, key=len)
+async def next_minute() -> None:
+    """Waits until a window of a minute has just begun."""
+    await asyncio.sleep(60.0 - time.time() % 60.0 + 0.5)
+
+
+async def in_one_minute(loads: Sequence[tuple[str, float]], seconds: float) -> list[Counter[int]]:
+    """Status codes of each load (URL, requests a second), all in one window of a minute: exact, whatever is late."""
+    found = await asyncio.gather(*(infer_load(url, ACME, seconds=seconds, rate=rate) for url, rate in loads))
+    minutes = {second // 60 for each in found for second in each}
+    assert len(minutes) == 1, "the machine is too slow for it: a minute's requests took longer"
+    return [sum(each.values(), Counter[int]()) for each in found]
