@@ -1,0 +1,162 @@
+"""Large gRPC calls that wait at a gateway while their function sleeps: what they hold, and that none is lost."""
+
+import asyncio
+import hashlib
+import random
+
+import pytest
+
+from tests.support.edge import Edge, edge, table
+from tests.support.h2_capture import H2Capture
+from tests.support.h2_echo import message
+from tests.support.h2_live import Address, H2Client, connect, rss_mb
+from tests.support.h2_view import View
+from tests.support.http_doors import default_table
+from tests.support.loopback import run_on, until
+from tidegate.records import RouteTable
+from tidegate.wire import h2_frames as wire
+from tidegate.wire.h2_hpack import literal
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
+
+CONNECTIONS, STREAMS = 5, 100
+NUMBERS = range(1, 2 * STREAMS, 2)
+BODY = 600_000
+"""Of each call: 300 MB in all, were they taken in."""
+HELD_BOUND_MB = 96.0
+"""500 calls that wait hold the first window of their streams, 64 KB: 32 MB; twice that for heads, frames, the 32 MB by
+which the allocator grows, and what it keeps."""
+
+
+def _request(number: int) -> bytes:
+    fields = (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/corpus.Echo/Unary"),
+        (b":authority", b"a.example"),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+    )
+    return wire.headers(number, b"\x20" + b"".join(literal(*field) for field in fields), 0, 16384)
+
+
+class _Caller:
+    """One connection: all its calls are sent as fast as there is credit, and their answers taken as they come."""
+
+    def __init__(self, client: H2Client, seed: int) -> None:
+        self.client = client
+        self.view = View({"name": "waiting"}, client.write)
+        client.on_data = self.view.received
+        source = random.Random(seed)
+        self.bodies = {number: message(source.randbytes(BODY)) for number in NUMBERS}
+        self._left = {number: memoryview(body) for number, body in self.bodies.items()}
+        self._given = dict.fromkeys(NUMBERS, 0)
+        self._sent = dict.fromkeys(NUMBERS, 0)
+
+    async def begin(self) -> None:
+        settings = wire.settings((wire.INITIAL_WINDOW_SIZE, (1 << 31) - 1))
+        self.client.write(wire.PREFACE + settings + wire.window_update(0, 1 << 30))
+        await until(lambda: self.view.unacked_settings > 0, 10.0)
+        self.view.acknowledge()
+        self.client.write(b"".join(map(_request, NUMBERS)))
+
+    async def send(self) -> None:
+        """Until all is sent."""
+        connection = 0
+        while any(self._left.values()):
+            moved = False
+            for number, left in self._left.items():
+                room = self.view.initial_window + self.view.credit.get(number, 0) - self._sent[number]
+                all_room = 65535 + self.view.credit.get(0, 0) - connection
+                size = min(len(left), room, all_room, 16384)
+                if size <= 0:
+                    continue
+                ends = wire.END_STREAM if size == len(left) else 0
+                self.client.write(wire.frame_head(size << 8, ends, number) + bytes(left[:size]))
+                self._left[number] = left[size:]
+                self._sent[number] += size
+                connection += size
+                moved = True
+            await self.client.drain(20.0)
+            await asyncio.sleep(0 if moved else 0.01)
+
+    def answered(self) -> int:
+        return sum(n in self.view.answers and self.view.answers[n].over for n in NUMBERS)
+
+    def is_right(self, number: int) -> bool:
+        """The echo is what was sent."""
+        answer = self.view.answers[number]
+        told = hashlib.sha256(answer.data).digest() == hashlib.sha256(self.bodies[number]).digest()
+        return told and answer.last("grpc-status") == "0"
+
+
+def _asleep(world: Edge) -> RouteTable:
+    routes: RouteTable = table(1)
+    return RouteTable(epoch=routes.epoch, number=1, workers=1, default="f", functions=routes.functions)
+
+
+async def _waiting(world: Edge) -> int:
+    sample = await world.sample(world.gateway_admin())
+    return sum(int(demand["waiting"]) for demand in sample["demands"])
+
+
+async def _callers(address: Address) -> list[_Caller]:
+    callers = [_Caller(await connect(address), seed) for seed in range(CONNECTIONS)]
+    for caller in callers:
+        await caller.begin()
+    return callers
+
+
+@pytest.mark.parametrize("ends", ["a replica comes", "the clients go"])
+def test_large_calls_wait_for_a_function_that_sleeps(ends: str) -> None:
+    async def main() -> None:
+        backend = H2Capture()
+        address = await backend.start()
+        async with edge() as world:
+            world.start_gateway()
+            await world.gateway_ready()
+            await world.put_table(_asleep(world))
+            pid = world.workers[0].pid
+            before = rss_mb([pid])
+            callers = await _callers(("127.0.0.1", world.port))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    work = [group.create_task(caller.send()) for caller in callers]
+                    for _ in range(200):
+                        if await _waiting(world) == CONNECTIONS * STREAMS:
+                            break
+                        await asyncio.sleep(0.05)
+                    assert await _waiting(world) == CONNECTIONS * STREAMS
+                    await asyncio.sleep(2.0)
+                    assert rss_mb([pid]) - before < HELD_BOUND_MB
+                    if ends == "the clients go":
+                        for task in work:
+                            task.cancel()
+                    else:
+                        replica = world.start_replica(
+                            limit="8",
+                            model=False,
+                            settings={"TIDEGATE_UPSTREAM": address, "TIDEGATE_READINESS_PATH": ""},
+                        )
+                        await world.replica_ready(replica)
+                        await world.put_table(default_table(replica, 2))
+                if ends == "the clients go":
+                    for caller in callers:
+                        caller.client.transport.abort()
+                    for _ in range(40):
+                        if not await _waiting(world):
+                            break
+                        await asyncio.sleep(0.05)
+                else:
+                    await until(lambda: all(caller.answered() == STREAMS for caller in callers), 40.0)
+                    wrong = [n for caller in callers for n in NUMBERS if not caller.is_right(n)]
+                    assert not wrong, f"{len(wrong)} calls were not answered with their own bytes"
+                assert await _waiting(world) == 0
+                assert not backend.record.malformed
+            finally:
+                for caller in callers:
+                    caller.client.transport.abort()
+                await asyncio.sleep(0.02)
+                await backend.close()
+
+    run_on("uvloop", main())
