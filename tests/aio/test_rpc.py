@@ -13,7 +13,9 @@ from tidegate.aio.server import Limits
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire import grpc
 from tidegate.wire import h2_frames as wire
+from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_events import HEAD, RESET, TRAILERS
+from tidegate.wire.h2_heads import AnswerHead, CallHead
 from tidegate.wire.h2_limits import STREAM_WINDOW
 
 CANCELLED = [(RESET, wire.CANCEL)]
@@ -567,3 +569,25 @@ def test_applications_see_an_rpc_where_they_see_an_exchange() -> None:
     of_engine = {"connected", "connect_failed", "tunnelled", "tunnel_closed", "response", "response_data", "truncate"}
     of_engine |= {"pause_upstream", "resume_upstream", "upstream_slow"}
     assert public - set(dir(Rpc)) - http_only - of_engine == set()
+
+
+def test_a_call_that_is_like_no_other_leaves_nothing_to_the_collector(world: World) -> None:
+    """Thousands of such calls a second would wait for it, each with its block and head."""
+    kinds = (Rpc, Block, CallHead, AnswerHead)
+    gc.collect()
+    gc.disable()
+    try:
+        world.app.ended = []
+        for number in range(20):
+            world.call((b"x-number", b"%d" % number))
+            world.answer(None, MESSAGE, 0, (b"x-number", b"%d" % number))
+        world.app.ended.clear()
+        world.events.clear()
+        world.upstream.events.clear()
+        world.upstream.heads.clear()
+        world.upstream.calls.clear()
+        before = sum(type(one) in kinds for one in gc.get_objects())
+        gc.collect()
+        assert sum(type(one) in kinds for one in gc.get_objects()) == before
+    finally:
+        gc.enable()

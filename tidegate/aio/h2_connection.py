@@ -133,7 +133,7 @@ class H2Conn(asyncio.Protocol):
         """A request, with what of its body came at once."""
         server = self._server
         head = block.memo
-        if head is None:
+        if head is None or head.is_changed:
             if block.is_call:
                 head = call_head(block, front_door=server.limits.front_door, trusted=self.trusted)
             else:
@@ -300,5 +300,11 @@ class H2Conn(asyncio.Protocol):
         return f"<H2Conn {self.peer.decode()} {phase} {self.engine!r}>"
 
 
-_OTHER: Final = object()
-"""Remembered of a block that is no call's."""
+class _Other:
+    """Remembered of a block that is no call's."""
+
+    __slots__ = ()
+    is_changed = False
+
+
+_OTHER: Final = _Other()

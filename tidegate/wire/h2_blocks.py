@@ -162,6 +162,11 @@ class Block:
         return names.isdisjoint(self._values) and (self._first is None or names.isdisjoint(self._first))
 
     @property
+    def first(self) -> dict[bytes, bytes] | None:
+        """Those of its :attr:`base`."""
+        return self._first
+
+    @property
     def own(self) -> dict[bytes, bytes]:
         """What follows its :attr:`base`; not to be changed."""
         return self._values

@@ -60,19 +60,23 @@ def drops_internal(name: bytes) -> bool:
 class _Head:
     """Look-up and removal."""
 
-    __slots__ = ("_block", "_text", "outgoing")
+    __slots__ = ("_fields", "_first", "_own", "_text", "is_changed", "outgoing")
 
     _kind: ClassVar[int]
 
     def __init__(self, block: Block) -> None:
-        self._block = block
+        # What it needs of the block, not the block: that refers to the head, and a circle would wait for the collector.
+        self._first, self._own, self._fields = block.first, block.own, block.fields
+        self.is_changed = False
+        """Something was dropped from it: it stands for no other call."""
         self._text: bytes | None = None
         self.outgoing = block.outgoing
         """The fields to send on, as literals."""
 
     def get(self, name: bytes) -> bytes | None:
         """Value of the first field ``name`` (in lower case), or None; also of fields that are not sent on."""
-        return self._block.get(name)
+        found = self._own.get(name)
+        return found if found is not None or self._first is None else self._first.get(name)
 
     def control(self, name: bytes) -> bytes | None:
         """As :meth:`get`, for ``tidegate-`` fields: their values mean the same in lower case."""
@@ -83,14 +87,14 @@ class _Head:
         """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
         found = self._text
         if found is None:
-            fields = self._block.values().items()
-            self._text = found = b"".join([b"\n%b:%b" % field for field in fields]).lower()
+            lines = [b"\n%b:%b" % field[:2] for field in self._fields if field[0][:1] != b":"]
+            self._text = found = b"".join(lines).lower()
         return found.find(text) >= 0
 
     def drop(self, *names: bytes) -> None:
         """Removes fields (names in lower case) from what is sent on."""
-        if any(self._block.get(name) is not None for name in names):
-            self._block.memo = None
+        if any(_Head.get(self, name) is not None for name in names):
+            self.is_changed = True
             self.outgoing = without(self.outgoing, self._kind, names)
 
 
@@ -127,9 +131,7 @@ class CallHead(_Head):
 
     def __init__(self, block: Block, *, front_door: bool, trusted: bool) -> None:
         """``front_door``: fields that no client may send are hidden; ``trusted``: its forwarding fields are kept."""
-        self._block = block
-        self._text = None
-        self.outgoing = block.outgoing
+        _Head.__init__(self, block)
         self.method = block.method
         self.target = block.path
         self.authority = block.authority
@@ -168,8 +170,7 @@ class CallHead(_Head):
         """The head of a call that begins as this one, with a trace, a deadline or metadata behind it; None: its fields
         must be looked at together."""
         own = block.own
-        is_whole = self.outgoing is self._block.outgoing  # Nothing of it was dropped.
-        if not (self.plain and is_whole) or self.traced or not _LOOKED_FOR.isdisjoint(own):
+        if not self.plain or self.is_changed or self.traced or not _LOOKED_FOR.isdisjoint(own):
             return None
         trace = own.get(b"traceparent")
         if trace is not None and grammar.TRACEPARENT.fullmatch(trace) is None:
@@ -182,7 +183,8 @@ class CallHead(_Head):
                 head.timeout_s = read_timeout_s(None, timeout)
             except TimeoutFieldError:
                 return None
-        head._block = block
+        head._first, head._own, head._fields = block.first, own, block.fields
+        head.is_changed = False
         head._text = head.memo = head.internal = None
         head.outgoing = block.outgoing
         head.method, head.target, head.authority, head.host = self.method, self.target, self.authority, self.host
@@ -204,11 +206,12 @@ class CallHead(_Head):
     def get(self, name: bytes) -> bytes | None:
         if self.hides_internal and _is_hidden(name):
             return None
-        return self._block.get(name)
+        found = self._own.get(name)
+        return found if found is not None or self._first is None else self._first.get(name)
 
     def received_fields(self) -> bytes:
         """All fields as header lines, each ``name: value CRLF``."""
-        return b"".join([b"%b: %b\r\n" % field[:2] for field in self._block.fields if field[0][:1] != b":"])
+        return b"".join([b"%b: %b\r\n" % field[:2] for field in self._fields if field[0][:1] != b":"])
 
     def __repr__(self) -> str:
         return f"<CallHead {self.target!r} at {self.host!r}>"
@@ -257,7 +260,7 @@ def call_head(block: Block, *, front_door: bool, trusted: bool) -> CallHead:
 def answer_head(block: Block, ends: bool) -> AnswerHead:
     """The head of this block; equal blocks share it."""
     memo: tuple[bool, AnswerHead] | None = block.memo
-    if memo is not None and memo[0] is ends:
+    if memo is not None and memo[0] is ends and not memo[1].is_changed:
         return memo[1]
     head = AnswerHead(block, ends=ends)
     block.memo = (ends, head)
