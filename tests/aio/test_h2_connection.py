@@ -12,6 +12,7 @@ from tidegate.aio.server import Limits
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_events import FAILED, HEAD, RESET
 from tidegate.wire.h2_frames import PREFACE
+from tidegate.wire.h2_limits import RESET_BURST
 
 
 @pytest.fixture
@@ -175,6 +176,17 @@ def test_an_error_of_ours_ends_the_connection_and_is_told(world: World) -> None:
     assert [type(error) for error in world.errors] == [ZeroDivisionError]
     assert world.wire.is_aborted
     world.errors.clear()
+
+
+def test_a_gateway_that_has_proven_itself_may_cancel_for_all_of_its_clients(world: World) -> None:
+    world.call()
+    (stream,) = connection(world).engine.streams.values()
+    stream.owner.vouch()
+    for _ in range(2 * int(RESET_BURST)):
+        cancelled = world.client.request(block(*CALL), False, None)
+        world.client.reset(cancelled, wire.CANCEL)
+        world.go()
+    assert world.goodbyes == []
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

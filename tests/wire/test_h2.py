@@ -733,6 +733,23 @@ def test_continuation_has_a_limit_of_bytes_and_of_frames() -> None:
     assert failure(ready_server(), frame(wire.HEADERS, wire.END_HEADERS, 1, b"x" * 70_000)) == 0xB
 
 
+def test_a_proxy_of_ours_may_reset_for_all_of_its_clients() -> None:
+    server = ready_server()
+    server.vouch()
+    for number in range(1, 20 * int(RESET_BURST), 2):
+        server.receive(head(number) + frame(wire.RST_STREAM, 0, number, b"\0\0\0\x08"), 0.0)
+    assert not server.is_over
+
+
+def test_what_still_comes_on_calls_that_we_cancelled_is_no_flood() -> None:
+    client = ready_client()
+    for _ in range(100):
+        stream = client.request(CALL, True, None)
+        client.reset(stream, wire.CANCEL)
+        client.receive(head(stream.number, ANSWER) + frame(wire.DATA, 0, stream.number, b"x" * 100) * 64, 0.0)
+    assert not client.is_over
+
+
 def test_data_earns_pings() -> None:
     """Peers that measure their bandwidth send a PING for what they receive."""
     server = ready_server()

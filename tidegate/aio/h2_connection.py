@@ -63,6 +63,7 @@ class H2Conn(asyncio.Protocol):
         "_idle_since",
         "_is_touched",
         "_is_unread",
+        "_is_vouched",
         "_phase",
         "_server",
         "deadline",
@@ -81,7 +82,7 @@ class H2Conn(asyncio.Protocol):
         self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
         self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
-        self._is_touched = self._is_unread = False
+        self._is_touched = self._is_unread = self._is_vouched = False
         self._head_due_since = 0.0
         self._idle_since = server.sweeper.now
         self.deadline = 0.0
@@ -178,6 +179,12 @@ class H2Conn(asyncio.Protocol):
         self.touch()
 
     # --- for streams ------------------------------------------------------------------------------------------------
+
+    def vouch(self) -> None:
+        """A call has proven that this is a gateway of the deployment."""
+        if not self._is_vouched:
+            self._is_vouched = True
+            self.engine.vouch()
 
     def own_fields(self, head: CallHead) -> bytes:
         """What is added to every call: who asked, for which host, under which trace."""

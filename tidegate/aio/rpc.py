@@ -205,6 +205,10 @@ class Rpc:
         """Moves the deadline (seconds of ``time.monotonic``)."""
         self.deadline = when
 
+    def vouch(self) -> None:
+        """Its client is a gateway of the deployment, which stands for many clients: the limits of one do not hold."""
+        self._client.vouch()
+
     # --- what an app may do -----------------------------------------------------------------------------------------
 
     def forward(

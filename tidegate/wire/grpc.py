@@ -175,7 +175,7 @@ def _usual_batch(data: bytes, at: int, size: int) -> int:
         at += 2
         if tag == _SHAPE << 3 | _BYTES:
             first = data[at]
-            return first if size > 0 and first < 128 else 0
+            return first if 0 < size < 128 and first < 128 else 0
         if tag & 0x87 != _BYTES or size > 127:
             return 0
         at += size

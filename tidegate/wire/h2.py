@@ -8,7 +8,18 @@ from tidegate.wire.h2_engine import FIRST_SETTINGS, PREFACE, Engine, Fault
 from tidegate.wire.h2_events import HEAD, RESET, Event
 from tidegate.wire.h2_frames import END_STREAM, MOST
 from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_limits import FRAME_BYTES, RESET_BURST, RESET_RATE, STREAM_WINDOW, STREAMS, Allowance, Windows
+from tidegate.wire.h2_limits import (
+    CONTROL_BURST,
+    CONTROL_RATE,
+    FRAME_BYTES,
+    RESET_BURST,
+    RESET_RATE,
+    STREAM_WINDOW,
+    STREAMS,
+    TRUSTED,
+    Allowance,
+    Windows,
+)
 from tidegate.wire.h2_stream import BODY_DUE, ENDED, HEAD_DUE, Stream
 
 _REMEMBERED: Final = 1024
@@ -49,6 +60,12 @@ class H2Server(Engine):
         """A head of status 1xx before the final one."""
         if stream.sending == HEAD_DUE:
             self._write_block(stream.number, block, 0)
+
+    def vouch(self) -> None:
+        """The peer is a proxy of ours, which keeps these limits towards each of its clients: all of them together may
+        reset and send more than one."""
+        self._resets = Allowance(TRUSTED * RESET_RATE, TRUSTED * RESET_BURST)
+        self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
 
     def prepare_goaway(self) -> None:
         """Says that GOAWAY will come (RFC 9113 section 6.8): a client that hears it opens no more streams, those that
@@ -157,6 +174,8 @@ class H2Client(Engine):
             (wire.MAX_HEADER_LIST_SIZE, LIST_BYTES),
         )
         super().__init__(blocks, FIRST_SETTINGS, start, windows)
+        # What comes on streams that we have reset counts there, too: many clients cancel on one connection.
+        self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
         self._last = -1
 
     @property

@@ -21,6 +21,8 @@ that at once. Each head and each piece of a body allows one more: peers measure 
 RESET_RATE: Final = 100.0
 RESET_BURST: Final = 2.0 * STREAMS
 """Resets of a client, or that it makes us send: as many at once as it may cancel by closing all it has open, twice."""
+TRUSTED: Final = 1000.0
+"""So many times as much may come from an upstream, or from a proxy of ours that stands for many clients."""
 WIDE_BYTES: Final = 32 << 20
 """What all streams of a process may have beyond their first windows: with so many in use, windows stay as they are."""
 
