@@ -128,6 +128,7 @@ class Chain:
         }
         fronts = {route.name: Front(route, self._memories[route.name], self._token_line) for route in table.functions}
         self._matcher = Matcher(table, fronts)
+        self.cold_answers.domain = table.domain
         self.calls.apply(self._matcher, fronts)
         self.gate.apply(table)
         self.resilience.apply(table, fronts.values())

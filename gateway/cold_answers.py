@@ -71,9 +71,11 @@ class _Wanted:
 class ColdAnswers:
     """The requests of this worker that wait for a cold start and are told of it; as many as the room lets wait."""
 
-    __slots__ = ("_begin", "_cold", "_room", "_waits", "_wanted")
+    __slots__ = ("_begin", "_cold", "_room", "_waits", "_wanted", "domain")
 
     def __init__(self, cold: ColdStarts, room: WaitingRoom, begin: BeginStream) -> None:
+        self.domain = ""
+        """Under which functions have their own hosts; set with each route table."""
         self._cold = cold
         self._room = room
         self._begin = begin
@@ -90,7 +92,7 @@ class ColdAnswers:
             return
         rules = front.route.cold
         if wants_events(ex.head, ex.body, ticket):
-            if rules.heartbeat_s is not None:
+            if rules.heartbeat_s is not None and ex.head.method != b"HEAD":
                 self._waits[ex] = _Wait(ex.received + rules.heartbeat_s, rules.heartbeat_s)
         elif rules.calls is ColdCalls.ACCEPT:
             self._waits[ex] = _Wait(now + ACCEPT_AFTER_S, None)
@@ -155,7 +157,7 @@ class ColdAnswers:
         ticket.ending = Ending.REFUSED
         retry_after_s = self._cold.retry_after_s(front.name, now - ex.received)
         model = ticket.target.model or (front.route.models or (front.name,))[0]
-        url = status_url(ex.head, front.name, model)
+        url = status_url(ex.head, self.domain, model)
         told = {
             "status": "starting",
             "message": f"{front.name} is starting: send the request again in {retry_after_s} s",
@@ -183,11 +185,12 @@ def wants_events(head: RequestHead, body: bytes, ticket: Ticket) -> bool:
     return type(asked) is not Bad and asked.stream
 
 
-def status_url(head: RequestHead, function: str, model: str) -> str:
+def status_url(head: RequestHead, domain: str, model: str) -> str:
     """Where the status of a function's model is told without waking it; relative to the request's own address.
 
-    Under the function's own host the paths are the function's, so there the host is the front door's.
+    Under a function's own host the paths are the function's, so there the host is the front door's.
     """
-    own, _, rest = head.authority.decode("latin-1").partition(".")
-    path = f"/openai/v1/models/{model}"
-    return f"//{rest}{path}" if rest and own.lower().endswith(function) else path
+    host, path = head.host.decode("latin-1"), f"/openai/v1/models/{model}"
+    if not host.endswith(f".{domain.lower()}"):
+        return path
+    return f"//{head.authority.decode('latin-1')[len(host) - len(domain) :]}{path}"

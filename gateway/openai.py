@@ -104,7 +104,10 @@ def missing(model: str, *, has_body: bool) -> tuple[ErrorKind, str]:
     if model:
         return MODEL_NOT_FOUND, no_such_model(model)
     if has_body:
-        return BAD_REQUEST, "the body names no 'model', and there is no default function"
+        return (
+            BAD_REQUEST,
+            "the body names no 'model' (it is read as JSON or multipart/form-data), and there is no default function",
+        )
     return NOT_FOUND, "the call names no model, and there is no default function: GET /v1/models lists the models"
 
 

@@ -33,8 +33,10 @@ ELSEWHERE: Final = "name the function by host or by /functions/NAME/"
 CROWDED: Final = f"the bodies of waiting requests take all the memory that they may: retry later, or {ELSEWHERE}"
 
 _content_types = re.compile(rb"(?:^|\n)content-type:").findall
-_is_json = re.compile(rb"(?:[^;]*[/+]json|application/x-www-form-urlencoded)[ \t]*(?:;|$)", re.IGNORECASE).match
+_json = re.compile(rb"(?:[^;]*[/+]json|application/x-www-form-urlencoded)[ \t]*(?:;|$)", re.IGNORECASE).match
 """The second one is what curl says of any body unless it is told otherwise."""
+_charset = re.compile(rb";[ \t]*charset[ \t]*=[ \t]*\"?([^\";]*)", re.IGNORECASE).search
+_UTF_8: Final = (b"utf-8", b"utf8", b"us-ascii")
 _is_form = re.compile(rb"multipart/form-data[ \t]*(?:;|$)", re.IGNORECASE).match
 
 Named = Callable[["Exchange", str | None, Asked | None], None]
@@ -85,18 +87,18 @@ class Bodies:
         if ex.body_complete and not ex.body:
             self._query(ex)
             return
-        refusal = _unreadable(head)
+        content_type = head.get(b"content-type")
+        refusal = _unreadable(head, content_type)
         if refusal is not None:
             self._failed(ex, BAD_REQUEST, refusal)
             return
-        content_type = head.get(b"content-type")
         boundary = None
         if content_type is not None and _is_form(content_type):
             boundary = boundary_of(content_type)
             if boundary is None:
                 self._failed(ex, BAD_REQUEST, "the form's Content-Type names no boundary, or a malformed one")
                 return
-        elif content_type is not None and not _is_json(content_type):
+        elif content_type is not None and not is_json(content_type):
             self._named(ex, None, None)  # A sound, a picture: nothing in there names a model.
             return
         if ex.body_complete and boundary is None:
@@ -241,6 +243,11 @@ class _Reading:
             ex.on_body = self._drained
 
 
+def is_json(content_type: bytes) -> bool:
+    """Whether the body of a request is read as JSON, by its Content-Type."""
+    return content_type == b"application/json" or _json(content_type) is not None
+
+
 def queried_models(target: bytes) -> list[str]:
     """The values of ``model`` in a request target's query."""
     query = target.partition(b"?")[2]
@@ -252,11 +259,14 @@ def queried_models(target: bytes) -> list[str]:
     ]
 
 
-def _unreadable(head: RequestHead) -> str | None:
+def _unreadable(head: RequestHead, content_type: bytes | None) -> str | None:
     """Why the body of such a request cannot be read for its model."""
     fields = head.received_fields().lower()
     if b"content-encoding:" in fields and (head.get(b"content-encoding") or b"identity").lower() != b"identity":
         return f"the body is compressed, its model cannot be read: {ELSEWHERE}"
     if fields.count(b"content-type:") > 1 and len(_content_types(fields)) > 1:
         return "the request has several Content-Type fields"
+    named = None if content_type is None or b";" not in content_type else _charset(content_type)
+    if named is not None and named[1].strip(b" \t").lower() not in _UTF_8:
+        return f"the body is said to be in {named[1][:40].decode('latin-1')!r}: send UTF-8"
     return None

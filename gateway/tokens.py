@@ -10,6 +10,7 @@ Nothing of a request or answer is changed or kept: a stream without ``stream_opt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from gateway.openai_body import is_json
 from gateway.report import Ending
 from gateway.tokens_report import OTHER_MODEL, Call, TokenCounters
 from tidegate.records import FunctionRoute
@@ -129,7 +130,7 @@ class Tokens:
 
     def answering(self, head: ResponseHead) -> Ear | None:
         """An answer begins: what is to hear its body; None: it tells nothing (a failure, no JSON, another coding)."""
-        kind = head.get(b"content-type") or b""
+        kind = (head.get(b"content-type") or b"").lower()
         self._is_refused = head.status >= 400
         is_stream = kind.startswith(b"text/event-stream")
         if self._is_refused or not (is_stream or kind.startswith(b"application/json")):
@@ -247,7 +248,7 @@ def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
     body, head = ex.body, ex.head
     size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, UNREAD_BYTES))
     kind = head.get(b"content-type")
-    if kind is not None and b"json" not in kind:
+    if kind is not None and not is_json(kind):
         return Prompt(0, PLAIN, asked)  # A form, a sound, a picture: its bytes are no text.
     if asked is None:
         scan = ObjectScan(KEYS)

@@ -83,6 +83,13 @@ def test_streams_are_known_by_their_body_or_by_what_they_accept(
     assert cold.log == ["stream begins"]
 
 
+def test_a_question_for_the_head_of_a_stream_waits_for_it() -> None:
+    at = door()
+    asked = ask(at, {}, "accept: text/event-stream", line="HEAD /functions/f/events")
+    later(at, 300.0)
+    assert asked.log == []
+
+
 def test_a_prompt_that_speaks_of_streams_is_none() -> None:
     at = door(ColdRules(heartbeat_s=2.0))
     cold = ask(at, {"model": "m", "messages": ['"stream": true'], "stream": False}, line="POST /functions/f/v1/chat")
@@ -164,10 +171,13 @@ def test_a_start_is_not_wanted_for_ever_nor_when_its_revision_has_gone() -> None
 def test_where_the_status_stands() -> None:
     at = door()
     by_prefix = ask(at, {}, line="POST /functions/f/predict")
-    by_host = at.chain, at.arrive("POST http://f.localhost:8080/v1/chat/completions", body=b"{}")
+    by_host = at.arrive("POST http://f.localhost:8080/v1/chat/completions", body=b"{}")
     later(at, 1.0)
     assert b"location: /openai/v1/models/m\r\n" in by_prefix.extra
-    assert b"location: //localhost:8080/openai/v1/models/m\r\n" in by_host[1].extra
+    assert b"location: //localhost:8080/openai/v1/models/m\r\n" in by_host.extra
+    alike = at.arrive("POST http://f.example.com:8080/v1/chat/completions", body=b'{"model":"m"}')
+    later(at, 1.0)
+    assert b"location: /openai/v1/models/m\r\n" in alike.extra, "the front door's own host may begin as a function"
 
 
 def test_the_last_start_tells_when_to_come_back() -> None:

@@ -46,7 +46,7 @@ FORM = "content-type: multipart/form-data; boundary=xyz"
 
 @pytest.mark.parametrize("order", [("model", "messages"), ("messages", "model")])
 @pytest.mark.parametrize(
-    "kind", ["application/json", "application/json; charset=utf-8", "application/x-www-form-urlencoded", ""]
+    "kind", ["application/json", 'Application/Json; charset="UTF-8"', "application/x-www-form-urlencoded", ""]
 )
 def test_the_model_routes_wherever_it_stands(order: tuple[str, str], kind: str) -> None:
     document = {key: {"model": "m", **PROMPT}[key] for key in order}
@@ -78,6 +78,7 @@ def test_what_a_prompt_says_never_routes() -> None:
         (b'{"model":"m"', "ends before"),
         (b'{"model":"m"}}', "malformed"),
         (b'["m"]', "not a JSON object"),
+        (b'\xef\xbb\xbf{"model":"m"}', "byte order mark"),
         (b'{"model":"m\xff"}', "not UTF-8"),
         (b'{"model":"m","stream":"yes"}', "'stream' must be"),
     ],
@@ -138,6 +139,9 @@ def test_what_cannot_be_read_is_refused_before_it_routes() -> None:
         (("content-encoding: gzip",), "compressed"),
         (("content-type: application/json", "Content-Type: text/plain"), "several Content-Type"),
         (("content-type: multipart/form-data",), "no boundary"),
+        (("content-type: application/json; charset=utf-16",), "in 'utf-16': send UTF-8"),
+        (('content-type: application/json;x=1; Charset = "UTF-7"',), "in 'UTF-7': send UTF-8"),
+        (("content-type: text/plain",), "read as JSON or multipart/form-data"),
     ):
         asked = arrive(door(), body, *fields)
         assert asked.log == ["answer 400"]

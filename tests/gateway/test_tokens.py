@@ -256,6 +256,23 @@ def test_the_bytes_of_a_form_are_no_text() -> None:
     assert tokens(asked).expected == 1
 
 
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "APPLICATION/JSON"])
+def test_whatever_is_read_as_json_has_a_size(kind: str) -> None:
+    """curl calls every body a form unless it is told otherwise."""
+    body = json.dumps({"model": "m", "prompt": "word " * 800}).encode()
+    asked = open_door().arrive(CHAT, f"content-type: {kind}", body=body)
+    assert tokens(asked).prompt_estimate == pytest.approx(1000, rel=0.01)
+
+
+def test_the_type_of_an_answer_may_be_written_in_capitals() -> None:
+    door = open_door()
+    asked = ask(door)
+    told = ended(asked)
+    body = json.dumps({"usage": USAGE}).encode()
+    asked.answered(door.now, 200, "Content-Type: Application/JSON", "tidegate-credit: keep", body=body)
+    assert told == [(40, 3, 32, False)]
+
+
 def test_what_cannot_be_read_is_estimated() -> None:
     door = open_door()
     for fields in (

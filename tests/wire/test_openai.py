@@ -201,7 +201,11 @@ _ANSWERS: list[tuple[bytes, tuple[int, int, int] | None]] = [
     (stream({"choices": [_SAID]}, b"[DONE]"), None),
     (json.dumps({"usage": [1], "choices": [_SAID]}).encode(), None),
     (b'{"usage":{"prompt_tokens":', None),
-    (b'{"usage":{"prompt_tokens":"9"}}', (0, 0, 0)),
+    *[(b'{"usage":{"prompt_tokens":%b,"completion_tokens":1}}' % nonsense, None)
+      for nonsense in (b'"9"', b"-1", b"9.0", b"true", b"[9]", b"9" * 30)],
+    (b'{"usage":{"prompt_tokens":null,"completion_tokens":null}}', None),
+    (stream({"usage": _CHAT}, {"usage": {"prompt_tokens": -1}}), (12, 5, 8)),
+    (json.dumps({"usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 70}}}).encode(), (7, 0, 7)),
 ]  # fmt: skip
 
 

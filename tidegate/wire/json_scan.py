@@ -309,7 +309,8 @@ class ObjectScan:
         elif state == _START and byte == b"{":
             self._state, self._is_first = _KEY, True
         elif state == _START:
-            self._refuse("is not a JSON object")
+            is_mark = data.startswith(b"\xef", at) and not self._offset
+            self._refuse("begins with a byte order mark" if is_mark else "is not a JSON object")
         else:
             self._refuse(f"is malformed JSON at byte {self._offset + at}")
         return at + 1

@@ -11,7 +11,7 @@ a string (its own quotes would be escaped there), so it is found with ``find``, 
 import json
 import re
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from tidegate.errors import MODEL_NOT_FOUND, ErrorKind, Executed
 from tidegate.wire.head import Bad
@@ -269,7 +269,7 @@ class UsageFinder:
 
     def _close(self) -> None:
         """The record that was read is over: it counts if it has figures."""
-        if b'_tokens"' in self._open and _FIGURES.intersection(_record(self._open)):
+        if b'_tokens"' in self._open and _has_figures(_record(self._open)):
             self._first = self._first or self._last
             self._last = self._open
         self._open = b""
@@ -277,10 +277,10 @@ class UsageFinder:
     def usage(self) -> Usage | None:
         """What was reported so far; None: nothing, or nothing that is known."""
         opened, closed = _record(self._open), _record(self._last)
-        has_opened = not _FIGURES.isdisjoint(opened)
+        has_opened = _has_figures(opened)
         last = opened if has_opened else closed
         first = _record(self._first or (self._last if has_opened else b""))
-        if not _FIGURES.intersection(last):
+        if not _has_figures(last):
             return None
         figures = first | {key: value for key, value in last.items() if value is not None}
         cached = _figure(figures, "cache_read_input_tokens")
@@ -288,11 +288,9 @@ class UsageFinder:
         details = figures.get("prompt_tokens_details") or figures.get("input_tokens_details")
         if type(details) is dict:
             cached += _figure(details, "cached_tokens")
-        return Usage(
-            (_figure(figures, "prompt_tokens") or _figure(figures, "input_tokens")) + beside,
-            _figure(figures, "completion_tokens") or _figure(figures, "output_tokens"),
-            cached,
-        )
+        prompt = (_figure(figures, "prompt_tokens") or _figure(figures, "input_tokens")) + beside
+        completion = _figure(figures, "completion_tokens") or _figure(figures, "output_tokens")
+        return Usage(prompt, completion, min(cached, prompt))
 
     def __repr__(self) -> str:
         return f"<UsageFinder {self.usage()}>"
@@ -313,9 +311,19 @@ def _record(text: bytes) -> dict[str, Any]:
     return record if type(record) is dict else {}
 
 
+def _has_figures(record: dict[str, Any]) -> bool:
+    """Some figure, and none that cannot be one: a server that says -1 or "7" has reported nothing."""
+    told = [value for key in _FIGURES if (value := record.get(key)) is not None]
+    return bool(told) and all(map(_is_count, told))
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= _MOST_TOKENS
+
+
 def _figure(figures: dict[str, Any], key: str) -> int:
     value = figures.get(key)
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else 0
+    return value if _is_count(value) else 0
 
 
 # --- failures -------------------------------------------------------------------------------------------------------
