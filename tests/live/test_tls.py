@@ -86,8 +86,8 @@ def test_every_client_is_served_over_tls(tmp_path: Path) -> None:
             timeout=30,
         )
         assert done.stdout.count("[2.0,4.0]") == 2 or done.stdout.count("[2.0, 4.0]") == 2
-        assert done.stdout.split("\n")[1] == "1.1 1"
-        assert done.stdout.split("\n")[3] == "1.1 0", "the connection is kept"
+        assert done.stdout.split("\n")[1] == "2 1", "curl is offered HTTP/2 and takes it"
+        assert done.stdout.split("\n")[3] == "2 0", "the connection is kept"
 
         context = ssl.create_default_context(cafile=ca)
         with connect(f"wss://{address}/functions/streams/socket", ssl=context) as line:
