@@ -1,7 +1,135 @@
-"""Request bodies of load clients."""
+"""Request bodies of load clients: made once for each size and sent as often as one likes."""
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tidegate.wire.protos import MODEL_INFER_REQUEST
+
+MOST_KEPT: Final = 64
+"""Sizes of which the body is kept."""
+_FORMATS: Final = {
+    "BOOL": "?",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+"""V2's datatypes by their format in :mod:`struct`; ``BYTES`` is the other one."""
+_WORD: Final = "load"
 
 
 def v2_body(inferences: int) -> bytes:
     """A V2 inference request whose first dimension says how many inferences it carries."""
     data = ",".join(["0.5"] * inferences)
     return f'{{"inputs":[{{"name":"x","shape":[{inferences},1],"datatype":"FP32","data":[{data}]}}]}}'.encode()
+
+
+class Input(NamedTuple):
+    """An input tensor, as a model's metadata declares it; a size of -1 may be any."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def for_batch(self, batch: int) -> list[int]:
+        """The shape for so many inferences; sizes that may be any are 1. Raises ValueError where the first dimension
+        is fixed to another number."""
+        first, rest = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
+        if first not in (-1, batch):
+            raise ValueError(f"the input {self.name} has the shape {list(self.shape)}: no batch of {batch}")
+        return [batch if self.shape else 1, *(1 if size < 0 else size for size in rest)]
+
+
+def inputs_of(metadata: Mapping[str, Any]) -> tuple[Input, ...]:
+    """What a V2 model's metadata says of its inputs. Raises ValueError where it says nothing that can be filled in."""
+    found = []
+    declared = metadata.get("inputs")
+    for entry in declared if isinstance(declared, list) else ():
+        shape = tuple(int(size) for size in entry.get("shape", ()))
+        given = Input(str(entry.get("name", "")), str(entry.get("datatype", "")), shape)
+        if given.datatype not in _FORMATS and given.datatype != "BYTES":
+            raise ValueError(f"the input {given.name} has the unknown datatype {given.datatype!r}")
+        found.append(given)
+    if not found:
+        raise ValueError("the model declares no inputs: give the body of a request with --body FILE")
+    return tuple(found)
+
+
+def v2_json(inputs: Sequence[Input], batch: int) -> bytes:
+    """A V2 REST request with ``batch`` inferences."""
+    entries = []
+    for each in inputs:
+        shape = each.for_batch(batch)
+        entries.append(
+            {"name": each.name, "shape": shape, "datatype": each.datatype, "data": [_value(each)] * _size(shape)}
+        )
+    return json.dumps({"inputs": entries}, separators=(",", ":")).encode()
+
+
+def v2_message(model: str, inputs: Sequence[Input], batch: int) -> bytes:
+    """A ModelInferRequest with ``batch`` inferences, its tensors as raw contents."""
+    entries, raw = [], []
+    for each in inputs:
+        shape = each.for_batch(batch)
+        entries.append({"name": each.name, "datatype": each.datatype, "shape": shape})
+        raw.append(_packed(each) * _size(shape))
+    return MODEL_INFER_REQUEST.encode({"model_name": model, "inputs": entries, "raw_input_contents": raw})
+
+
+def chat(model: str, prompt_words: int, most_tokens: int) -> bytes:
+    """A streaming request of OpenAI's chat API: so many words of a prompt, at most so many tokens of an answer."""
+    return json.dumps(
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": " ".join([_WORD] * prompt_words)}],
+            "max_tokens": most_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    ).encode()
+
+
+class Kept:
+    """Makes each of the first ``MOST_KEPT`` bodies once, by what ``make`` gets."""
+
+    def __init__(self, make: Callable[..., bytes]) -> None:
+        self._make = make
+        self._bodies: dict[tuple[int, ...], bytes] = {}
+
+    def __call__(self, *sizes: int) -> bytes:
+        body = self._bodies.get(sizes)
+        if body is None:
+            body = self._make(*sizes)
+            if len(self._bodies) < MOST_KEPT:
+                self._bodies[sizes] = body
+        return body
+
+
+def _value(given: Input) -> float | int | bool | str:
+    if given.datatype == "BYTES":
+        return _WORD
+    if given.datatype == "BOOL":
+        return True
+    return 0.5 if given.datatype.startswith("FP") else 1
+
+
+def _packed(given: Input) -> bytes:
+    if given.datatype == "BYTES":
+        return struct.pack("<I", len(_WORD)) + _WORD.encode()
+    return struct.pack("<" + _FORMATS[given.datatype], _value(given))
+
+
+def _size(shape: Sequence[int]) -> int:
+    size = 1
+    for each in shape:
+        size *= each
+    return size

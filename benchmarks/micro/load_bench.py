@@ -1,0 +1,104 @@
+"""What one process of the load client drives: ``python -m benchmarks.micro.load_bench [--seconds 5] [--rate 5000]``.
+
+A trivial server in a process of its own answers every request with the same bytes. Prints one JSON line: the closed
+loop of 64 callers (the most that client and server reach together here), the open loop at ``--rate`` (whether it left
+on time), and the client's share of a core in both; ``us_per_request`` is the processor time of the client.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from loadgen.arrivals import poisson
+from loadgen.clients.bodies import v2_body
+from loadgen.clients.call import Request
+from loadgen.clients.http_calls import HttpCalls
+from loadgen.clients.runs import Run
+from loadgen.clients.workers import Caller
+from loadgen.reports.record import About, report_of
+from loadgen.reports.tally import Tally
+from tidegate.aio import loop
+
+CALLERS = 64
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n" + b"x" * 100
+BODY = Request(v2_body(1))
+
+
+class Trivial(asyncio.Protocol):
+    """Answers each read: a client here never sends its next request before it has the answer."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(ANSWER)  # type: ignore[attr-defined]  # a transport of a connection
+
+
+async def serve() -> None:
+    server = await asyncio.get_running_loop().create_server(Trivial, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+@contextmanager
+def server() -> Iterator[int]:
+    """A trivial server; its port."""
+    command = [sys.executable, "-m", "benchmarks.micro.load_bench", "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+async def measured(port: int, drive: Callable[[Run], Any]) -> dict[str, float | int | bool]:
+    client = HttpCalls("127.0.0.1", port, "/infer", most=1024, timeout_s=10.0, clock=time.monotonic)
+    tally = Tally()
+    run = Run(client, lambda call: tally.add(call, run.began))
+    began, cpu = time.monotonic(), time.process_time()
+    await drive(run)
+    wall_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
+    await client.close()
+    about = About(
+        target="", mode="", protocol="", seed=1, is_partial=False, began="", percentile=None,
+        sent=run.sent, wall_s=wall_s, cpu_s=cpu_s,
+    )  # fmt: skip
+    found = report_of(tally, about)
+    return {
+        "sent": found.sent,
+        "good": found.good,
+        "rate_per_s": round(found.rate_per_s),
+        "us_per_request": round(cpu_s / max(1, found.sent) * 1e6, 1),
+        "busy": round(found.client.busy, 2),
+        "late": found.client.late,
+        "lag_p99_ms": round(found.client.lag_p99_s * 1e3, 2),
+        "is_bottleneck": found.client.is_bottleneck,
+    }
+
+
+async def main(seconds: float, rate: float) -> None:
+    with server() as port:
+        closed = await measured(
+            port, lambda run: run.closed_loop([Caller(seconds) for _ in range(CALLERS)], lambda: BODY)
+        )
+        times = poisson(lambda at_s: rate, seconds, rate, random.Random(1))
+        opened = await measured(port, lambda run: run.open_loop((at_s, BODY) for at_s in times))
+    print(json.dumps({"python": platform.python_version(), "closed": closed, "open": {"asked_per_s": rate, **opened}}))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rate", type=float, default=5000.0)
+    parser.add_argument("--serve", action="store_true")
+    arguments = parser.parse_args()
+    loop.run(serve() if arguments.serve else main(arguments.seconds, arguments.rate))

@@ -1,0 +1,91 @@
+"""What every client of a load has: the calls on their way, their time limit, and who is told of their end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from loadgen.clients.call import TIMEOUT, Call
+
+SWEEP_S: Final = 0.05
+"""Calls are given up at most so much after their time limit: one timer for all of them."""
+
+
+class Client:
+    """Sends calls without waiting for them. ``done`` is called with each when it has ended, never from inside
+    :meth:`send`; it is the runner's to set.
+
+    ``most``: calls on their way at once; ``clock``: seconds, steady.
+    """
+
+    def __init__(self, *, most: int, timeout_s: float, clock: Callable[[], float]) -> None:
+        self.done: Callable[[Call], None] = lambda call: None
+        self.calls: dict[Call, None] = {}
+        """On their way, oldest first."""
+        self.clock = clock
+        self._most = most
+        self._timeout_s = timeout_s
+        self._sweeping: asyncio.TimerHandle | None = None
+        self.is_closed = False
+
+    @property
+    def is_full(self) -> bool:
+        """No call may be sent until another one has ended."""
+        return len(self.calls) >= self._most
+
+    def send(self, call: Call) -> None:
+        """Sends it; only while there is room."""
+        call.sent = self.clock()
+        self.calls[call] = None
+        self._watch()
+        self._send(call)
+
+    def finish(self, call: Call, error: str | None = None) -> None:
+        """The call has ended; once. ``error``: it has no answer."""
+        if call.ended:
+            return
+        call.ended = self.clock()
+        if error is not None:
+            call.code, call.is_good, call.error = None, False, error
+        del self.calls[call]
+        self.done(call)
+
+    async def close(self) -> None:
+        """Ends every connection; calls on their way end without being told."""
+        self.is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for call in self.calls:
+            call.ended = self.clock()
+        self.calls.clear()
+        await self._close()
+
+    def _send(self, call: Call) -> None:
+        raise NotImplementedError
+
+    def _give_up(self, call: Call) -> None:
+        """The call is over: frees what it holds."""
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        raise NotImplementedError
+
+    def _watch(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        limit = self.clock() - self._timeout_s
+        late = []
+        for call in self.calls:  # Sent in this order.
+            if call.sent > limit:
+                break
+            late.append(call)
+        for call in late:
+            self._give_up(call)
+            self.finish(call, TIMEOUT)
+        if self.calls:
+            self._watch()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.calls)} of at most {self._most} calls on their way>"

@@ -1,0 +1,230 @@
+"""gRPC calls over cleartext HTTP/2, on one or two connections of the data plane's own engine.
+
+A call sends one message and ends its side. One that streams its answers (V2's ``ModelStreamInfer``) has the times of
+its messages, as an event stream has those of its outputs.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, cast
+
+from loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
+from loadgen.clients.client import Client
+from tidegate.aio.h2_upstream import H2Pool, H2Upstream
+from tidegate.aio.sweeper import Sweeper
+from tidegate.wire import grpc
+from tidegate.wire.h2_blocks import Block
+from tidegate.wire.h2_frames import CANCEL
+from tidegate.wire.h2_hpack import literal
+from tidegate.wire.h2_stream import Stream
+
+if TYPE_CHECKING:
+    from tidegate.aio.rpc import Rpc
+
+CONNECT_S: Final = 10.0
+V2: Final = "/inference.GRPCInferenceService/"
+NAMES: Final = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""Of gRPC's statuses, by number."""
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it stands in a body: not compressed, its length before it."""
+    return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
+
+
+class GrpcCalls(Client):
+    """Calls of ``path`` at ``address`` (``host:port``); the bodies of requests are framed messages. ``is_stream``: the
+    times of the answer's messages are taken. ``on_message``: gets the bytes of answers, as they come."""
+
+    def __init__(
+        self,
+        address: str,
+        path: str,
+        *,
+        sweeper: Sweeper,
+        authority: str | None = None,
+        fields: Iterable[tuple[str, str]] = (),
+        is_stream: bool = False,
+        on_data: Callable[[bytes], None] | None = None,
+        most: int,
+        timeout_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(most=most, timeout_s=timeout_s, clock=clock)
+        head = (
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", authority or address),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+            *fields,
+        )
+        self.head = b"".join(literal(name.lower().encode(), value.encode()) for name, value in head)
+        self.is_stream = is_stream
+        self.on_data = on_data
+        self._sweeper = sweeper
+        self._pool = H2Pool(address, sweeper, CONNECT_S, 0.0)
+        self._running: dict[Call, _Running] = {}
+
+    def finish(self, call: Call, error: str | None = None) -> None:
+        self._running.pop(call, None)
+        super().finish(call, error)
+
+    def _send(self, call: Call) -> None:
+        running = self._running[call] = _Running(self, call)
+        upstream = self._pool.take()
+        if upstream is None:
+            self._pool.wait(cast("Rpc", running))
+        else:
+            running.begin(upstream)
+
+    def _give_up(self, call: Call) -> None:
+        self._running[call].cancel()
+
+    async def _close(self) -> None:
+        for running in tuple(self._running.values()):
+            running.cancel()
+        self._running.clear()
+        self._pool.close()
+        for upstream in tuple(self._pool.connections):
+            upstream.close()
+
+
+class _Running:
+    """A call on its way, in the place of the data plane's ``Rpc`` as the owner of its stream."""
+
+    __slots__ = ("_call", "_client", "_is_over", "_last", "_left", "_stream", "_upstream", "attempts")
+
+    def __init__(self, client: GrpcCalls, call: Call) -> None:
+        self._client = client
+        self._call = call
+        self._stream: Stream | None = None
+        self._upstream: H2Upstream | None = None
+        self._is_over = False
+        self._left = b""
+        """Of a streamed answer: what of its present message is here."""
+        self._last = 0.0
+        self.attempts = 0
+
+    def begin(self, upstream: H2Upstream) -> None:
+        """Writes it."""
+        self._upstream = upstream
+        self._stream = upstream.engine.request(self._client.head, False, self)
+        upstream.engine.data(self._stream, self._call.request.body, True)
+        upstream.touch()
+
+    def connected(self, upstream: H2Upstream, attempt: int) -> None:
+        """There is room for it."""
+        if not self._is_over:
+            self.begin(upstream)
+
+    def connect_failed(self, attempt: int, why: str) -> None:
+        """There is no connection."""
+        self._end(CONNECT)
+
+    def not_understood(self, attempt: int, why: str) -> None:
+        """The other side speaks HTTP/1.1."""
+        self._end(MALFORMED)
+
+    def interim(self, block: Block) -> None:
+        """An answer before the answer means nothing here."""
+
+    def sent(self, size: int) -> None:
+        """A part of a large message went out later."""
+
+    def answer_head(self, block: Block, ends: bool) -> None:
+        """The head, or all of an answer without messages."""
+        if block.status != 200:
+            self._call.code = str(block.status)
+        if ends:
+            self._conclude(block)
+
+    def answer_data(self, data: bytes, ends: bool) -> None:
+        """A piece of the answer."""
+        if self._client.is_stream:
+            self._take(data)
+        if self._client.on_data is not None:
+            self._client.on_data(data)
+        if ends:
+            self._end(MALFORMED)  # gRPC's answers end with trailers.
+        elif self._upstream is not None and self._stream is not None:
+            self._upstream.engine.passed(self._stream, len(data))
+
+    def answer_trailers(self, block: Block) -> None:
+        """The end of the answer."""
+        self._conclude(block)
+
+    def upstream_reset(self, code: int, ours: bool) -> None:
+        """The stream was reset."""
+        self._end(MALFORMED if ours else BROKEN)
+
+    def upstream_lost(self, why: str) -> None:
+        """The connection is gone."""
+        self._end(BROKEN)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        upstream, stream = self._upstream, self._stream
+        self._is_over = True
+        self._upstream = self._stream = None
+        if upstream is not None and stream is not None:
+            stream.owner = None
+            upstream.engine.reset(stream, CANCEL)
+            upstream.touch()
+            upstream.ended()
+
+    def _take(self, data: bytes) -> None:
+        """Looks for messages that are complete."""
+        text = self._left + data if self._left else data
+        now = self._client.clock()
+        while len(text) >= grpc.MESSAGE_HEAD:
+            end = grpc.MESSAGE_HEAD + int.from_bytes(text[1:5], "big")
+            if len(text) < end:
+                break
+            text = text[end:]
+            if self._call.first:
+                self._call.gaps.append(now - self._last)
+            else:
+                self._call.first = now
+            self._last = now
+        self._left = text
+
+    def _conclude(self, block: Block) -> None:
+        status, call = block.grpc_status, self._call
+        if call.code is None and status is None:
+            self._end(MALFORMED)
+            return
+        if status is not None:
+            call.code = NAMES[status] if status < len(NAMES) else str(status)
+        call.is_good = status == grpc.OK
+        self._end(None)
+
+    def _end(self, error: str | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        upstream, stream = self._upstream, self._stream
+        self._upstream = self._stream = None
+        if stream is not None:
+            stream.owner = None
+        if upstream is not None:
+            upstream.ended()
+        self._client.finish(self._call, error)

@@ -1,0 +1,206 @@
+"""Calls over HTTP/1.1: a connection for each on its way, kept alive, last in, first out. Nothing is sent twice.
+
+No task per request: a connection is a protocol of asyncio around the engine of the data plane, and one that has its
+answer is free at once. A server may close an idle connection at the moment at which a request is written; that call
+counts as ``broken``, since whether it was run is unknown.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Final, cast
+
+from loadgen.clients.answers import Answer, FailureAnswer, ReadAnswer
+from loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
+from loadgen.clients.client import Client
+from tidegate.aio.tasks import TaskOwner, report_to_stderr
+from tidegate.wire.events import Piece
+from tidegate.wire.h1_client import H1Client
+from tidegate.wire.head import Bad, ResponseHead
+from tidegate.wire.head_memory import ResponseHeads
+
+CONNECT_S: Final = 10.0
+
+
+class HttpCalls(Client):
+    """``method`` requests to ``path`` at ``host:port``; ``fields`` are sent with each (Host and Content-Length are
+    not among them). ``read``: what reads the bodies of answers that are a success; None: nothing does.
+    ``batch_field``: in which each request says how many inferences it carries."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        path: str,
+        *,
+        method: str = "POST",
+        fields: Iterable[tuple[str, str]] = (),
+        authority: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        batch_field: str | None = None,
+        read: ReadAnswer | None = None,
+        most: int,
+        timeout_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(most=most, timeout_s=timeout_s, clock=clock)
+        self._host, self._port, self._tls = host, port, tls
+        name = f"[{host}]" if ":" in host else host
+        lines = [f"{method} {path} HTTP/1.1", f"host: {authority or f'{name}:{port}'}"]
+        lines += (f"{field}: {value}" for field, value in fields)
+        head = "\r\n".join(lines).encode("latin-1")
+        self.method = method.encode()
+        self._has_body = method not in ("GET", "HEAD")
+        """Of others a length is told even where the body is empty (RFC 9110, section 8.6)."""
+        self._batch = b"" if batch_field is None else f"\r\n{batch_field}: ".encode()
+        self._head = head
+        self.read = read
+        self.heads = ResponseHeads()
+        self._idle: list[_Connection] = []
+        self._open: set[_Connection] = set()
+        self._owner = TaskOwner("load connections", report_to_stderr)
+
+    def bytes_of(self, call: Call) -> bytes:
+        """What is written for a call."""
+        body, inferences = call.request
+        told = b"" if not self._batch else b"%b%d" % (self._batch, inferences)
+        if body or self._has_body:
+            return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, told, len(body), body)
+        return b"%b%b\r\n\r\n" % (self._head, told)
+
+    def _send(self, call: Call) -> None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.transport.is_closing():
+                connection.send(call)
+                return
+        self._owner.spawn(self._connect(call), name="connect")
+
+    async def _connect(self, call: Call) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self),
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                    server_hostname=self._host if self._tls else None,
+                )
+        except (OSError, TimeoutError):
+            self.finish(call, CONNECT)
+            return
+        if connection.transport.is_closing():
+            self.finish(call, CONNECT)
+        elif call.ended:
+            self._idle.append(connection)
+        else:
+            connection.send(call)
+
+    def opened(self, connection: "_Connection") -> None:
+        """It counts until it is closed."""
+        self._open.add(connection)
+        if self.is_closed:
+            connection.transport.abort()
+
+    def freed(self, connection: "_Connection") -> None:
+        """It has its answer and takes another call."""
+        self._idle.append(connection)
+
+    def closed(self, connection: "_Connection") -> None:
+        """It is gone."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def _give_up(self, call: Call) -> None:
+        for connection in self._open:
+            if connection.call is call:
+                connection.call = None
+                connection.transport.abort()
+                return
+
+    async def _close(self) -> None:
+        for connection in tuple(self._open):
+            connection.call = None
+            connection.transport.abort()
+        self._idle.clear()
+        await self._owner.close()
+
+
+class _Connection(asyncio.Protocol):
+    """One of them; ``call`` is what it carries now."""
+
+    __slots__ = ("_answer", "_client", "_engine", "call", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, client: HttpCalls) -> None:
+        self._client = client
+        self._engine = H1Client(client.heads)
+        self._answer: Answer | None = None
+        self.call: Call | None = None
+
+    def send(self, call: Call) -> None:
+        """Writes it."""
+        self.call = call
+        self._engine.request(self._client.method)
+        self.transport.write(self._client.bytes_of(call))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._client.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        call = self.call
+        if call is None:
+            self.transport.abort()
+            return
+        event = self._engine.receive(data)
+        while type(event) is ResponseHead and event.status < 200 and event.status != 101:
+            event = self._engine.next()
+        if event is None:
+            return
+        if type(event) is Bad:
+            self._end(call, MALFORMED)
+        elif type(event) is ResponseHead:
+            self._begin(call, event.status)
+            self._feed(self._engine.body)
+            if self._engine.complete:
+                self._end(call)
+        else:
+            self._feed(event.data)
+            if event.done:
+                self._end(call)
+
+    def eof_received(self) -> None:
+        event = self._engine.eof()
+        if self.call is not None:
+            self._end(self.call, BROKEN if type(event) is Bad else None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.call is not None:
+            self._end(self.call, BROKEN)
+        self._client.closed(self)
+
+    def _begin(self, call: Call, status: int) -> None:
+        call.code = str(status)
+        call.is_good = 200 <= status < 300
+        if not call.is_good:
+            self._answer = FailureAnswer()
+        elif self._client.read is not None:
+            self._answer = self._client.read(call)
+
+    def _feed(self, data: Piece) -> None:
+        if self._answer is not None and data:
+            self._answer.feed(bytes(data), self._client.clock())
+
+    def _end(self, call: Call, error: str | None = None) -> None:
+        answer, self._answer, self.call = self._answer, None, None
+        if answer is not None and error is None:
+            answer.end(call)
+        if error is None and self._engine.reusable:
+            self._client.freed(self)
+        else:
+            self.transport.abort()
+        self._client.finish(call, error)

@@ -1,0 +1,145 @@
+"""Drives a client: in the open loop requests leave when the schedule says, whatever became of the earlier ones; in the
+closed loop each worker says when it sends its next one.
+
+Where the client has no room for another call, the schedule waits and what it holds leaves late: that shows in the
+latency, which counts from the time at which a request was due (coordinated omission), and in the lag of each call.
+Timers of event loops are as fine as 1 ms, so a request may leave up to that much late.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from loadgen.clients.call import Call, Request
+from loadgen.clients.client import Client
+
+BURST: Final = 32
+"""Requests that are sent in a row, when so many are due, before answers are looked at."""
+TIMER_S: Final = 0.001
+"""The shortest that timers of event loops know."""
+FAILED_PAUSE_S: Final = 0.05
+"""A worker that got no answer waits so long: a server that refuses is not hammered."""
+
+
+class Worker(Protocol):
+    """Of a closed loop."""
+
+    def next(self, free_s: float) -> float | None:
+        """When it sends its next request, having been free since ``free_s``; None: it has sent its last. Seconds after
+        the beginning of the run."""
+
+
+class Run:
+    """One load over one client. ``record`` is called with every call that has ended; :meth:`stop` ends the sending at
+    once and leaves what is on its way unfinished."""
+
+    def __init__(self, client: Client, record: Callable[[Call], None]) -> None:
+        self._client = client
+        self._record = record
+        self._clock = client.clock
+        self.began = self._clock()
+        self.sent = 0
+        self.is_stopped = False
+        self._wake: asyncio.Future[None] | None = None
+        self._working = 0
+        self._draw: Callable[[], Request] | None = None
+        self._timers: dict[Worker, asyncio.TimerHandle] = {}
+        self._waits_for_ends = False
+        client.done = self._done
+
+    @property
+    def unfinished(self) -> int:
+        """Calls on their way."""
+        return len(self._client.calls)
+
+    async def open_loop(self, schedule: Iterable[tuple[float, Request]]) -> None:
+        """Sends all of ``schedule``, (seconds after the beginning, request) in order of time, and waits for the
+        answers."""
+        self.began = self._clock()
+        in_a_row = 0
+        for at_s, request in schedule:
+            due = self.began + at_s
+            while not self.is_stopped:
+                wait_s = due - self._clock()
+                if wait_s > 0.0:
+                    await self._pause(wait_s)
+                elif self._client.is_full:
+                    await self._pause(None)
+                elif in_a_row >= BURST:
+                    await asyncio.sleep(0)
+                else:
+                    break
+                in_a_row = 0
+            if self.is_stopped:
+                return
+            in_a_row += 1
+            self._send(Call(request, due))
+        await self._drained()
+
+    async def closed_loop(self, workers: Sequence[Worker], draw: Callable[[], Request]) -> None:
+        """Lets ``workers`` send what ``draw`` gives until each has sent its last, and waits for the answers."""
+        self.began = self._clock()
+        self._draw = draw
+        self._working = len(workers)
+        for worker in workers:
+            self._plan(worker, 0.0)
+        await self._drained()
+
+    def stop(self) -> None:
+        """No more requests; the run ends now."""
+        self.is_stopped = True
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+        self._wake_up()
+
+    async def _drained(self) -> None:
+        while (self._working or self._client.calls) and not self.is_stopped:
+            await self._pause(None)
+
+    async def _pause(self, wait_s: float | None) -> None:
+        """At most so long; without a limit until a call has ended."""
+        loop = asyncio.get_running_loop()
+        self._wake = loop.create_future()
+        self._waits_for_ends = wait_s is None
+        handle = None if wait_s is None else loop.call_later(wait_s, self._wake_up)
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+            if handle is not None:
+                handle.cancel()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _send(self, call: Call) -> None:
+        self.sent += 1
+        self._client.send(call)
+
+    def _done(self, call: Call) -> None:
+        self._record(call)
+        if call.owner is not None:
+            self._plan(call.owner, call.ended - self.began + (FAILED_PAUSE_S if call.code is None else 0.0))
+        if self._waits_for_ends:
+            self._wake_up()
+
+    def _plan(self, worker: Worker, free_s: float) -> None:
+        at_s = None if self.is_stopped else worker.next(free_s)
+        if at_s is None:
+            self._working -= 1
+            if not self._working:
+                self._wake_up()
+            return
+        self._begin(worker, self.began + at_s)
+
+    def _begin(self, worker: Worker, due: float) -> None:
+        """Sends the worker's next request when it is due; timers may fire early, by as much as they are coarse."""
+        self._timers.pop(worker, None)
+        wait_s = due - self._clock()
+        if wait_s > 0.0:
+            loop = asyncio.get_running_loop()
+            self._timers[worker] = loop.call_later(max(wait_s, TIMER_S), self._begin, worker, due)
+        elif self._draw is not None:
+            self._send(Call(self._draw(), due, worker))

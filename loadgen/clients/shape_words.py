@@ -1,0 +1,174 @@
+"""Small languages of the command line: ``spike:base=100,peak=400,at=10s,span=5s``, ``1:0.5,8:0.3``, ``0s:100:4:10``."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from loadgen import arrivals, shapes
+from loadgen.clients.workers import Phase
+from loadgen.shapes import Load
+from loadgen.traces.changes import Placement, placed
+from tidegate.document import Faults, nearest
+from tidegate.units import UnreadableError, duration, number, whole
+
+MOST_RATE: Final = 1_000_000.0
+MOST_WORKERS: Final = 10_000
+MOST_BATCH: Final = 100_000
+_TIMES: Final = frozenset({"at", "span", "period"})
+_STEP_S: Final = 0.05
+
+_KEYS: Final = {
+    "constant": ("rate",),
+    "ramp": ("low", "peak"),
+    "spike": ("base", "peak", "at", "span"),
+    "diurnal": ("low", "high", "period"),
+}
+SHAPES: Final = (
+    "constant:rate=R, ramp:low=R,peak=R, spike:base=R,peak=R,at=T,span=T, diurnal:low=R,high=R,period=T"
+    " or steps:T@R,T@R,... (R: requests/s, T: a time such as 10s)"
+)
+
+
+def shape(text: str, duration_s: float | None, faults: Faults) -> Load | None:
+    """A shape over ``duration_s``; ``steps`` say their durations themselves. None: there are faults."""
+    name, _, rest = text.partition(":")
+    if name == "steps":
+        return _steps(text, rest, faults)
+    keys = _KEYS.get(name)
+    if keys is None:
+        faults.add("--shape", text, SHAPES + nearest(name, [*_KEYS, "steps"]))
+        return None
+    if duration_s is None:
+        faults.say("--for", "nothing", f"how long the shape {name} lasts, such as 60s")
+    values: dict[str, float] = {}
+    for part in rest.split(","):
+        key, _, word = part.partition("=")
+        value = _value(key, word) if key in keys and key not in values else None
+        if value is None:
+            faults.add("--shape", part, f"{name}:{','.join(f'{each}=...' for each in keys)}, each once")
+            return None
+        values[key] = value
+    if missing := [key for key in keys if key not in values]:
+        faults.say("--shape", f"{name} without {', '.join(missing)}", SHAPES)
+        return None
+    return None if duration_s is None else _shape(name, values, duration_s, text, faults)
+
+
+def _shape(name: str, given: dict[str, float], duration_s: float, text: str, faults: Faults) -> Load | None:
+    try:
+        if name == "constant":
+            load = shapes.constant(duration_s, given["rate"])
+        elif name == "ramp":
+            low, peak = given["low"], given["peak"]
+            load = Load(arrivals.ramp(duration_s, low, peak), duration_s, max(low, peak))
+        elif name == "spike":
+            load = shapes.spike(duration_s, given["base"], given["peak"], given["at"], given["span"])
+        else:
+            if not given["period"] > 0.0:
+                raise ValueError("a period of 0 s")
+            load = shapes.diurnal(duration_s, given["low"], given["high"], given["period"])
+            load = load._replace(highest=max(given["low"], given["high"]))
+    except ValueError as error:
+        faults.say("--shape", text, f"a shape that can be ({error})")
+        return None
+    return load
+
+
+def _steps(text: str, rest: str, faults: Faults) -> Load | None:
+    spans = []
+    for part in rest.split(","):
+        length, _, word = part.partition("@")
+        span_s, rate = _value("at", length), _value("rate", word)
+        if span_s is None or rate is None or not span_s > 0.0:
+            faults.add("--shape", part, "steps:T@R,T@R,...: times above 0 such as 10s, rates in requests/s")
+            return None
+        spans.append((span_s, rate))
+    return shapes.steps(spans)
+
+
+def times(load: Load, arrivals_as: Placement, rng: random.Random) -> Iterator[float]:
+    """When the requests of a shape are due. Uniform: as many in each second as the shape has, each anywhere in it."""
+    if arrivals_as is Placement.POISSON:
+        return arrivals.poisson(load.rate, load.duration_s, load.highest, rng)
+    if arrivals_as is Placement.EVEN:
+        return arrivals.even(load.rate, load.duration_s)
+    return (each.at_s for each in placed(_counts(load), rng, Placement.UNIFORM))
+
+
+def _counts(load: Load) -> Iterator[float]:
+    """Requests of each second: the shape's integral, in steps of 50 ms, in the middle of which it is looked at."""
+    second = 0.0
+    while second < load.duration_s:
+        parts = round(1.0 / _STEP_S)
+        yield sum(load.rate(second + (part + 0.5) * _STEP_S) for part in range(parts)) * _STEP_S
+        second += 1.0
+
+
+class Batches(NamedTuple):
+    """How many inferences requests carry: sizes and their weights."""
+
+    sizes: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    def drawer(self, rng: random.Random) -> Callable[[], int]:
+        """Draws one after the other."""
+        if len(self.sizes) == 1:
+            only = self.sizes[0]
+            return lambda: only
+        return lambda: rng.choices(self.sizes, self.weights)[0]
+
+
+def batches(text: str, faults: Faults) -> Batches:
+    """``1:0.5,8:0.3,32:0.2``, or one size alone; weights need not sum to 1."""
+    sizes, weights = [], []
+    for part in text.split(","):
+        size, colon, weight = part.partition(":")
+        found, share = _whole(size, MOST_BATCH), _value("rate", weight) if colon else 1.0
+        if found is None or share is None or found in sizes:
+            faults.add("--batches", part, f"SIZE or SIZE:WEIGHT, each size once, 1 to {MOST_BATCH}, a weight from 0 on")
+            continue
+        sizes.append(found)
+        weights.append(share)
+    if sizes and not sum(weights) > 0.0:
+        faults.add("--batches", text, "weights of which one is above 0")
+    return Batches(tuple(sizes), tuple(weights))
+
+
+def phases(texts: Sequence[str], faults: Faults) -> list[Phase]:
+    """Phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker."""
+    found: list[Phase] = []
+    for text in texts:
+        parts = text.split(":")
+        if len(parts) != 4:
+            faults.add("--phase", text, "START:N:WORKERS:RATE, such as 60s:1000:4:10")
+            continue
+        start_s, rate = _value("at", parts[0]), _value("rate", parts[3])
+        count, workers = _whole(parts[1], 1_000_000_000), _whole(parts[2], MOST_WORKERS)
+        if start_s is None or count is None or workers is None or not rate:
+            allowed = (
+                f"START:N:WORKERS:RATE: a time (60s), requests from 1 on, 1 to {MOST_WORKERS} workers, a rate above 0"
+            )
+            faults.add("--phase", text, allowed)
+            continue
+        if found and sum(each.workers for each in found) + workers > MOST_WORKERS:
+            faults.add("--phase", text, f"at most {MOST_WORKERS} workers in all phases")
+            continue
+        found.append(Phase(start_s, count, workers, rate))
+    return found
+
+
+def _value(key: str, word: str) -> float | None:
+    """A time or a rate from 0 on."""
+    try:
+        value = duration(word) if key in _TIMES else number(word)
+    except UnreadableError:
+        return None
+    return value if key in _TIMES or value <= MOST_RATE else None
+
+
+def _whole(word: str, most: int) -> int | None:
+    try:
+        value = whole(word)
+    except UnreadableError:
+        return None
+    return value if 1 <= value <= most else None

@@ -1,0 +1,40 @@
+"""How a load is getting on: figures of the present moment, from what was counted. No clock, nothing printed."""
+
+from loadgen.reports.histogram import FineHistogram
+from loadgen.reports.tally import Tally
+from loadgen.reports.text import milliseconds
+
+RECENT_SLOTS = 5
+
+
+class Progress:
+    """Of one run; ``total_s``: how long it takes as planned, None where nobody knows."""
+
+    def __init__(self, tally: Tally, total_s: float | None) -> None:
+        self._tally = tally
+        self._total_s = total_s
+        self._last_s = 0.0
+        self._last_ended = 0
+
+    def figures(self, now_s: float, sent: int, on_the_way: int) -> dict[str, str]:
+        """By name; rates are since the last call."""
+        tally = self._tally
+        span_s = now_s - self._last_s
+        rate = (tally.ended - self._last_ended) / span_s if span_s > 0.0 else 0.0
+        self._last_s, self._last_ended = now_s, tally.ended
+        recent = FineHistogram()
+        for slot in tally.slots[-RECENT_SLOTS:]:
+            recent.add(slot.latency)
+        p50, p99 = recent.quantiles((0.5, 0.99))
+        return {
+            "time": f"{now_s:.0f} s" + (f" of {self._total_s:.0f} s" if self._total_s is not None else ""),
+            "requests": f"{sent} sent, {tally.good} good, {tally.ended - tally.good} failed, {on_the_way} on the way",
+            "rate": f"{rate:.0f}/s",
+            "p50": milliseconds(p50),
+            "p99": milliseconds(p99),
+            "late": str(tally.late),
+        }
+
+    def line(self, now_s: float, sent: int, on_the_way: int) -> str:
+        """The same in one line."""
+        return "  ".join(f"{name} {value}" for name, value in self.figures(now_s, sent, on_the_way).items())

@@ -1,0 +1,207 @@
+"""The report of a load as a record: what ``--json`` prints and everything else is made of."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from loadgen.clients.honesty import ClientReport
+from loadgen.reports.histogram import RELATIVE_ERROR, FineHistogram
+from loadgen.reports.tally import Slot, Tally
+
+PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99)
+"""Of the latency table of the thesis on in-flight and utilisation autoscaling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Seconds."""
+
+    count: int
+    fastest_s: float
+    mean_s: float
+    slowest_s: float
+    percentiles_s: dict[str, float]
+    """By percent: ``99`` is exceeded by one in a hundred."""
+    relative_error: float = RELATIVE_ERROR
+    """Of the percentiles, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Of the streams among the successes."""
+
+    streams: int
+    tokens: int
+    tokens_per_s: float
+    first: Durations | None
+    """Until the first output, from when the request was due."""
+    between: Durations | None
+    """From one output to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sla:
+    """Of all requests that were sent, ``percentile`` percent must succeed within ``latency_s``."""
+
+    latency_s: float
+    percentile: float
+    within: float
+    """Percent that did."""
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What the load client says of itself."""
+
+    busy: float
+    """Processor time over wall time: 1.0 is one core."""
+    late: int
+    """Requests that left 20 ms or more after they were due."""
+    lag_p99_s: float
+    is_bottleneck: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """The requests that were due in one slot of time, from ``at_s`` on."""
+
+    at_s: float
+    answered_per_s: float
+    good_per_s: float
+    inferences_per_s: float
+    p50_s: float | None
+    p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    target: str
+    mode: str
+    protocol: str
+    seed: int
+    is_partial: bool
+    """It was interrupted: what was on its way then is ``unfinished``."""
+    began: str
+    """Time of day in UTC, RFC 3339."""
+    wall_s: float
+    sent: int
+    answered: int
+    good: int
+    """With a success as their status, and all of a stream."""
+    unfinished: int
+    rate_per_s: float
+    """Of answers, until the last one."""
+    inferences_per_s: float
+    """Of successes."""
+    latency: Durations | None
+    """Of successes, from when each was due."""
+    service: Durations | None
+    """The same from when it was sent."""
+    codes: dict[str, int]
+    errors: dict[str, int]
+    tokens: Tokens | None
+    sla: Sla | None
+    client: Client
+    slot_s: float
+    seconds: tuple[Second, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of a run beside its calls."""
+
+    target: str
+    mode: str
+    protocol: str
+    seed: int
+    is_partial: bool
+    began: str
+    sent: int
+    wall_s: float
+    cpu_s: float
+    percentile: float | None
+
+
+def durations(of: FineHistogram) -> Durations | None:
+    """None without observations."""
+    if not of.total:
+        return None
+    found = of.quantiles(tuple(percent / 100 for percent in PERCENTILES))
+    return Durations(
+        count=of.total,
+        fastest_s=of.smallest,
+        mean_s=of.sum / of.total,
+        slowest_s=of.largest,
+        percentiles_s={str(percent): value or 0.0 for percent, value in zip(PERCENTILES, found, strict=True)},
+    )
+
+
+def report_of(tally: Tally, about: About) -> LoadReport:
+    """The report of a run. Rates are over the time until the last answer."""
+    span_s = tally.last_s or about.wall_s or 1.0
+    client = ClientReport(
+        requests=tally.ended,
+        late=tally.late,
+        lag_p99_ms=(tally.lag.quantile(0.99) or 0.0) * 1e3,
+        busy=about.cpu_s / about.wall_s if about.wall_s > 0.0 else 0.0,
+    )
+    answered = tally.ended - tally.unanswered
+    return LoadReport(
+        target=about.target,
+        mode=about.mode,
+        protocol=about.protocol,
+        seed=about.seed,
+        is_partial=about.is_partial,
+        began=about.began,
+        wall_s=about.wall_s,
+        sent=about.sent,
+        answered=answered,
+        good=tally.good,
+        unfinished=about.sent - tally.ended,
+        rate_per_s=answered / span_s,
+        inferences_per_s=tally.inferences / span_s,
+        latency=durations(tally.latency),
+        service=durations(tally.service),
+        codes=dict(sorted(tally.codes.items())),
+        errors=dict(sorted(tally.errors.items())),
+        tokens=_tokens(tally, span_s),
+        sla=_sla(tally, about.percentile),
+        client=Client(
+            busy=client.busy, late=client.late, lag_p99_s=client.lag_p99_ms / 1e3, is_bottleneck=client.is_bottleneck
+        ),
+        slot_s=tally.slot_s,
+        seconds=tuple(_second(index * tally.slot_s, slot, tally.slot_s) for index, slot in enumerate(tally.slots)),
+    )
+
+
+def _tokens(tally: Tally, span_s: float) -> Tokens | None:
+    if not tally.streams:
+        return None
+    return Tokens(
+        streams=tally.streams,
+        tokens=tally.tokens,
+        tokens_per_s=tally.tokens / span_s,
+        first=durations(tally.first),
+        between=durations(tally.gaps),
+    )
+
+
+def _sla(tally: Tally, percentile: float | None) -> Sla | None:
+    if tally.target_s is None or percentile is None or not tally.ended:
+        return None
+    within = 100.0 * tally.within / tally.ended
+    return Sla(
+        latency_s=tally.target_s, percentile=percentile, within=within, is_met=within >= percentile * (1.0 - 1e-12)
+    )
+
+
+def _second(at_s: float, slot: Slot, span_s: float) -> Second:
+    p50, p99 = slot.latency.quantiles((0.5, 0.99))
+    return Second(
+        at_s=at_s,
+        answered_per_s=slot.answered / span_s,
+        good_per_s=slot.good / span_s,
+        inferences_per_s=slot.inferences / span_s,
+        p50_s=p50,
+        p99_s=p99,
+    )

@@ -1,0 +1,117 @@
+"""What came of the calls of a run, in memory that does not grow with their number."""
+
+from collections import Counter
+from typing import Final
+
+from loadgen.clients.call import Call
+from loadgen.reports.histogram import FineHistogram
+
+LATE_S: Final = 0.020
+"""A request that left so much after it was due left late."""
+MOST_SLOTS: Final = 512
+"""Of time; a longer run has wider ones."""
+MOST_KINDS: Final = 64
+OTHER: Final = "other"
+"""Kinds of failures beyond those."""
+
+
+class Slot:
+    """The calls that were due in one slot of time."""
+
+    __slots__ = ("answered", "good", "inferences", "latency")
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.good = 0
+        self.inferences = 0
+        self.latency = FineHistogram()
+
+    def add(self, other: "Slot") -> None:
+        """All of another one."""
+        self.answered += other.answered
+        self.good += other.good
+        self.inferences += other.inferences
+        self.latency.add(other.latency)
+
+
+class Tally:
+    """Latency counts from when a call was due, ``service`` from when it was sent; both of answers that are a success.
+    ``target_s``: calls are counted that succeeded within it."""
+
+    def __init__(self, target_s: float | None = None) -> None:
+        self.target_s = target_s
+        self.ended = 0
+        self.good = 0
+        self.unanswered = 0
+        self.inferences = 0
+        """Of successes."""
+        self.within = 0
+        self.late = 0
+        self.codes: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.latency = FineHistogram()
+        self.service = FineHistogram()
+        self.lag = FineHistogram()
+        self.first = FineHistogram()
+        """Until the first output of a stream, from when it was due."""
+        self.gaps = FineHistogram()
+        self.streams = 0
+        self.tokens = 0
+        self.slot_s = 1.0
+        self.slots: list[Slot] = []
+        self.last_s = 0.0
+        """When the last call ended."""
+
+    def add(self, call: Call, began: float) -> None:
+        """A call that has ended; the run began at ``began``."""
+        latency_s = call.ended - call.due
+        self.ended += 1
+        self.last_s = max(self.last_s, call.ended - began)
+        lag_s = max(0.0, call.sent - call.due)
+        self.lag.record(lag_s)
+        self.late += lag_s >= LATE_S
+        if call.code is not None:
+            self.codes[call.code] += 1
+        else:
+            self.unanswered += 1
+        slot = self._slot(call.due - began)
+        slot.answered += call.code is not None
+        if not call.is_good:
+            kind = call.error or f"status {call.code}"
+            self.errors[kind if kind in self.errors or len(self.errors) < MOST_KINDS else OTHER] += 1
+            return
+        inferences = call.request.inferences
+        self.good += 1
+        self.inferences += inferences
+        self.latency.record(latency_s)
+        self.service.record(call.ended - call.sent)
+        slot.good += 1
+        slot.inferences += inferences
+        slot.latency.record(latency_s)
+        if self.target_s is not None:
+            self.within += latency_s <= self.target_s
+        if call.first:
+            self.streams += 1
+            self.tokens += call.tokens
+            self.first.record(call.first - call.due)
+            for gap_s in call.gaps:
+                self.gaps.record(gap_s)
+
+    def _slot(self, at_s: float) -> Slot:
+        index = int(max(0.0, at_s) / self.slot_s)
+        while index >= MOST_SLOTS:
+            self._widen()
+            index = int(at_s / self.slot_s)
+        while len(self.slots) <= index:
+            self.slots.append(Slot())
+        return self.slots[index]
+
+    def _widen(self) -> None:
+        """Twice as long slots: two of the old ones become one."""
+        self.slot_s *= 2.0
+        for at in range(0, len(self.slots) - 1, 2):
+            self.slots[at].add(self.slots[at + 1])
+        self.slots = self.slots[::2]
+
+    def __repr__(self) -> str:
+        return f"<Tally {self.good} of {self.ended} calls a success, {self.latency!r}>"

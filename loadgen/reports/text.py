@@ -1,0 +1,100 @@
+"""A report for people, and as CSV: from records to text, nothing else."""
+
+from collections.abc import Iterator
+
+from loadgen.reports.record import Durations, LoadReport
+
+
+def milliseconds(value: float | None) -> str:
+    """``12.3 ms``; a dash when unknown."""
+    return "-" if value is None else f"{value * 1e3:.3g} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
+
+
+def facts(report: LoadReport) -> tuple[tuple[str, str], ...]:
+    """What happened, as (name, value)."""
+    rows = [
+        ("target", report.target),
+        ("mode", report.mode),
+        ("protocol", report.protocol),
+        (
+            "requests",
+            f"{report.sent} sent, {report.answered} answered, {report.good} good"
+            + (f", {report.unfinished} unfinished" if report.unfinished else ""),
+        ),
+        ("total", f"{report.wall_s:.2f} s"),
+        ("rate", f"{report.rate_per_s:.1f} answers/s, {report.inferences_per_s:.1f} inferences/s"),
+    ]
+    if report.codes:
+        rows.append(("status codes", _counts(report.codes)))
+    if report.errors:
+        rows.append(("errors", _counts(report.errors)))
+    if report.tokens is not None:
+        rows.append(("tokens", f"{report.tokens.tokens} in {report.tokens.streams} streams"))
+        rows.append(("token rate", f"{report.tokens.tokens_per_s:.1f} tokens/s"))
+    rows.append(("late sends", f"{report.client.late} (20 ms or more)"))
+    rows.append(("client", client(report)))
+    if report.sla is not None:
+        rows.append(("SLA", verdict(report)))
+    return tuple(rows)
+
+
+def client(report: LoadReport) -> str:
+    """What the client says of itself."""
+    found = report.client
+    told = f"{found.busy:.0%} of a core, requests left {milliseconds(found.lag_p99_s)} late at p99"
+    return f"{told}; THE CLIENT IS THE BOTTLENECK" if found.is_bottleneck else told
+
+
+def verdict(report: LoadReport) -> str:
+    """Of the SLA."""
+    sla = report.sla
+    if sla is None:
+        return "no SLA"
+    told = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}, {sla.percentile:g} % wanted"
+    return f"{'met' if sla.is_met else 'MISSED'}: {told}"
+
+
+def tables(report: LoadReport) -> tuple[tuple[str, Durations], ...]:
+    """The latency tables that the report has, with their titles."""
+    tokens = report.tokens
+    found = (
+        ("latency, from when a request was due", report.latency),
+        ("latency, from when it was sent", report.service),
+        ("time to the first output", tokens.first if tokens is not None else None),
+        ("time between outputs", tokens.between if tokens is not None else None),
+    )
+    return tuple((title, table) for title, table in found if table is not None)
+
+
+def rows(table: Durations) -> Iterator[tuple[str, str]]:
+    """A latency table as (name, value): fastest, percentiles, slowest, mean."""
+    yield "fastest", milliseconds(table.fastest_s)
+    for percent, value in table.percentiles_s.items():
+        yield f"{percent} %", milliseconds(value)
+    yield "slowest", milliseconds(table.slowest_s)
+    yield "mean", milliseconds(table.mean_s)
+
+
+def text(report: LoadReport) -> str:
+    """All of it."""
+    lines = ["INTERRUPTED: this report is partial", ""] if report.is_partial else []
+    lines += [f"{name:<13} {value}" for name, value in facts(report)]
+    for title, table in tables(report):
+        lines += ["", title, *(f"  {name:<8} {value}" for name, value in rows(table))]
+    return "\n".join(lines)
+
+
+CSV_HEAD = "at_s,answered_per_s,good_per_s,inferences_per_s,p50_ms,p99_ms"
+
+
+def csv(report: LoadReport) -> str:
+    """A row for each slot of time; empty where there was no success."""
+    lines = [CSV_HEAD]
+    for each in report.seconds:
+        p50, p99 = ("" if value is None else f"{value * 1e3:.3f}" for value in (each.p50_s, each.p99_s))
+        lines.append(f"{each.at_s:g},{each.answered_per_s:g},{each.good_per_s:g},{each.inferences_per_s:g},{p50},{p99}")
+    return "\n".join(lines) + "\n"
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in found.items())
