@@ -1,0 +1,265 @@
+"""``tidegate load`` at work: the client that a target needs, its requests, the run itself, Ctrl-C."""
+
+import asyncio
+import contextlib
+import functools
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from control.cli.common import say
+from control.cli.load_plan import Options, Plan
+from control.cli.load_target import Target
+from loadgen.clients import bodies
+from loadgen.clients.answers import StreamAnswer
+from loadgen.clients.call import Request
+from loadgen.clients.client import Client
+from loadgen.clients.grpc_calls import V2, GrpcCalls, framed
+from loadgen.clients.http_calls import HttpCalls
+from loadgen.clients.runs import Run
+from loadgen.progress import Progress
+from loadgen.reports.record import About, LoadReport, report_of
+from loadgen.reports.tally import Tally
+from loadgen.traces.arrival import Arrival
+from tidegate import clock
+from tidegate.aio import loop as fast
+from tidegate.aio.sweeper import Sweeper
+from tidegate.errors import TidegateError
+from tidegate.wire.grpc import MESSAGE_HEAD
+from tidegate.wire.protobuf import ProtobufError
+from tidegate.wire.protos import MODEL_METADATA_REQUEST, MODEL_METADATA_RESPONSE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REDRAW_S: Final = 0.5
+LINE_S: Final = 5.0
+Draw = Callable[[Arrival], Request]
+
+
+class LoadError(TidegateError):
+    """The load cannot be sent; the message says why."""
+
+
+def run(options: Options, plan: Plan, target: Target, *, is_silent: bool) -> LoadReport:
+    """The whole load. Raises LoadError where it cannot begin."""
+    fast.keep_memory()
+    with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
+        return runner.run(_run(options, plan, target, is_silent))
+
+
+async def _run(options: Options, plan: Plan, target: Target, is_silent: bool) -> LoadReport:
+    sweeper = Sweeper(asyncio.get_running_loop())
+    try:
+        draw = await _drawer(plan, target, sweeper)
+        client = _client(options, plan, target, sweeper)
+        try:
+            return await _drive(plan, target, client, draw, is_silent)
+        finally:
+            await client.close()
+    finally:
+        sweeper.close()
+
+
+async def _drive(plan: Plan, target: Target, client: Client, draw: Draw, is_silent: bool) -> LoadReport:
+    sla = plan.sla or target.sla
+    tally = Tally(None if sla is None else sla[0])
+    load = Run(client, lambda call: tally.add(call, load.began))
+    rng = random.Random(plan.seed)
+    began, wall, cpu = datetime.fromtimestamp(clock.wall(), UTC), time.monotonic(), time.process_time()
+    with _interruptible(load):
+        async with asyncio.TaskGroup() as group:
+            showing = None
+            if not is_silent:
+                progress = Progress(tally, plan.total_s)
+                showing = group.create_task(_show(progress, load, wall), name="progress")
+            if plan.schedule is not None:
+                await load.open_loop((each.at_s, draw(each)) for each in plan.schedule(rng))
+            elif plan.workers is not None:
+                await load.closed_loop(plan.workers(), lambda: draw(Arrival(0.0)))
+            if showing is not None:
+                showing.cancel()
+    about = About(
+        target=target.text,
+        mode=plan.mode,
+        protocol=target.protocol,
+        seed=plan.seed,
+        is_partial=load.is_stopped,
+        began=began.isoformat(timespec="seconds"),
+        sent=load.sent,
+        wall_s=time.monotonic() - wall,
+        cpu_s=time.process_time() - cpu,
+        percentile=None if sla is None else sla[1],
+    )
+    return report_of(tally, about)
+
+
+@contextlib.contextmanager
+def _interruptible(run: Run) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run, and its report is made."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        loop.add_signal_handler(each, run.stop)
+    try:
+        yield
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+# --- client and requests ----------------------------------------------------------------------------------------------
+
+
+def _client(options: Options, plan: Plan, target: Target, sweeper: Sweeper) -> Client:
+    most = plan.connections if plan.workers is None else max(plan.connections, len(plan.workers()))
+    if target.protocol == "grpc":
+        return GrpcCalls(
+            target.address,
+            target.path,
+            sweeper=sweeper,
+            authority=target.authority,
+            fields=plan.headers,
+            is_stream=options.stream,
+            most=most,
+            timeout_s=plan.timeout_s,
+            clock=time.monotonic,
+        )
+    method = options.method or ("POST" if target.protocol != "http" or plan.body is not None else "GET")
+    given = {name for name, _ in plan.headers}
+    has_body = plan.body is not None or target.protocol != "http"
+    own = [("content-type", "application/json")] if has_body and "content-type" not in given else []
+    return HttpCalls(
+        target.host,
+        target.port,
+        target.path,
+        method=method,
+        fields=[*own, *((name, value) for name, value in plan.headers if name != "host")],
+        authority=dict(plan.headers).get("host", target.authority),
+        tls=target.tls,
+        batch_field=options.batch_header,
+        read=StreamAnswer if target.protocol == "openai" and plan.body is None else None,
+        most=most,
+        timeout_s=plan.timeout_s,
+        clock=time.monotonic,
+    )
+
+
+async def _drawer(plan: Plan, target: Target, sweeper: Sweeper) -> Draw:
+    """What makes requests of arrivals."""
+    batch = None if plan.batches is None else plan.batches.drawer(random.Random(plan.seed + 1))
+    make = await _maker(plan, target, sweeper)
+
+    def draw(arrival: Arrival) -> Request:
+        inferences = arrival.inferences if batch is None else batch()
+        return Request(make(arrival, inferences), inferences)
+
+    if plan.batches is not None:
+        for size in plan.batches.sizes:  # What cannot be made is told before anything is sent.
+            _made(functools.partial(make, Arrival(0.0), size))
+    return draw
+
+
+async def _maker(plan: Plan, target: Target, sweeper: Sweeper) -> Callable[[Arrival, int], bytes]:
+    if plan.body is not None or target.protocol == "http":
+        body = plan.body or b""
+        sent = framed(body) if target.protocol == "grpc" else body
+        return lambda arrival, inferences: sent
+    if target.protocol == "openai":
+        chat = bodies.Kept(lambda words, tokens: bodies.chat(target.model, words, tokens))
+        return lambda arrival, inferences: chat(
+            arrival.prompt_tokens or plan.prompt_words, arrival.completion_tokens or plan.tokens
+        )
+    if target.protocol == "grpc":
+        metadata = await _metadata_over_grpc(plan, target, sweeper)
+        inputs = _made(lambda: bodies.inputs_of(metadata))
+        kept = bodies.Kept(lambda size: framed(bodies.v2_message(target.model, inputs, size)))
+    else:
+        metadata = await asyncio.to_thread(_metadata_over_http, plan, target)
+        inputs = _made(lambda: bodies.inputs_of(metadata))
+        kept = bodies.Kept(lambda size: bodies.v2_json(inputs, size))
+    _made(lambda: kept(1)) if plan.batches is None else None
+    return lambda arrival, inferences: kept(inferences)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except ValueError as error:
+        raise LoadError(str(error)) from error
+
+
+def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
+    """What the model says of its inputs; a function that sleeps is woken by the question."""
+    import httpx
+
+    scheme = "http" if target.tls is None else "https"
+    url = f"{scheme}://{target.address}{target.path.partition('?')[0].rpartition('/')[0]}"
+    try:
+        with httpx.Client(timeout=plan.timeout_s, trust_env=False, verify=target.tls or False) as client:
+            answer = client.get(url, headers=list(plan.headers))
+    except httpx.HTTPError as error:
+        raise LoadError(f"no metadata from {url}: {str(error) or type(error).__name__}") from error
+    if not answer.is_success:
+        raise LoadError(f"no metadata from {url}: status {answer.status_code}; --body FILE needs none")
+    try:
+        told = answer.json()
+    except ValueError as error:
+        raise LoadError(f"no metadata from {url}: the answer is no JSON") from error
+    return told if isinstance(told, dict) else {}
+
+
+async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: Sweeper) -> dict[str, Any]:
+    answer = bytearray()
+    client = GrpcCalls(
+        target.address,
+        f"{V2}ModelMetadata",
+        sweeper=sweeper,
+        authority=target.authority,
+        fields=plan.headers,
+        on_data=answer.extend,
+        most=1,
+        timeout_s=plan.timeout_s,
+        clock=time.monotonic,
+    )
+    codes: list[str] = []
+    run = Run(client, lambda call: codes.append(call.error or call.code or ""))
+    await run.open_loop([(0.0, Request(framed(MODEL_METADATA_REQUEST.encode({"name": target.model}))))])
+    await client.close()
+    if codes != ["OK"]:
+        raise LoadError(f"no metadata of {target.model} from {target.address}: {codes[0]}; --body FILE needs none")
+    try:
+        return MODEL_METADATA_RESPONSE.decode(bytes(answer[MESSAGE_HEAD:]))
+    except ProtobufError as error:
+        raise LoadError(f"no metadata of {target.model} from {target.address}: {error}") from error
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+async def _show(progress: Progress, run: Run, began: float) -> None:
+    """On standard error: a table that changes, or a line now and then where it is no terminal."""
+    if not sys.stderr.isatty():
+        while True:
+            await asyncio.sleep(LINE_S)
+            say(progress.line(time.monotonic() - began, run.sent, run.unfinished))
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True) as live:
+        while True:
+            await asyncio.sleep(REDRAW_S)
+            live.update(_table(progress.figures(time.monotonic() - began, run.sent, run.unfinished)), refresh=True)
+
+
+def _table(figures: dict[str, str]) -> "Table":
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    for name, value in figures.items():
+        table.add_row(f"[dim]{name}[/dim]", value)
+    return table
