@@ -280,3 +280,34 @@ def test_gateways_that_have_not_reported_yet_have_their_even_part_too() -> None:
     quotas.failed()
     admitted = sum(isinstance(quotas.reserve(budget, 1, 0.5), Reservation) for _ in range(40))
     assert admitted == 20
+
+
+def test_an_answer_that_comes_after_the_gateway_went_on_alone_is_taken() -> None:
+    """A request stops waiting for the pool while its reports are under way; then the answer comes after all."""
+    quotas, pool = Quotas(members=2), Pool()
+    assert isinstance(quotas.reserve(MINUTE, 1, 1.0), Ask)
+    reports = quotas.take(1.0)
+    quotas.failed()
+    assert isinstance(quotas.reserve(MINUTE, 1, 1.5, is_again=True), Reservation)
+    quotas.answer(pool.exchange("a", reports, 1.6), 1.6)
+    assert not quotas.is_lost
+    exchange(quotas, pool, 1.7)
+    assert quotas.read(MINUTE, 1.7).used == 1
+
+
+def test_a_lowered_budget_holds_at_once_whatever_was_granted_or_is_settled() -> None:
+    quotas, pool, before = Quotas(), Pool(), []
+    for step in range(50):
+        before.append(granted(quotas, pool, MINUTE, 1, 1.0 + step / 100))
+        exchange(quotas, pool, 1.0 + step / 100)
+    lowered = Budget("tenant", 51, 60)
+    now, admitted = 2.0, 0
+    for reservation in before:
+        now += 0.3
+        verdict = quotas.reserve(lowered, 1, now)
+        quotas.settle(reservation, 1, now)
+        exchange(quotas, pool, now)
+        if isinstance(verdict, Ask):
+            verdict = quotas.reserve(lowered, 1, now, is_again=True)
+        admitted += isinstance(verdict, Reservation)
+    assert admitted == 1

@@ -220,7 +220,12 @@ class Quotas:
 
     def settle(self, reservation: Reservation, real: int, now: float) -> None:
         """What the request really took: less comes back, more is owed. Of a window that is over only more counts."""
-        key = self._key(reservation.budget, now)
+        budget = reservation.budget
+        key = self._keys.get((budget.key, budget.window_s))
+        if key is None:
+            key = self._key(budget, now)
+        else:  # with the amount that holds now, which may be another one than at the reservation
+            self._roll(key, now)
         difference = real - reservation.amount
         share = key.shares.get(reservation.window)
         if share is None:
@@ -276,8 +281,7 @@ class Quotas:
 
     def failed(self) -> None:
         """The pool cannot be reached: each gateway takes its even part of what is nobody's."""
-        self._is_lost = True
-        self._reported = ()
+        self._is_lost = True  # reports may be under way all the same: a late answer to them is welcome
         for key in self._keys.values():
             for share in key.shares.values():
                 self._take_even_part(key, share)
@@ -305,9 +309,12 @@ class Quotas:
         key = self._keys.get(name)
         if key is None:
             key = self._keys[name] = _Key(budget, self._window(budget, now), now)
-        else:
-            key.budget = budget
-            self._roll(key, now)
+            return key
+        if budget.amount < key.budget.amount:  # what was granted in advance of a larger one is void
+            for share in key.shares.values():
+                share.ceiling = min(share.ceiling, max(share.used, budget.amount))
+        key.budget = budget
+        self._roll(key, now)
         return key
 
     def _window(self, budget: Budget, now: float) -> int:
