@@ -19,6 +19,7 @@ from control.faults import Faults
 from control.registry import Registry
 from tidegate.clock import Clock
 from tidegate.codec import CodecError, decode, encode
+from tidegate.live import read_start
 from tidegate.store.records import Store, StoreError
 from tidegate.tenants import KeySet
 
@@ -38,6 +39,9 @@ SHORTEST_RSA: Final = 2048
 
 _PUBLIC: Final = frozenset({"kty", "kid", "use", "key_ops", "alg", "n", "e", "crv", "x", "y"})
 """Members of a key that are handed on; should an issuer show a private part, it stays here."""
+
+_ASKED: Final = {"accept": "application/json", "accept-encoding": "identity"}
+"""Not compressed: a few bytes cannot become many before they are counted."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """The bytes at a path or URL. Raises UnreadableKeysError."""
@@ -196,11 +200,13 @@ def read_keys(data: bytes) -> tuple[str, ...]:
 
 
 def _is_sound(key: Mapping[str, Any]) -> bool:
-    """Whether the library makes a key of it, long enough."""
+    """Whether the library makes a key of it, long enough; its id, if it has one, is a text (RFC 7517, section 4.5)."""
     import jwt
 
     from gateway.auth_tokens import algorithms_of
 
+    if not isinstance(key.get("kid", ""), str):
+        return False
     try:
         jwt.PyJWK({name: key[name] for name in _PUBLIC & key.keys()}, algorithms_of(key)[0])
         return key.get("kty") != "RSA" or _bits(str(key["n"])) >= SHORTEST_RSA
@@ -223,12 +229,14 @@ async def read_source(source: str) -> bytes:
         async with (
             asyncio.timeout(FETCH_S),
             httpx.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client,
-            client.stream("GET", source, headers={"accept": "application/json"}) as response,
+            client.stream("GET", source, headers=_ASKED) as response,
         ):
             if response.status_code != httpx.codes.OK:
                 raise UnreadableKeysError(f"it answered {response.status_code}")
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise UnreadableKeysError("it is compressed, which was not asked for")
             found = b""
-            async for piece in response.aiter_bytes():
+            async for piece in response.aiter_raw():
                 found += piece
                 if len(found) > MOST_BYTES:
                     raise UnreadableKeysError(f"it is larger than {MOST_BYTES} bytes")
@@ -241,8 +249,7 @@ async def read_source(source: str) -> bytes:
 
 def _read_file(path: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
-            found = file.read(MOST_BYTES + 1)
+        found = read_start(path, MOST_BYTES + 1)
     except OSError as error:
         raise UnreadableKeysError(f"it cannot be read: {error.strerror or error}") from error
     if len(found) > MOST_BYTES:

@@ -7,7 +7,9 @@ from typing import Final
 
 from control.views import TenantView
 from tidegate import tenants_file
+from tidegate.document import MAX_BYTES
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.live import read_start
 from tidegate.records import GatewaySample
 from tidegate.settings import Settings
 from tidegate.tenants import Tenant, TenantSeen
@@ -21,7 +23,7 @@ def tenants_of(settings: Settings) -> tuple[Tenant, ...]:
     if file is None:
         return ()
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = read_start(file, MAX_BYTES + 1).decode()  # a larger one is told by its reader
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8"
         fault = Fault("--tenants-file", f"{file} ({why})", "a file of tenants")
@@ -30,8 +32,7 @@ def tenants_of(settings: Settings) -> tuple[Tenant, ...]:
 
 
 def _read_key(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        return file.read(LARGEST_KEY_FILE)
+    return read_start(path, LARGEST_KEY_FILE)
 
 
 def differences(before: Sequence[Tenant], after: Sequence[Tenant]) -> tuple[str, ...]:

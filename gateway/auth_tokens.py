@@ -172,7 +172,8 @@ def algorithms_of(key: Mapping[str, Any]) -> tuple[str, ...]:
     """The algorithms that a key may be used with; () for one that checks no signatures that we take."""
     kind = str(key.get("kty", ""))
     found = _OF_KEY.get((kind, "" if kind == "RSA" else str(key.get("crv", ""))), ())
-    if key.get("use", "sig") != "sig" or "verify" not in key.get("key_ops", ["verify"]):
+    operations = key.get("key_ops", ["verify"])
+    if key.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         return ()
     own = key.get("alg")
     return found if own is None else tuple(name for name in found if name == own)

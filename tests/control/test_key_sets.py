@@ -1,7 +1,9 @@
 """Issuers' keys: read, checked, kept while they cannot be read, for a bounded time; never a private part."""
 
 import asyncio
+import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ from control.key_sets import (
     read_keys,
     read_source,
 )
+from gateway.auth_tokens import Verifier
 from tests.support.tokens import Issuer
 from tidegate.clock import ManualClock
 from tidegate.store.embedded import EmbeddedStore
-from tidegate.tenants import KeySet
+from tidegate.tenants import JwtRule, KeySet
 
 URL = "https://id.example/keys?policy=QUERY"
 SHOWN = "https://id.example/keys"
@@ -194,3 +197,48 @@ def test_only_the_public_parts_of_keys_that_sign_are_handed_on() -> None:
 def test_what_is_no_set_of_keys(text: str, told: str) -> None:
     with pytest.raises(UnreadableKeysError, match=told):
         read_keys(text.encode())
+
+
+ODD = (None, 5, 1.5, True, "", "AA", "\ud800", [], ["verify", {}], [["verify"]], {}, {"a": 1}, "x" * 10_000)
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ec", "ed25519"])
+def test_a_member_of_any_shape_leaves_the_other_keys_usable(kind: str) -> None:
+    """Whatever an issuer shows, reading ends with keys that a gateway worker can hold."""
+    odd, good = getattr(Issuer(), kind)("odd").public("odd"), Issuer().ec("good").public("good")
+    rule = JwtRule(jwks=URL, issuer="i", audience=("a",))
+    for member in {*odd, "alg", "key_ops"}:
+        for value in ODD:
+            found = read_keys(json.dumps({"keys": [{**odd, member: value}, good]}).encode())
+            assert "good" in {json.loads(key)["kid"] for key in found if "kid" in json.loads(key)}
+            Verifier(rule, KeySet(source=URL, keys=found))
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys")
+    for path, told in (("keys", "no plain file"), (".", "irectory"), ("none", "No such file")):
+        with pytest.raises(UnreadableKeysError, match=told):
+            asyncio.run(read_source(str(tmp_path / path)))
+
+
+def test_an_endpoint_that_sends_compressed_bytes_is_not_unpacked() -> None:
+    packed = gzip.compress(b" " * (50 * MOST_BYTES))
+
+    async def run() -> None:
+        asked = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
+            writer.write(head % len(packed) + packed)
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(UnreadableKeysError, match="compressed"):
+                await read_source(f"http://127.0.0.1:{port}/keys")
+        assert b"accept-encoding: identity" in asked[0].lower()
+
+    asyncio.run(run())
