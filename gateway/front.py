@@ -62,6 +62,7 @@ class Front:
         "idempotent",
         "is_followed",
         "is_grpc",
+        "is_plain",
         "is_tag",
         "latency_s",
         "lateness",
@@ -120,6 +121,8 @@ class Front:
         self._shadow_bounds = tuple(accumulate(revision.shadow_percent for revision in shadows))
         self.is_grpc = route.protocol == Protocol.GRPC
         """Its server speaks gRPC and may speak nothing else."""
+        self.is_plain = self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc
+        """Whoever calls it may, and nothing of a request but its size is looked at."""
         self.is_followed = self.lateness is not None or bool(shadows)
         """Something may become of a request after it was sent: a hedge, a copy for a shadow."""
         self.is_tag = tagged is not None
