@@ -1,9 +1,9 @@
 """gRPC per RPC: CPU time per call at a proxy, and through gateway and queue_proxy, beside nginx, HAProxy and Go.
 
 A compiled client (``benchmarks/macro/gogrpc``) keeps 32 calls in flight over four connections and writes header blocks
-as grpc-go does. ``unary``: a V2 ModelInfer of 300 bytes whose metadata repeats. ``unique``: the same with a deadline and
-a traceparent of its own on every call. ``bidi``: streams of ten messages, each sent when the echo of the one before has
-come. ``large``: 600 KB up, 300 bytes down, eight at once.
+as grpc-go does. ``unary``: a V2 ModelInfer of 300 bytes whose metadata repeats. ``unique``: the same, but each call has
+a deadline and a traceparent of its own. ``bidi``: streams of ten messages, each sent when the echo of the one before
+has come. ``large``: 600 KB up, 300 bytes down, eight at once.
 """
 
 from collections.abc import Iterator

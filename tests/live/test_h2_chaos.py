@@ -13,7 +13,7 @@ import pytest
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_echo import PROBE, message
 from tests.support.h2_live import Address, H2Client, connect, is_alive
-from tests.support.h2_view import View
+from tests.support.h2_view import View, call_block
 from tests.support.http_doors import door
 from tests.support.loopback import LOOPS, run_on
 from tidegate.wire import h2_frames as wire
@@ -29,19 +29,12 @@ PATIENCE_S = 10.0
 
 
 def _head(method: str, source: random.Random) -> bytes:
-    fields = [
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", f"/corpus.Echo/{method}".encode()),
-        (b":authority", b"a.example"),
-        (b"te", b"trailers"),
-        (b"content-type", b"application/grpc"),
-    ]
+    fields: list[tuple[bytes, bytes]] = []
     if source.random() < 0.5:
         fields.append((b"grpc-timeout", b"%dm" % source.choice((20, 200, 5000))))
     if source.random() < 0.5:
         fields.append((b"x-trace", b"%032x" % source.getrandbits(128)))
-    return b"\x20" + b"".join(literal(name, value) for name, value in fields)
+    return call_block(f"/corpus.Echo/{method}", *fields)
 
 
 def _text(method: str, source: random.Random) -> bytes:
@@ -151,7 +144,7 @@ class _Steady:
             bodies = {}
             for _ in range(4):
                 bodies[number] = message(source.randbytes(source.randrange(20_000)))
-                block = _plain_head()
+                block = call_block(PROBE)
                 self._client.write(wire.headers(number, block, 0, 16384))
                 for at in range(0, len(bodies[number]), 16384):
                     part = bodies[number][at : at + 16384]
@@ -169,19 +162,6 @@ class _Steady:
                 assert answers[n].data == body, f"call {n} got other bytes"
                 answers.pop(n)
                 self.done += 1
-
-
-def _plain_head() -> bytes:
-    return b"\x20" + b"".join(
-        (
-            literal(b":method", b"POST"),
-            literal(b":scheme", b"http"),
-            literal(b":path", PROBE.encode()),
-            literal(b":authority", b"a.example"),
-            literal(b"te", b"trailers"),
-            literal(b"content-type", b"application/grpc"),
-        )
-    )
 
 
 @pytest.mark.parametrize("loop", sorted(LOOPS))

@@ -15,7 +15,7 @@ import pytest
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_echo import message
 from tests.support.h2_live import Address, H2Client, connect, is_alive, rss_mb
-from tests.support.h2_view import View
+from tests.support.h2_view import View, call_block
 from tests.support.http_doors import Door, door
 from tests.support.loopback import run_on, until
 from tidegate.wire import h2_frames as wire
@@ -36,22 +36,8 @@ MB = 1 << 20
 KB = 1 << 10
 
 
-def head(method: str) -> bytes:
-    """A header block for a call of the capture backend, literals only, legal for any table."""
-    return b"\x20" + b"".join(
-        (
-            literal(b":method", b"POST"),
-            literal(b":scheme", b"http"),
-            literal(b":path", f"/corpus.Echo/{method}".encode()),
-            literal(b":authority", b"a.example"),
-            literal(b"te", b"trailers"),
-            literal(b"content-type", b"application/grpc"),
-        )
-    )
-
-
 def headers(number: int, method: str, flags: int = 0) -> bytes:
-    return wire.headers(number, head(method), flags, 16384)
+    return wire.headers(number, call_block(f"/corpus.Echo/{method}"), flags, 16384)
 
 
 def data(number: int, payload: bytes, flags: int = 0) -> bytes:

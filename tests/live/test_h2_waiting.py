@@ -10,12 +10,11 @@ from tests.support.edge import Edge, edge, table
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_echo import message
 from tests.support.h2_live import Address, H2Client, connect, rss_mb
-from tests.support.h2_view import View
+from tests.support.h2_view import View, call_block
 from tests.support.http_doors import default_table
 from tests.support.loopback import run_on, until
 from tidegate.records import RouteTable
 from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 
@@ -29,15 +28,7 @@ which the allocator grows, and what it keeps."""
 
 
 def _request(number: int) -> bytes:
-    fields = (
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", b"/corpus.Echo/Unary"),
-        (b":authority", b"a.example"),
-        (b"te", b"trailers"),
-        (b"content-type", b"application/grpc"),
-    )
-    return wire.headers(number, b"\x20" + b"".join(literal(*field) for field in fields), 0, 16384)
+    return wire.headers(number, call_block("/corpus.Echo/Unary"), 0, 16384)
 
 
 class _Caller:

@@ -56,21 +56,26 @@ def moved(data: bytes, by: int) -> bytes:
     return bytes(changed)
 
 
-def probe_call(number: int, table: int) -> bytes:
-    """A valid unary call on a stream, literals only, for a peer that announced a table of that size."""
-    block = b"".join(
-        (
-            b"\x20" if table < 4096 else b"",
-            literal(b":method", b"POST"),
-            literal(b":scheme", b"http"),
-            literal(b":path", PROBE.encode()),
-            literal(b":authority", b"a.example"),
-            literal(b"te", b"trailers"),
-            literal(b"content-type", b"application/grpc"),
-        )
+def call_block(path: str, *more: tuple[bytes, bytes], table: int = 0) -> bytes:
+    """The header block of a call, literals only, for a peer that announced a table of that size: below 4096 it begins
+    with an update to 0, which is legal for any."""
+    fields = (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path.encode()),
+        (b":authority", b"a.example"),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        *more,
     )
+    return (b"\x20" if table < 4096 else b"") + b"".join(literal(*field) for field in fields)
+
+
+def probe_call(number: int, table: int) -> bytes:
+    """A valid unary call on a stream, for a peer that announced a table of that size."""
     body = message(b"probe")
-    return wire.headers(number, block, 0, FRAME_BYTES) + wire.frame_head(len(body) << 8, wire.END_STREAM, number) + body
+    head = wire.headers(number, call_block(PROBE, table=table), 0, FRAME_BYTES)
+    return head + wire.frame_head(len(body) << 8, wire.END_STREAM, number) + body
 
 
 PROBED = {"data": base64.b64encode(message(b"probe")).decode()}
