@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.h2_proxy import Proxy
 from tidegate.wire import h2_frames as wire
+from tidegate.wire.grpc import RESOURCE_EXHAUSTED
 from tidegate.wire.h2 import H2Client, H2Server
-from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Blocks
+from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Blocks, Reader
 from tidegate.wire.h2_engine import Engine
 from tidegate.wire.h2_events import BODY, CLOSING, FAILED, HEAD, PONG, RESET, SENT, SETTINGS, TRAILERS, Event
 from tidegate.wire.h2_frames import MOST
@@ -30,6 +31,7 @@ CALL = b"".join(
         (b"content-type", b"application/grpc"),
     )
 )
+REST = CALL.replace(literal(b"content-type", b"application/grpc"), b"")
 ANSWER = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
 TRAILER = literal(b"grpc-status", b"0")
 ACK = wire.frame_head(wire.SETTINGS, wire.ACK, 0)
@@ -265,13 +267,15 @@ def test_pieces_are_cut_at_the_peer_s_frame_size() -> None:
     assert [len(payload) for *_, payload in frames(client.take())] == [16384, 16384, 7232]
 
 
-def test_a_header_list_that_is_too_large_is_answered() -> None:
+@pytest.mark.parametrize(("request_head", "told"), [(CALL, RESOURCE_EXHAUSTED), (REST, None)])
+def test_a_header_list_that_is_too_large_is_answered(request_head: bytes, told: int | None) -> None:
     server = ready_server()
     fields = b"".join(literal(b"x-%d" % number, b"y" * 100) for number in range(200))
-    assert server.receive(head(1, CALL + fields), 0.0) == []
+    assert server.receive(head(1, request_head + fields), 0.0) == []
     answer, reset = frames(server.take())
     assert answer[:3] == (wire.HEADERS, wire.END_HEADERS | wire.END_STREAM, 1)
-    assert answer[3].endswith(b"431")
+    found = Reader(Blocks(RESPONSE)).read(answer[3])
+    assert (found.status, found.grpc_status) == (431 if told is None else 200, told)
     assert reset[0] == wire.RST_STREAM
 
 

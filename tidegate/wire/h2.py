@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from tidegate.wire import h2_frames as wire
+from tidegate.wire.grpc import RESOURCE_EXHAUSTED, trailers_only
 from tidegate.wire.h2_blocks import LIST_BYTES, Block, Blocks
 from tidegate.wire.h2_engine import FIRST_SETTINGS, PREFACE, Engine, Fault
 from tidegate.wire.h2_events import HEAD, RESET, Event
@@ -25,6 +26,7 @@ from tidegate.wire.h2_stream import BODY_DUE, ENDED, HEAD_DUE, Stream
 _REMEMBERED: Final = 1024
 _BODILESS: Final = -2
 _LARGE_ANSWER: Final = literal(b":status", b"431")
+_LARGE_CALL: Final = trailers_only(RESOURCE_EXHAUSTED, f"the call's metadata is larger than {LIST_BYTES} bytes")
 
 
 class H2Server(Engine):
@@ -94,7 +96,7 @@ class H2Server(Engine):
         elif found.fault or (ends and found.content_length):
             self._refuse(number, wire.PROTOCOL_ERROR, now)
         elif found.is_large:
-            self._write_block(number, _LARGE_ANSWER, END_STREAM)
+            self._write_block(number, _LARGE_CALL if found.is_call else _LARGE_ANSWER, END_STREAM)
             self._refuse(number, wire.NO_ERROR, now)
         else:
             self._open(number, found, ends, events)

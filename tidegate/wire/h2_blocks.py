@@ -117,7 +117,7 @@ class Block:
         self.fault = ""
         """Why it is malformed; nothing else holds then."""
         self.is_large = False
-        """Its list is over the limit; nothing else holds then."""
+        """Its list is over the limit; nothing else holds then but :attr:`is_call`, if that was seen before the limit."""
         self.fields: list[Field] = []
         """All of them, in order."""
         self.outgoing = b""
@@ -313,6 +313,7 @@ class Reader:
         if walk.is_large:
             made = Block()
             made.is_large = True
+            made.is_call = any(field[0] == b"content-type" and is_grpc(field[1]) for field in walk.fields)
             return made
         if walk.stands_alone:
             same = block
