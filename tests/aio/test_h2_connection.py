@@ -295,14 +295,17 @@ def test_calls_wait_for_the_first_settings(made: Callable[..., World]) -> None:
     assert all(world.heard(stream) == [] for stream in streams)
 
 
-def test_an_upstream_that_speaks_something_else(made: Callable[..., World]) -> None:
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE HTML>\n<html>", b"\x15\x03\x01\0\x02\x02F"]
+)
+def test_an_upstream_that_speaks_something_else(made: Callable[..., World], said: bytes) -> None:
     world = made()
     stream = world.client.request(block(*CALL), True, None)
     world.feed(world.client.take())
     world._turn()
     world._turn()
     assert world.upstream.ours is not None
-    world.upstream.ours.data_received(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    world.upstream.ours.data_received(said)
     world.go()
     assert world.outcome(stream) == (12, "the upstream speaks no HTTP/2 on this port")
     assert world.app.log == ["start", "finished 502"], "once: another attempt would end as this one"

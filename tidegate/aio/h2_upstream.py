@@ -36,7 +36,6 @@ IDLE_S: Final = 60.0
 
 
 NO_HTTP2: Final = "the upstream speaks no HTTP/2 on this port"
-_HTTP1: Final = b"HTTP/1."
 
 
 class H2Upstream(asyncio.Protocol):
@@ -67,10 +66,6 @@ class H2Upstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             engine = self.engine
-            if not self.is_ready and data.startswith(_HTTP1):
-                self.pool.refused()
-                self.lose(NO_HTTP2)
-                return
             for event in engine.receive(data, monotonic()):
                 kind, stream, value, ends = event
                 call: Rpc | None = stream.owner
@@ -106,6 +101,12 @@ class H2Upstream(asyncio.Protocol):
             if not self.engine.streams:
                 self.close()
         elif kind == FAILED:
+            if (
+                not self.is_ready
+            ):  # It began with something else than SETTINGS, mostly HTTP/1.1, or a page without a head.
+                self.pool.refused()
+                self.lose(NO_HTTP2)
+                return
             self.flush()
             self.lose(f"the upstream broke the rules of HTTP/2 (error {value})")
 
