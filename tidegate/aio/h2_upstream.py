@@ -101,9 +101,8 @@ class H2Upstream(asyncio.Protocol):
             if not self.engine.streams:
                 self.close()
         elif kind == FAILED:
-            if (
-                not self.is_ready
-            ):  # It began with something else than SETTINGS, mostly HTTP/1.1, or a page without a head.
+            if not self.is_ready:
+                # It began with something else than SETTINGS: an answer of HTTP/1.1, a page without a head.
                 self.pool.refused()
                 self.lose(NO_HTTP2)
                 return

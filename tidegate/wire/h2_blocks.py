@@ -117,7 +117,7 @@ class Block:
         self.fault = ""
         """Why it is malformed; nothing else holds then."""
         self.is_large = False
-        """Its list is over the limit; nothing else holds then but :attr:`is_call`, if that was seen before the limit."""
+        """Its list is over the limit; nothing else holds then but :attr:`is_call`, if that was seen before."""
         self.fields: list[Field] = []
         """All of them, in order."""
         self.outgoing = b""
