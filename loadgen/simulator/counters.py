@@ -1,0 +1,94 @@
+"""What a gateway worker counts of one revision, from requests that have ended, many at a time."""
+
+from collections.abc import Sequence
+
+from activator.room import RoomCounts
+from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
+from tidegate.records import GroupTraffic, RevisionDemand
+
+Request = tuple[int, str, float, int, int | None]
+"""(number, revision, arrived at, inferences, caller of a closed loop): plain, since there is one for each request."""
+Ended = tuple[Request, float, float, str, str, str]
+"""(request, sent to a replica at, ended at, accelerator, replica, how): ``answered``, ``failed`` (the replica broke) or
+the code of the refusal. What never reached a replica has neither accelerator nor replica, and was sent when it ended.
+Times in seconds since the beginning."""
+
+
+class _Group:
+    __slots__ = ("failures", "inferences", "latency", "requests")
+
+    def __init__(self) -> None:
+        self.requests = self.inferences = self.failures = 0
+        self.latency = Histogram()
+
+
+class Counters:
+    """Cumulative, as :class:`tidegate.records.RevisionDemand` has them."""
+
+    __slots__ = ("_groups", "_revision", "_target_s", "_within")
+
+    def __init__(self, revision: str, target_s: float | None) -> None:
+        """``target_s``: the SLA's latency."""
+        self._revision = revision
+        self._target_s = float("inf") if target_s is None else target_s
+        self._groups: dict[str, _Group] = {}
+        self._within = 0
+
+    def add(self, ended: Sequence[Ended]) -> None:
+        """More requests have ended."""
+        groups, target_s = self._groups, self._target_s
+        for (_, _, arrived, inferences, _), _, at, accelerator, _, end in ended:
+            if not accelerator:
+                continue
+            group = groups.get(accelerator)
+            if group is None:
+                group = groups[accelerator] = _Group()
+            group.requests += 1
+            group.inferences += inferences
+            if end != "answered":
+                group.failures += 1
+                continue
+            latency_s = at - arrived
+            if latency_s <= target_s:
+                self._within += 1
+            micros = int(latency_s * 1e6)
+            latency = group.latency
+            latency.counts[INDEX[micros] if micros < KNOWN else bucket_index(micros)] += 1
+            latency.sum_micros += micros
+
+    def demand(self, room: RoomCounts | None) -> RevisionDemand | None:
+        """The present values as they cross the process border; None: nothing has come yet, or no room knows it."""
+        if room is None or not room.arrivals:
+            return None
+        groups = tuple(
+            GroupTraffic(
+                group=name,
+                requests=group.requests,
+                inferences=group.inferences,
+                failures=group.failures,
+                latency=group.latency.sparse(),
+            )
+            for name, group in self._groups.items()
+        )
+        whole = Histogram()
+        for each in groups:
+            whole.add(each.latency)
+        return RevisionDemand(
+            function=self._revision.rpartition("-")[0],
+            revision=self._revision,
+            arrivals=room.arrivals,
+            arrivals_inferences=room.arrivals_inferences,
+            refused=room.refused,
+            expired=room.expired,
+            cancelled=room.cancelled,
+            answered=sum(group.requests - group.failures for group in self._groups.values()),
+            failed=sum(group.failures for group in self._groups.values()),
+            within_sla=self._within,
+            waiting=room.waiting,
+            waiting_inferences=room.waiting_inferences,
+            oldest_waiting_s=room.oldest_waiting_s,
+            waiting_request_s=room.waiting_request_s,
+            waiting_inference_s=room.waiting_inference_s,
+            latency=whole.sparse(),
+            groups=groups,
+        )

@@ -1,0 +1,258 @@
+"""The virtual fleet: the product's backend in virtual time, and the replicas that it says exist.
+
+Creation, drain, revive, failure and back-off are :class:`deploy.fake.FakeBackend`, placement its ledger. This file
+gives each of its replicas a body, and carries out plans.
+"""
+
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from autoscaler.observation import AcceleratorRoom
+from deploy.backend import BackendError, ReplicaStatus
+from deploy.fake import FakeBackend
+from deploy.placement.ledger import NoRoomError
+from deploy.plan import plan
+from loadgen.metrics.cost import Lease
+from loadgen.simulator.devices import Devices
+from loadgen.simulator.gate import Gate
+from loadgen.simulator.kernel import Kernel
+from loadgen.simulator.profiles import ColdStart
+from loadgen.simulator.replica import VirtualReplica
+from loadgen.simulator.scenario import Scenario
+from queue_proxy.metrics import Identity
+from tidegate.errors import TidegateError
+from tidegate.phases import ColdStartPhases
+from tidegate.records import Decision
+from tidegate.replica import ReplicaState
+
+T = TypeVar("T")
+_UNNAMED = ColdStart()
+_GONE = (ReplicaState.STOPPED, ReplicaState.FAILED)
+
+
+def done(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing, as those of the backend in virtual time do; raises
+    RuntimeError where it does wait."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what the coroutine returned
+    coroutine.close()
+    raise RuntimeError("a backend in virtual time waited for something")
+
+
+class Fleet:
+    """All replicas of a simulation."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        kernel: Kernel,
+        devices: Devices,
+        rng: random.Random,
+        *,
+        replicas: dict[str, VirtualReplica],
+        changed: Callable[[ReplicaStatus], None],
+        leased: Callable[[Lease], None],
+    ) -> None:
+        """``replicas``: the living ones by id, kept here and shared with the gate. ``changed`` is told of
+        each change of a replica. ``leased`` is told of each replica that is gone."""
+        self._scenario = scenario
+        self._kernel = kernel
+        self._devices = devices
+        self._rng = random.Random(rng.random())
+        self._service_rng = random.Random(rng.random())
+        self._replicas = replicas
+        self._changed = changed
+        self._leased = leased
+        self._deployed = {each.revision.id: each for each in scenario.functions}
+        self.gate: Gate
+        """Set once, before anything happens."""
+        accelerators = [kind.accelerator for kind in scenario.kinds]
+        cores = range(sum(each.cores * each.count for each in accelerators))
+        self.backend = FakeBackend(
+            accelerators, kernel, random.Random(rng.random()), start_up_s=0.0, host_cores=tuple(cores)
+        )
+        self.backend.watch(self._told)
+        self.cold_starts = 0
+        """Replicas that became ready, without those of the beginning."""
+
+    # --- what exists ---
+
+    def statuses(self) -> tuple[ReplicaStatus, ...]:
+        return self.backend.replicas()
+
+    def rooms(self) -> dict[str, list[AcceleratorRoom]]:
+        """For each revision the accelerators that it may use, cheapest first."""
+        prices = {each.name: each.price_per_hour for each in self.backend.devices()}
+        return {
+            name: [
+                AcceleratorRoom(accelerator=kind, room=room.free, price_per_hour=prices[kind])
+                for kind, room in self.backend.room(deployed.revision).items()
+            ]
+            for name, deployed in self._deployed.items()
+        }
+
+    # --- what is done ---
+
+    def begin(self) -> None:
+        """Brings the replicas of the beginning up, ready."""
+        for deployed in self._scenario.functions:
+            for accelerator, count in deployed.ready.items():
+                for number in range(count):
+                    name = f"{deployed.revision.id}-{accelerator}-{number}"
+                    self.backend.start_up_s = -self._start_up_s(accelerator)
+                    done(self.backend.create(name, deployed.revision, accelerator, ColdStartPhases()))
+        self.backend.on_wakeup(self._kernel.now())
+        self.cold_starts = 0
+
+    def _start_up_s(self, accelerator: str) -> float:
+        return self._devices.kinds[accelerator].accelerator.start_up_s
+
+    def carry_out(self, decision: Decision, in_flight: Mapping[str, int], now: float) -> float | None:
+        """From the decision to creates, revives and removes. Returns when what could not be placed is to be tried
+        again; None: not at a certain time."""
+        deployed = self._deployed[decision.revision]
+        steps = plan(
+            decision,
+            self.backend.replicas(),
+            self.backend.room(deployed.revision),
+            now=now,
+            rng=self._rng,
+            in_flight=in_flight,
+            failure=self.backend.failure(decision.revision),
+        )
+        for create in steps.create:
+            start = deployed.cold_starts.get(create.accelerator, _UNNAMED)
+            self.backend.start_up_s = start.total_s
+            phases = ColdStartPhases(decide_s=0.0, schedule_s=start.schedule_s)
+            try:
+                done(
+                    self.backend.create(
+                        create.replica, deployed.revision, create.accelerator, phases, share=create.share
+                    )
+                )
+            except NoRoomError:
+                continue  # Another function has taken the place meanwhile; the next second tries again.
+        for revive in steps.revive:
+            done(self.backend.revive(revive.replica))
+        for remove in steps.remove:
+            try:
+                done(self.backend.remove(remove.replica))
+            except BackendError:
+                continue  # It has gone by itself.
+        self.arm()
+        return min((each.until for each in steps.unplaced if each.until is not None), default=None)
+
+    def arm(self) -> None:
+        """Has the backend woken when something is due there."""
+        when = self.backend.next_wakeup()
+        if when is not None:
+            self._kernel.at(when, self._woken)
+
+    def _woken(self, now: float, _: None) -> None:
+        self.backend.on_wakeup(now)
+
+    def resize(self, replica: str, cores: int) -> None:
+        """Orders other cores for a replica; it has them ``resize_s`` later, if that is possible then."""
+        self._kernel.at(self._kernel.now() + self._scenario.resize_s, self._resized, (replica, cores))
+
+    def _resized(self, now: float, order: tuple[str, int]) -> None:
+        name, cores = order
+        body = self._replicas.get(name)
+        if body is None:
+            return
+        try:
+            done(self.backend.resize(name, threads=cores))
+        except TidegateError:
+            return
+        body.resized(cores)
+
+    def crash(self, revision: str) -> None:
+        """The replica that is ready longest dies; nothing where none is ready."""
+        ready = [each for each in self.statuses() if each.revision == revision and each.state is ReplicaState.READY]
+        if ready:
+            self.backend.crash(min(ready, key=lambda each: (each.ready_at or 0.0, each.id)).id)
+
+    def end(self, now: float) -> None:
+        """The run is over: what still is there was leased up to now."""
+        for status in self.backend.replicas():
+            if status.state not in _GONE:
+                self._lease(status, now)
+
+    # --- what the backend says ---
+
+    def _told(self, status: ReplicaStatus) -> None:
+        now = self._kernel.now()
+        body = self._replicas.get(status.id)
+        state = status.state
+        if body is None and state is ReplicaState.STARTING:
+            self._replicas[status.id] = self._body(status)
+        elif body is not None and state is ReplicaState.READY:
+            self._ready(body, status, now)
+        elif body is not None and state is ReplicaState.DRAINING:
+            body.ledger.drain(now)
+            body.act(now)
+        elif body is not None and state in _GONE:
+            self._gone(body, status, now)
+        self._changed(status)
+
+    def _ready(self, body: VirtualReplica, status: ReplicaStatus, now: float) -> None:
+        if body.ledger.state is ReplicaState.STARTING:
+            # The backend lets it go when this is ended: when its ledger says that it is drained.
+            self.backend.begin_work(status.id)
+            self.cold_starts += 1
+            start = self._deployed[status.revision].cold_starts.get(status.accelerator, _UNNAMED)
+            body.phases = replace(status.phases, pull_s=start.pull_s, load_s=start.load_s, warm_s=start.warm_s)
+            body.ledger.ready(now, body.phases)
+        else:
+            body.ledger.revive(now)
+        body.act(now)
+
+    def _gone(self, body: VirtualReplica, status: ReplicaStatus, now: float) -> None:
+        del self._replicas[status.id]
+        lost = body.breaks(now)
+        self._lease(status, now)
+        self.gate.lost(status.id, now)
+        for bind in lost:
+            self.gate.broke(body, bind, now)
+
+    def _drained(self, replica: str) -> None:
+        self.backend.end_work(replica)
+
+    def _lease(self, status: ReplicaStatus, now: float) -> None:
+        function = self._deployed[status.revision].revision.function
+        memory = function.gpu.memory_gb or (function.resources.memory_bytes or 0) / 1e9
+        self._leased(Lease(accelerator=status.accelerator, used_gb=memory, start_s=status.created_at, end_s=now))
+
+    def _body(self, status: ReplicaStatus) -> VirtualReplica:
+        deployed = self._deployed[status.revision]
+        kind = self._devices.kinds[status.accelerator]
+        identity = Identity(
+            function=status.function,
+            revision=status.revision,
+            group=status.accelerator,
+            replica=status.id,
+            incarnation=status.id,
+        )
+        return VirtualReplica(
+            identity,
+            kernel=self._kernel,
+            profile=deployed.profiles[status.accelerator],
+            unit=self._devices.unit(status.accelerator, status.unit),
+            sharing=kind.sharing,
+            limit=deployed.limit,
+            counts=deployed.revision.function.concurrency_unit,
+            cores=status.threads or kind.accelerator.cores or 1,
+            share=status.share,
+            hop_s=self._scenario.hop_s,
+            rng=self._service_rng,
+            answered=self.gate.answered,
+            told=self.gate.told,
+            drained=self._drained,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Fleet {len(self._replicas)} replicas>"

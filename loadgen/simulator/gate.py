@@ -1,0 +1,268 @@
+"""The gate: the product's waiting room in virtual time, with the wires to the replicas and the counters of a worker.
+
+One worker. A message of a slot channel takes ``message_s`` in either direction; messages of one channel stay in order.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from activator.room import WaitingRoom
+from loadgen.simulator.counters import Counters, Ended, Request
+from loadgen.simulator.kernel import Kernel
+from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
+from tidegate.records import Activation, GatewaySample, RouteTable
+
+if TYPE_CHECKING:
+    from loadgen.simulator.replica import VirtualReplica
+
+WORKER = "g0"
+
+
+class Gate:
+    """What a gateway worker does around its room."""
+
+    __slots__ = (
+        "_activate",
+        "_caller",
+        "_counters",
+        "_idempotent",
+        "_is_turning",
+        "_kernel",
+        "_linked",
+        "_message_s",
+        "_number",
+        "_replicas",
+        "_sequence",
+        "_table",
+        "_timeouts",
+        "_turn_s",
+        "_wake",
+        "ended",
+        "open",
+        "room",
+    )
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        rng: random.Random,
+        message_s: float,
+        turn_s: float,
+        timeouts: Mapping[str, float],
+        latencies: Mapping[str, float | None],
+        idempotent: frozenset[str],
+        replicas: Mapping[str, "VirtualReplica"],
+        activate: Callable[[Activation], None],
+        caller: Callable[[Request, float], None],
+    ) -> None:
+        """By revision: ``timeouts``, the time of a request, and ``latencies``, the SLA's target; ``idempotent``:
+        revisions whose requests are sent again when a replica breaks. ``caller`` is told the end of each request of a
+        closed loop."""
+        self.room = WaitingRoom(rng=rng)
+        self.open = 0
+        """Requests that came and have not ended."""
+        self.ended: list[Ended] = []
+        """Requests that have; whoever reads them takes the list (:meth:`take_ended`)."""
+        self._kernel = kernel
+        self._message_s = message_s
+        self._turn_s = turn_s
+        self._is_turning = False
+        self._timeouts = timeouts
+        self._idempotent = idempotent
+        self._replicas = replicas
+        self._activate = activate
+        self._caller = caller
+        self._counters = {revision: Counters(revision, latencies[revision]) for revision in timeouts}
+        self._linked: dict[str, int] = {}
+        """Number of the link to a replica: what was under way on an older one arrives nowhere."""
+        self._number = 0
+        self._sequence = 0
+        self._table: tuple[int, int] = (0, 0)
+        self._wake = float("inf")
+
+    # --- requests ---
+
+    def arrive(self, request: Request, now: float) -> None:
+        """``request`` came now."""
+        revision = request[1]
+        self.open += 1
+        bind = self.room.arrive(request, revision, request[3], now + self._timeouts[revision], now)
+        if type(bind) is Bind:
+            self._send(bind, now)
+        elif bind is not None:
+            self._refused(bind, now)  # type: ignore[arg-type]  # `type() is` narrows nothing
+        if self.room.out:
+            self._act(now)
+        elif self.room.unsettled and not self._is_turning:
+            self._turn(now)
+
+    def _send(self, bind: Bind, now: float) -> None:
+        replica = self._replicas.get(bind.replica.id)
+        if replica is None:
+            self.room.unsent(bind, now)
+        elif not replica.begin(bind, now):
+            self.room.refused(bind, now)
+
+    def answered(self, replica: "VirtualReplica", bind: Bind, kept: bool, sent_at: float, now: float) -> None:
+        """A replica's answer is here."""
+        request: Request = bind.request  # type: ignore[assignment]  # what was given to the room
+        self.open -= 1
+        self.ended.append((request, sent_at, now, replica.accelerator, replica.id, "answered"))
+        room = self.room
+        room.answered(bind, kept, now)
+        if room.out:
+            self._act(now)
+        elif room.unsettled and not self._is_turning:
+            self._turn(now)
+        if request[4] is not None:
+            self._caller(request, now)
+
+    def broke(self, replica: "VirtualReplica", bind: Bind, now: float) -> None:
+        """The replica died with it: that it had not begun to run it is nothing that a gateway can know."""
+        request: Request = bind.request  # type: ignore[assignment]  # as above
+        if request[1] in self._idempotent:
+            self.room.broke_off(bind, now)
+        else:
+            self.room.aborted(bind, now)
+            self._over(request, now, replica.accelerator, replica.id, "failed")
+        self._act(now)
+
+    def _refused(self, refuse: Refuse, now: float) -> None:
+        request: Request = refuse.request  # type: ignore[assignment]  # as above
+        self._over(request, now, "", "", refuse.kind.code)
+
+    def _over(self, request: Request, now: float, accelerator: str, replica: str, end: str) -> None:
+        self.open -= 1
+        self.ended.append((request, now, now, accelerator, replica, end))
+        if request[4] is not None:
+            self._caller(request, now)
+
+    # --- commands ---
+
+    def _act(self, now: float) -> None:
+        """Carries out what the room wants."""
+        room = self.room
+        while room.out:
+            commands, room.out = room.out, []
+            for command in commands:
+                if type(command) is Bind:
+                    self._send(command, now)
+                elif type(command) is Send:
+                    link = self._linked.get(command.replica)
+                    if link is not None:
+                        self._kernel.at(now + self._message_s, self._up, (command.replica, link, command.message))
+                elif type(command) is Activate:
+                    self._activate(command.activation)
+                elif type(command) is Refuse:
+                    self._refused(command, now)
+                elif type(command) is Link:
+                    self._number += 1
+                    self._linked[command.replica] = self._number
+                    self._kernel.at(now + self._message_s, self._opens, (command.replica, self._number))
+                elif type(command) is Unlink and self._linked.pop(command.replica, None) is not None:
+                    self._kernel.at(now + self._message_s, self._closes, command.replica)
+        if room.unsettled and not self._is_turning:
+            self._turn(now)
+        when = room.next_wakeup()
+        if when is not None and (when < self._wake or self._wake <= now):
+            self._wake = when
+            self._kernel.at(when, self._woken)
+
+    def _turn(self, now: float) -> None:
+        """A loop turn began in which something was called."""
+        self._is_turning = True
+        self._kernel.at(now + self._turn_s, self._turned)
+
+    def _turned(self, now: float, _: None) -> None:
+        """It is over: wants are told."""
+        self._is_turning = False
+        if self.room.unsettled:
+            self.room.settle(now)
+        self._act(now)
+
+    def _woken(self, now: float, _: None) -> None:
+        self._wake = float("inf")
+        self.room.on_wakeup(now)
+        self._act(now)
+
+    # --- wires ---
+
+    def _opens(self, now: float, link: tuple[str, int]) -> None:
+        name, number = link
+        replica = self._replicas.get(name)
+        if replica is not None and self._linked.get(name) == number:
+            self.room.linked(name, now)
+            self._act(now)
+            replica.opened(Hello(WORKER), now)
+
+    def _closes(self, now: float, name: str) -> None:
+        replica = self._replicas.get(name)
+        if replica is not None and name not in self._linked:
+            replica.closed(now)
+
+    def _up(self, now: float, sent: tuple[str, int, WorkerMessage]) -> None:
+        name, number, message = sent
+        replica = self._replicas.get(name)
+        if replica is not None and self._linked.get(name) == number:
+            replica.heard(message, now)
+
+    def told(self, replica: "VirtualReplica", message: ProxyMessage) -> None:
+        """A replica says something on its channel."""
+        link = self._linked.get(replica.id)
+        if link is not None:
+            self._kernel.at(self._kernel.now() + self._message_s, self._down, (replica.id, link, message))
+
+    def _down(self, now: float, sent: tuple[str, int, ProxyMessage]) -> None:
+        name, number, message = sent
+        if self._linked.get(name) == number and name in self._replicas:
+            self.room.heard(name, message, now)
+            self._act(now)
+
+    def lost(self, name: str, now: float) -> None:
+        """A replica's end of the channel is gone, and comes back no more."""
+        if self._linked.pop(name, None) is not None:
+            self.room.unlinked(name, now)
+            self._act(now)
+
+    def apply(self, table: RouteTable, now: float) -> None:
+        """Works from this route table on."""
+        self._table = table.version
+        self.room.apply(table, now)
+        self._act(now)
+
+    # --- figures ---
+
+    def take_ended(self) -> list[Ended]:
+        """Requests that ended since the last call, in order; they are counted."""
+        taken, self.ended = self.ended, []
+        if len(self._counters) == 1:
+            for counters in self._counters.values():
+                counters.add(taken)
+            return taken
+        parted: dict[str, list[Ended]] = {}
+        for each in taken:
+            parted.setdefault(each[0][1], []).append(each)
+        for revision, part in parted.items():
+            self._counters[revision].add(part)
+        return taken
+
+    def sample(self, now: float) -> GatewaySample:
+        """What the worker answers to ``GET /sample``; call :meth:`take_ended` first."""
+        self._sequence += 1
+        demands = (counters.demand(self.room.counts(name, now)) for name, counters in self._counters.items())
+        return GatewaySample(
+            worker=WORKER,
+            incarnation="simulated",
+            sequence=self._sequence,
+            uptime_s=now,
+            table_epoch=self._table[0],
+            table_number=self._table[1],
+            connections=0,
+            demands=tuple(each for each in demands if each is not None),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Gate {self.open} requests open, {self.room!r}>"

@@ -1,0 +1,124 @@
+"""How long a model server works on a request, by batch, cores and share of a device.
+
+A profile gives the *nominal* time, which replicas remember, and how executions vary around it. Times in seconds.
+"""
+
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Times(Protocol):
+    """Time of one execution by its batch."""
+
+    def seconds(self, inferences: int) -> float:
+        """``inferences`` >= 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """``base_s + per_item_s * inferences``: what most models on most devices come close to (Clipper, SMIF)."""
+
+    base_s: float
+    per_item_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.base_s < math.inf and 0.0 <= self.per_item_s < math.inf):
+            raise ValueError(f"times must be finite and not negative, got {self}")
+
+    def seconds(self, inferences: int) -> float:
+        return self.base_s + self.per_item_s * inferences
+
+
+class Table:
+    """Measured times of some batch sizes: straight lines between them and beyond the last two, flat below the first."""
+
+    __slots__ = ("_sizes", "_times")
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        """Seconds by batch. Raises ValueError for none at all, sizes below 1, and times that are no durations."""
+        if not measured:
+            raise ValueError("a table of execution times is empty; it needs one batch size at least")
+        for size, time_s in measured.items():
+            if size < 1 or not 0.0 <= time_s < math.inf:
+                raise ValueError(f"batch {size} takes {time_s} s; sizes are 1 or more, times finite and not negative")
+        self._sizes = sorted(measured)
+        self._times = [measured[size] for size in self._sizes]
+
+    def seconds(self, inferences: int) -> float:
+        sizes, times = self._sizes, self._times
+        right = bisect_left(sizes, inferences)
+        if right < len(sizes) and sizes[right] == inferences:
+            return times[right]
+        if right == 0 or len(sizes) == 1:
+            return times[0]
+        right = min(right, len(sizes) - 1)
+        slope = (times[right] - times[right - 1]) / (sizes[right] - sizes[right - 1])
+        return max(0.0, times[right - 1] + slope * (inferences - sizes[right - 1]))
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self._sizes)} batch sizes>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceProfile:
+    """One function on one kind of accelerator. Raises ValueError for figures outside the ranges given here."""
+
+    times: Times
+    """With one core, or a whole device."""
+    jitter: float = 0.0
+    """0..1: an execution takes 1 - jitter .. 1 + jitter of its nominal time, evenly drawn, as the emulated accelerators
+    of live deployments do it."""
+    is_exponential: bool = False
+    """Times are exponentially distributed around the nominal one instead: the M of queueing theory."""
+    parallel: float = 0.0
+    """0..1: part of the work that cores divide among them (Amdahl's law)."""
+    full_share: int = 1
+    """1..100: percent of a device with which it is as fast as with all of it; below, time grows as the share falls."""
+    width: int = 0
+    """Requests that the model server runs at once, others wait inside it; 0: all that it is given."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.jitter <= 1.0 or not 0.0 <= self.parallel <= 1.0:
+            raise ValueError(f"jitter {self.jitter} and parallel {self.parallel} lie in 0..1")
+        if not 1 <= self.full_share <= 100 or self.width < 0:
+            raise ValueError(f"full_share {self.full_share} lies in 1..100, width {self.width} is not negative")
+        if self.jitter and self.is_exponential:
+            raise ValueError("an exponential profile has no jitter beside it")
+
+    def nominal(self, inferences: int, *, cores: int = 1, share: int = 100) -> float:
+        """Time of one execution that nothing disturbs; ``share``: percent of the device."""
+        alone = self.times.seconds(inferences)
+        divided = (1.0 - self.parallel) + self.parallel / max(1, cores)
+        return alone * divided * max(1.0, self.full_share / max(1, share))
+
+    def varied(self, nominal_s: float, rng: random.Random) -> float:
+        """One execution's time."""
+        if self.jitter:
+            return nominal_s * (1.0 + self.jitter * (2.0 * rng.random() - 1.0))
+        if self.is_exponential:
+            return -math.log(1.0 - rng.random()) * nominal_s
+        return nominal_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStart:
+    """Durations of a replica's start by phase, in seconds."""
+
+    schedule_s: float = 0.0
+    pull_s: float = 0.0
+    load_s: float = 1.0
+    warm_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(0.0 <= each < math.inf for each in (self.schedule_s, self.pull_s, self.load_s, self.warm_s)):
+            raise ValueError(f"durations must be finite and not negative, got {self}")
+
+    @property
+    def total_s(self) -> float:
+        """From the decision to ready."""
+        return self.schedule_s + self.pull_s + self.load_s + self.warm_s

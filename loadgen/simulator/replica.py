@@ -1,0 +1,261 @@
+"""A virtual replica: the product's slot ledger and measure over a model server that takes virtual time.
+
+It stands where queue_proxy and model server stand live: it checks each request's credit, runs it, says at the answer
+whether the credit stays, and measures what a queue_proxy measures.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from heapq import heappush
+
+from activator.commands import Bind
+from loadgen.simulator.devices import Sharing, Unit
+from loadgen.simulator.kernel import Kernel
+from loadgen.simulator.profiles import ServiceProfile
+from queue_proxy.metrics import Identity, Level, Measure
+from tidegate.flow.credits import Channel, Credit, Send, StateIs
+from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
+from tidegate.flow.slots import SlotLedger
+from tidegate.phases import ColdStartPhases
+from tidegate.records import ReplicaSample
+from tidegate.replica import ConcurrencyUnit, ReplicaState
+
+KEPT_TIMES = 4096
+"""Batch sizes whose nominal time is remembered."""
+
+Answered = Callable[["VirtualReplica", Bind, bool, float, float], None]
+"""(replica, request, whether the credit stays, when it was sent, now)."""
+Told = Callable[["VirtualReplica", ProxyMessage], None]
+
+
+class VirtualReplica:
+    """One replica, from its creation to its end."""
+
+    __slots__ = (
+        "_channel",
+        "_done",
+        "_drained",
+        "_flights",
+        "_handles",
+        "_hop_s",
+        "_is_shared",
+        "_kernel",
+        "_line",
+        "_nominal",
+        "_rng",
+        "_running",
+        "_told",
+        "_unit",
+        "_wake",
+        "_width",
+        "accelerator",
+        "answered",
+        "cores",
+        "function",
+        "id",
+        "ledger",
+        "measure",
+        "phases",
+        "profile",
+        "share",
+    )
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        kernel: Kernel,
+        profile: ServiceProfile,
+        unit: Unit,
+        sharing: Sharing,
+        limit: int,
+        counts: ConcurrencyUnit,
+        cores: int,
+        share: int,
+        hop_s: float,
+        rng: random.Random,
+        answered: Answered,
+        told: Told,
+        drained: Callable[[str], None],
+    ) -> None:
+        """``told`` gets what goes down the slot channel, ``drained`` the id when all credits are home after a drain."""
+        self.id = identity.replica
+        self.function = identity.function
+        self.accelerator = identity.group
+        self.profile = profile
+        self.cores = cores
+        self.share = share
+        self.answered = answered
+        self.ledger = SlotLedger(incarnation=identity.incarnation, limit=limit, unit=counts)
+        self.measure = Measure(identity, kernel.now())
+        self.phases = ColdStartPhases()
+        self._kernel = kernel
+        self._unit = unit
+        self._is_shared = sharing is not Sharing.EXCLUSIVE
+        self._hop_s = hop_s
+        self._rng = rng
+        self._told = told
+        self._drained = drained
+        self._done = self._ended
+        self._channel: Channel | None = None
+        self._flights: dict[Bind, Credit | int] = {}
+        """Requests here with their credit; with the units that they were charged where there is no limit."""
+        self._handles: dict[Bind, object] = {}
+        """Executions on a shared unit."""
+        self._line: deque[tuple[Bind, float]] = deque()
+        """Requests that wait inside the model server, and when they were sent."""
+        self._running = 0
+        self._width = profile.width or 1 << 30
+        self._nominal: dict[int, float] = {}
+        self._wake = float("inf")
+
+    # --- requests ---
+
+    def begin(self, bind: Bind, now: float) -> bool:
+        """A request arrived; False: it was not started, and goes elsewhere."""
+        ledger = self.ledger
+        if bind.credit:
+            header = bind.header
+            want = header.find(b"want: ")
+            credit = ledger.start(bind.credit, bind.inferences, header[want + 6 : -2] if want >= 0 else b"", now)
+            if credit is None:
+                self.act(now)
+                return False
+            self._flights[bind] = credit
+        else:
+            units = ledger.enter_at_once(bind.inferences)
+            if not units:
+                return False
+            self._flights[bind] = units
+        self.measure.began(now, bind.inferences)
+        if ledger.out:
+            self.act(now)
+        if self._running < self._width:
+            self._run(bind, now, now)
+        else:
+            self._line.append((bind, now))
+        return True
+
+    def _run(self, bind: Bind, sent_at: float, now: float) -> None:
+        self._running += 1
+        nominal = self._nominal.get(bind.inferences)
+        if nominal is None:
+            nominal = self._nominal_of(bind.inferences)
+        took = self.profile.varied(nominal, self._rng)
+        if self._is_shared:
+            self._handles[bind] = self._unit.run(self.function, took, self._shared_ended, (bind, sent_at), now)
+        else:
+            self._unit.begin(now)
+            kernel = self._kernel
+            heappush(kernel.heap, (now + took + self._hop_s, next(kernel.sequence), self._done, (bind, sent_at)))
+
+    def _nominal_of(self, inferences: int) -> float:
+        if len(self._nominal) >= KEPT_TIMES:
+            self._nominal.clear()
+        found = self._nominal[inferences] = self.profile.nominal(inferences, cores=self.cores, share=self.share)
+        return found
+
+    def _shared_ended(self, now: float, argument: object) -> None:
+        """The unit has done its part; the answer is on its way."""
+        if self._hop_s:
+            self._kernel.at(now + self._hop_s, self._done, argument)
+        else:
+            self._ended(now, argument)  # type: ignore[arg-type]  # as it was handed to the unit
+
+    def _ended(self, now: float, argument: tuple[Bind, float]) -> None:
+        bind, sent_at = argument
+        charged = self._flights.pop(bind, None)
+        if charged is None:
+            return  # The replica broke meanwhile.
+        ledger = self.ledger
+        if type(charged) is Credit:
+            kept = ledger.keeps(charged, now)
+            ledger.ended(charged, now)
+        else:
+            kept = False
+            ledger.left(charged, now)  # type: ignore[arg-type]  # `type() is` narrows nothing
+        self._running -= 1
+        if self._is_shared:
+            del self._handles[bind]
+        else:
+            self._unit.end(now)
+        self.measure.ended(now, sent_at + self._hop_s, bind.inferences, 0.0, None, 200, False)
+        if self._line:
+            self._run(*self._line.popleft(), now)
+        if ledger.out:
+            self.act(now)
+        self.answered(self, bind, kept, sent_at, now)
+
+    def breaks(self, now: float) -> list[Bind]:
+        """The replica is gone: what it had."""
+        lost, waited = list(self._flights), {bind for bind, _ in self._line}
+        for bind in lost:
+            if bind in self._handles:
+                self._unit.abort(self._handles[bind], now)
+            elif bind not in waited and not self._is_shared:
+                self._unit.end(now)
+        self._flights.clear()
+        self._handles.clear()
+        self._line.clear()
+        self._running = 0
+        self._channel = None
+        return lost
+
+    # --- the slot channel ---
+
+    def opened(self, message: Hello, now: float) -> None:
+        """The gateway's channel says hello."""
+        self._channel = self.ledger.opened(message.worker, now)
+        self.act(now)
+
+    def closed(self, now: float) -> None:
+        """The gateway closed it."""
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            self.ledger.closed(channel, now)
+            self.act(now)
+
+    def heard(self, message: WorkerMessage, now: float) -> None:
+        if self._channel is not None:
+            self.ledger.heard(self._channel, message, now)
+            self.act(now)
+
+    def act(self, now: float) -> None:
+        """Carries out what the ledger wants."""
+        ledger = self.ledger
+        while ledger.out:
+            commands, ledger.out = ledger.out, []
+            for command in commands:
+                if type(command) is Send:
+                    if command.channel is self._channel or self._channel is None:
+                        self._told(self, command.message)
+                elif type(command) is StateIs and command.state is ReplicaState.DRAINED:
+                    self._drained(self.id)
+        when = ledger.next_wakeup()
+        if when is not None and (when < self._wake or self._wake <= now):
+            self._wake = when
+            self._kernel.at(when, self._woken)
+
+    def _woken(self, now: float, _: None) -> None:
+        self._wake = float("inf")
+        when = self.ledger.next_wakeup()
+        if when is not None and when <= now:
+            self.ledger.on_wakeup(now)
+        self.act(now)
+
+    # --- life ---
+
+    def resized(self, cores: int) -> None:
+        """It works with so many cores from the next execution on."""
+        self.cores = cores
+        self._nominal.clear()
+
+    def sample(self, now: float) -> ReplicaSample:
+        """What its queue_proxy answers to ``GET /sample``."""
+        ledger = self.ledger
+        level = Level(state=ledger.state, limit=ledger.limit, queued=ledger.queued, phases=self.phases)
+        return self.measure.sample(now, level)
+
+    def __repr__(self) -> str:
+        return f"<VirtualReplica {self.id}, {len(self._flights)} requests>"

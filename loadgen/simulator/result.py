@@ -1,0 +1,131 @@
+"""Where the output of a simulation goes, as it comes: memory does not grow with the trace unless a sink keeps all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from loadgen.metrics.cost import Lease
+from loadgen.simulator.counters import Ended
+from loadgen.simulator.devices import Busy
+from tidegate.histogram import Histogram
+from tidegate.records import Decision
+
+
+class Second(NamedTuple):
+    """One function at the end of one second."""
+
+    at_s: float
+    function: str
+    wanted: int
+    """Replicas by the last decision that did not hold."""
+    ready: int
+    starting: int
+    draining: int
+    waiting: int
+
+
+class Sink(Protocol):
+    """Takes what happens, at least once a second and in order of time."""
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        """Requests that ended since the last call."""
+        ...
+
+    def busy(self, spans: Sequence[Busy]) -> None:
+        """Times in which units worked; one that goes on is cut."""
+        ...
+
+    def decision(self, decision: Decision) -> None:
+        """A decision as the live log has it: changes, and one a minute."""
+        ...
+
+    def lease(self, lease: Lease) -> None:
+        """A replica is gone, or the run is over."""
+        ...
+
+    def second(self, second: Second) -> None: ...
+
+
+class Totals:
+    """Adds up and keeps nothing else: the same size after any number of requests."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        """Requests by how they ended."""
+        self.inferences = 0
+        """Answered."""
+        self.latency = Histogram()
+        """Of answered requests."""
+        self.latency_s = self.queued_s = 0.0
+        """Sums over answered requests: all of their time, and the part before they were sent to a replica."""
+        self.busy_s: dict[str, float] = {}
+        """Time in which units executed something, by accelerator."""
+        self.leased_s: dict[str, float] = {}
+        """Time of replicas, by accelerator."""
+        self.decisions = 0
+
+    @property
+    def answered(self) -> int:
+        return self.ends.get("answered", 0)
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        ends, record = self.ends, self.latency.record
+        for (_, _, arrived, inferences, _), sent_at, at, _, _, end in ended:
+            ends[end] = ends.get(end, 0) + 1
+            if end == "answered":
+                self.inferences += inferences
+                self.latency_s += at - arrived
+                self.queued_s += sent_at - arrived
+                record(at - arrived)
+
+    def busy(self, spans: Sequence[Busy]) -> None:
+        for accelerator, _, since, until in spans:
+            self.busy_s[accelerator] = self.busy_s.get(accelerator, 0.0) + until - since
+
+    def decision(self, decision: Decision) -> None:
+        self.decisions += 1
+
+    def lease(self, lease: Lease) -> None:
+        self.leased_s[lease.accelerator] = self.leased_s.get(lease.accelerator, 0.0) + lease.end_s - lease.start_s
+
+    def second(self, second: Second) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Everything:
+    """Keeps it all: for runs that fit into memory."""
+
+    ended: list[Ended] = field(default_factory=list)
+    spans: list[Busy] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    leases: list[Lease] = field(default_factory=list)
+    seconds: list[Second] = field(default_factory=list)
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        self.ended += ended
+
+    def busy(self, spans: Sequence[Busy]) -> None:
+        self.spans += spans
+
+    def decision(self, decision: Decision) -> None:
+        self.decisions.append(decision)
+
+    def lease(self, lease: Lease) -> None:
+        self.leases.append(lease)
+
+    def second(self, second: Second) -> None:
+        self.seconds.append(second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What is left to say when a run is over."""
+
+    simulated_s: float
+    requests: int
+    """That came."""
+    unended: int
+    """That had not ended when time was up."""
+    cold_starts: int
+    """Replicas that became ready after the beginning."""

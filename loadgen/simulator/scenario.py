@@ -1,0 +1,125 @@
+"""What is simulated: accelerators, functions with what they take there, callers, and what breaks."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from loadgen.simulator.devices import Kind
+from loadgen.simulator.profiles import ColdStart, ServiceProfile
+from loadgen.traces.arrival import Arrival
+from tidegate.function import Revision
+
+AUTO_LIMIT = 4
+"""Slots where the function says ``auto``: the simulator learns no limits, it keeps the one that live replicas begin
+with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """One function as it is deployed."""
+
+    revision: Revision
+    profiles: Mapping[str, ServiceProfile]
+    """By accelerator; every one that the function may use."""
+    cold_starts: Mapping[str, ColdStart] = field(default_factory=dict)
+    """By accelerator; those that are not named take a second to load."""
+    ready: Mapping[str, int] = field(default_factory=dict)
+    """Replicas that are ready at the beginning, by accelerator."""
+
+    @property
+    def limit(self) -> int:
+        """Slots of one replica; 0: no limit."""
+        concurrency = self.revision.function.concurrency
+        return AUTO_LIMIT if concurrency is None else concurrency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callers:
+    """Closed loop: each sends one request after the other, and waits for the answer."""
+
+    function: str
+    callers: int
+    requests: int | None = None
+    """Of all together, dealt evenly, the first ones get one more; None: no end."""
+    rate: float | None = None
+    """Requests per second that one caller does not go beyond (:class:`loadgen.pace.Ticker`); None: at once."""
+    start_s: float = 0.0
+    inferences: int = 1
+
+    def __post_init__(self) -> None:
+        if self.callers < 1 or self.inferences < 1 or not 0.0 <= self.start_s < math.inf:
+            raise ValueError(f"callers and inferences are 1 or more, start_s not negative, got {self}")
+        if (self.requests is not None and self.requests < 0) or (self.rate is not None and not self.rate > 0.0):
+            raise ValueError(f"requests are not negative, a rate is positive, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """The replica of a function that is ready longest dies at a moment, with all that it runs."""
+
+    at_s: float
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenStarts:
+    """The next starts of a function fail when they should become ready."""
+
+    at_s: float
+    function: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that a run depends on: equal scenarios give equal runs. Raises ValueError where parts do not fit."""
+
+    kinds: tuple[Kind, ...]
+    functions: tuple[Deployed, ...]
+    seed: int = 1
+    arrivals: Iterable[Arrival] = ()
+    """Open loop, rising in time; ``function`` empty: the first one's. Read once, one by one."""
+    callers: tuple[Callers, ...] = ()
+    failures: tuple[Crash | BrokenStarts, ...] = ()
+    hop_s: float = 0.0
+    """What a request and its answer together spend between gateway and replica."""
+    message_s: float = 0.0002
+    """What a message of a slot channel, an activation or a route table spends on its way."""
+    turn_s: float = 0.001
+    """A loop turn of the gateway: what waits is told to the replicas at the end of one."""
+    resize_s: float = 0.0
+    """From the order to give a replica other cores until it has them."""
+    keeps_scale: bool = False
+    """Nobody decides: the replicas of the beginning stay as they are."""
+
+    def __post_init__(self) -> None:
+        here = {kind.accelerator.name for kind in self.kinds}
+        names = [each.revision.function.name for each in self.functions]
+        faults = []
+        if not self.functions:
+            faults.append("no function is deployed")
+        if len(set(names)) < len(names):
+            faults.append(f"functions have one name each, got {', '.join(names)}")
+        if len(here) < len(self.kinds):
+            faults.append("accelerators have one name each")
+        for each in self.functions:
+            faults += _faults_of(each, here)
+        named = {each.function for each in (*self.callers, *self.failures)}
+        faults += [f"no function {name!r} is deployed" for name in sorted(named.difference(names))]
+        if min(self.hop_s, self.message_s, self.turn_s, self.resize_s) < 0.0:
+            faults.append("hop_s, message_s, turn_s and resize_s are not negative")
+        if faults:
+            raise ValueError("; ".join(faults))
+
+
+def _faults_of(deployed: Deployed, here: set[str]) -> list[str]:
+    name, allowed = deployed.revision.function.name, deployed.revision.function.accelerators
+    usable = here.intersection(allowed) if allowed else here
+    faults = []
+    if not usable:
+        faults.append(f"{name} may use none of the accelerators {', '.join(sorted(here)) or '(none)'}")
+    if missing := sorted(usable - deployed.profiles.keys()):
+        faults.append(f"{name} has no profile for {', '.join(missing)}")
+    if unknown := sorted(deployed.ready.keys() - usable):
+        faults.append(f"{name} cannot be ready on {', '.join(unknown)}")
+    return faults

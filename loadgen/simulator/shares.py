@@ -1,0 +1,99 @@
+"""What the traffic manager is told: weights by what replicas have done, as the control process works them out."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from deploy.backend import ReplicaStatus, RevisionFailure
+from loadgen.simulator.scenario import Deployed
+from tidegate.records import ReplicaSample
+from tidegate.replica import ReplicaState
+from traffic.table import RevisionShare, ServedFunction
+from traffic.weights import GroupCapacity, ServiceRates, Weights
+
+
+class SimulatedShares:
+    """Measured service rates and published weights of all functions, each with its one revision. ``learnt``: the rate
+    of a revision's replica on an accelerator at its limit, by the autoscaler."""
+
+    def __init__(self, learnt: Callable[[str, str], float | None]) -> None:
+        self._learnt = learnt
+        self._rates = ServiceRates()
+        self._weights = Weights()
+        self._last: dict[str, ReplicaSample] = {}
+
+    def measured(self, samples: Iterable[ReplicaSample], there: Collection[str]) -> None:
+        """The samples of this second; ``there``: the replicas that exist, sampled or not."""
+        for gone in [name for name in self._last if name not in there]:
+            del self._last[gone]
+        for after in samples:
+            before = self._last.get(after.replica)
+            if before is not None:
+                done, busy_s = after.inferences - before.inferences, after.busy_s - before.busy_s
+                self._rates.measured(after.revision, after.group, done, busy_s)
+            self._last[after.replica] = after
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Requests by replica, at the last samples."""
+        return {name: sample.in_flight for name, sample in self._last.items()}
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        """The fractions in force."""
+        return self._weights.published(revision)
+
+    def mu_ips(self, revision: str, accelerator: str) -> float | None:
+        learnt = self._learnt(revision, accelerator)
+        return self._rates.mu_ips(revision, accelerator) if learnt is None else learnt
+
+    def served(
+        self,
+        functions: Iterable[Deployed],
+        replicas: Iterable[ReplicaStatus],
+        failure_of: Callable[[str], RevisionFailure | None],
+        now: float,
+    ) -> list[ServedFunction]:
+        """Every function with its revision. One that cannot be started is refused until the next attempt is due."""
+        ready: dict[str, dict[str, int]] = {}
+        serving = set()
+        for each in replicas:
+            counts = ready.setdefault(each.revision, {})
+            counts[each.accelerator] = counts.get(each.accelerator, 0) + (each.state is ReplicaState.READY)
+            if each.state in (ReplicaState.READY, ReplicaState.DRAINING):
+                serving.add(each.revision)
+
+        def refusal(revision: str) -> str | None:
+            failure = failure_of(revision)
+            if failure is None or failure.was_ready or revision in serving or now >= failure.not_before:
+                return None
+            return failure.reason
+
+        return [
+            ServedFunction(
+                function=deployed.revision.function,
+                revisions=(self._share(deployed, ready.get(deployed.revision.id, {}), refusal(deployed.revision.id)),),
+            )
+            for deployed in functions
+        ]
+
+    def _share(self, deployed: Deployed, ready: Mapping[str, int], refusal: str | None) -> RevisionShare:
+        revision = deployed.revision
+        mu = {name: self.mu_ips(revision.id, name) for name in sorted(ready)}
+        return RevisionShare(
+            revision=revision,
+            weights=self._weights.update(revision.id, self._capacities(deployed, mu, ready)),
+            mu_ips={name: rate for name, rate in mu.items() if rate is not None},
+            failure=refusal,
+        )
+
+    @staticmethod
+    def _capacities(
+        deployed: Deployed, mu: Mapping[str, float | None], ready: Mapping[str, int]
+    ) -> list[GroupCapacity]:
+        """What each group can do; weights given by hand go before that while one of the groups named is ready."""
+        by_hand = deployed.revision.function.routing.group_weights
+        given = dict.fromkeys(ready, 1.0) if by_hand == {} else by_hand
+        parts = {name: 0.0 if given is None else given.get(name, 0.0) for name in ready}
+        if not any(parts[name] > 0 and count > 0 for name, count in ready.items()):
+            return [GroupCapacity(name, mu[name], ready[name]) for name in mu]
+        return [
+            GroupCapacity(name, parts[name] / max(1, count), count if parts[name] > 0 else 0)
+            for name, count in sorted(ready.items())
+        ]

@@ -1,0 +1,246 @@
+"""The simulation: virtual hardware under the product's own code, one event after the other.
+
+Each second does what a round of the control process does: samples, decisions, plans, weights, route table. An
+activation is decided upon when it arrives. What decides is the live :class:`autoscaler.live.Autoscaler` itself, on the
+simulation's clock; only its pulling and its log are done here.
+"""
+
+import random
+from math import inf
+
+from autoscaler.live import Autoscaler, DecisionLog
+from autoscaler.sampling import ALL_UP_TO, asked
+from deploy.backend import ReplicaStatus
+from loadgen.simulator.counters import Request
+from loadgen.simulator.devices import Devices
+from loadgen.simulator.fleet import Fleet
+from loadgen.simulator.gate import WORKER, Gate
+from loadgen.simulator.kernel import Kernel
+from loadgen.simulator.replica import VirtualReplica
+from loadgen.simulator.result import Result, Second, Sink
+from loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
+from loadgen.simulator.shares import SimulatedShares
+from loadgen.simulator.sources import ClosedLoop, OpenLoop
+from tidegate.records import Activation, Decision, RouteTable
+from tidegate.replica import ReplicaState
+from traffic.table import TableBuilder
+
+PERIOD_S = 1.0
+_SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
+
+
+class _Log(DecisionLog):
+    """The decision log goes to the sink."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(None)
+        self._sink = sink
+
+    def write(self, decision: Decision) -> None:
+        self._sink.decision(decision)
+
+
+class Simulation:
+    """One run of one scenario; :meth:`run` it once."""
+
+    def __init__(self, scenario: Scenario, sink: Sink) -> None:
+        self._scenario = scenario
+        self._sink = sink
+        self.kernel = kernel = Kernel()
+        rng = random.Random(scenario.seed)
+        self._devices = Devices(kernel, scenario.kinds)
+        self._replicas: dict[str, VirtualReplica] = {}
+        functions = [each.revision for each in scenario.functions]
+        self._revisions = {each.function.name: each.id for each in functions}
+        self.autoscaler = Autoscaler(kernel)
+        self.autoscaler.log = _Log(sink)
+        self._shares = SimulatedShares(self.autoscaler.mu_ips)
+        self.autoscaler.weights = self._shares.weights
+        self._tables = TableBuilder(epoch=1, workers=1)
+        self._published: RouteTable | None = None
+        self._is_publishing = False
+        self._ends_by_itself = False
+        self._due = PERIOD_S
+        """When the next second is over."""
+        self._ticks = 0
+        self._wanted = dict.fromkeys(self._revisions.values(), 0)
+        self.fleet = Fleet(
+            scenario,
+            kernel,
+            self._devices,
+            rng,
+            replicas=self._replicas,
+            changed=self._changed,
+            leased=sink.lease,
+        )
+        self._gate = self.fleet.gate = Gate(
+            kernel=kernel,
+            rng=random.Random(rng.random()),
+            message_s=scenario.message_s,
+            turn_s=scenario.turn_s,
+            timeouts={each.id: each.function.timeout_s for each in functions},
+            latencies={each.id: each.function.sla.latency_s for each in functions},
+            idempotent=frozenset(each.id for each in functions if each.function.idempotent),
+            replicas=self._replicas,
+            activate=self._activate,
+            caller=self._caller_ended,
+        )
+        self._open_loop = OpenLoop(kernel, scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
+        self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
+
+    def run(self, duration_s: float | None = None) -> Result:
+        """Simulates ``duration_s`` seconds; None: until everybody has sent all and all of it has ended, which callers
+        without an end never do. Raises ValueError for arrivals that fall in time or name an unknown function."""
+        if duration_s is None and any(each.requests is None for each in self._scenario.callers):
+            raise ValueError("callers without an end need a duration")
+        self._ends_by_itself = duration_s is None
+        self._begin()
+        self.kernel.run(inf if duration_s is None else duration_s)
+        now = self.kernel.now()
+        self._tell_sink(now)
+        self.fleet.end(now)
+        return Result(
+            simulated_s=now,
+            requests=self._open_loop.sent + self._closed_loop.sent,
+            unended=self._gate.open,
+            cold_starts=self.fleet.cold_starts,
+        )
+
+    def _begin(self) -> None:
+        for deployed in self._scenario.functions:
+            ready = sum(deployed.ready.values())
+            self._wanted[deployed.revision.id] = ready
+            self.autoscaler.apply(deployed.revision, fresh=not ready, ready=ready)
+        self.fleet.begin()
+        self._publish(0.0, None)
+        self._open_loop.begin()
+        self._closed_loop.begin()
+        for failure in self._scenario.failures:
+            self.kernel.at(failure.at_s, self._fails, failure)
+        self.kernel.at(self._due, self._second)
+
+    # --- the second ---
+
+    def _second(self, now: float, _: None) -> None:
+        self._due = now + PERIOD_S
+        self._round(now, None)
+        self._tell_second(now)
+        if self._ends_by_itself and self._open_loop.is_over and not self._closed_loop.open and not self._gate.open:
+            self.kernel.stop()
+        self.kernel.at(self._due, self._second)
+
+    def _round(self, now: float, _: None) -> None:
+        """Once a second, and when a replica broke or a back-off is over."""
+        self._ticks += 1
+        self._tell_sink(now)
+        self._sample(now)
+        if not self._scenario.keeps_scale:
+            self._tell_fleet()
+            for decision in self.autoscaler.decide(now):
+                self._carry_out(decision, now)
+        self._publish(now, None)
+
+    def _tell_sink(self, now: float) -> None:
+        ended = self._gate.take_ended()
+        if ended:
+            self._sink.requests(ended)
+        spans = self._devices.take_busy(now)
+        if spans:
+            self._sink.busy(spans)
+
+    def _sample(self, now: float) -> None:
+        collector = self.autoscaler.collector
+        groups: dict[tuple[str, str], list[str]] = {}
+        there = []
+        for status in self.fleet.statuses():
+            if status.state in _SAMPLED:
+                there.append(status.id)
+            if status.state is ReplicaState.READY:
+                groups.setdefault((status.revision, status.accelerator), []).append(status.id)
+        left_out: set[str] = set()
+        for ready in groups.values():
+            if len(ready) > ALL_UP_TO:
+                left_out |= set(ready) - asked(ready, self._ticks)
+        collector.expect((WORKER,), there)
+        collector.gateway(self._gate.sample(now), now)
+        samples = [self._replicas[name].sample(now) for name in there if name not in left_out]
+        for sample in samples:
+            collector.replica(sample, now)
+        self._shares.measured(samples, there)
+
+    def _tell_fleet(self) -> None:
+        self.autoscaler.fleet(self.fleet.statuses(), self.fleet.rooms())
+
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        if decision.desired is not None:
+            self._wanted[decision.revision] = decision.desired
+        again_at = self.fleet.carry_out(decision, self._shares.in_flight(), now)
+        if again_at is not None and again_at < self._due:
+            self.kernel.at(again_at, self._round)
+
+    def _tell_second(self, now: float) -> None:
+        counts: dict[str, dict[ReplicaState, int]] = {}
+        for status in self.fleet.statuses():
+            states = counts.setdefault(status.revision, {})
+            states[status.state] = states.get(status.state, 0) + 1
+        for function, revision in self._revisions.items():
+            states = counts.get(revision, {})
+            room = self._gate.room.counts(revision, now)
+            self._sink.second(
+                Second(
+                    at_s=now,
+                    function=function,
+                    wanted=self._wanted[revision],
+                    ready=states.get(ReplicaState.READY, 0),
+                    starting=states.get(ReplicaState.STARTING, 0),
+                    draining=states.get(ReplicaState.DRAINING, 0),
+                    waiting=0 if room is None else room.waiting,
+                )
+            )
+
+    # --- what happens between ---
+
+    def _activate(self, activation: Activation) -> None:
+        self.kernel.at(self.kernel.now() + self._scenario.message_s, self._activated, activation)
+
+    def _activated(self, now: float, activation: Activation) -> None:
+        if self._scenario.keeps_scale:
+            return
+        self._tell_fleet()
+        decision = self.autoscaler.activated(activation, now)
+        if decision is not None and decision.desired is not None:
+            self._carry_out(decision, now)
+
+    def _fails(self, now: float, failure: Crash | BrokenStarts) -> None:
+        revision = self._revisions[failure.function]
+        if isinstance(failure, Crash):
+            self.fleet.crash(revision)
+        else:
+            self.fleet.backend.break_starts(revision, "its start was broken by the scenario", failure.times)
+
+    def _caller_ended(self, request: Request, now: float) -> None:
+        self._closed_loop.ended(request, now)
+
+    # --- the route table ---
+
+    def _changed(self, status: ReplicaStatus) -> None:
+        """A replica changed: a new table at the end of this moment, and a round when it broke."""
+        if status.state is ReplicaState.FAILED:
+            self.kernel.at(self.kernel.now(), self._round)
+        if not self._is_publishing:
+            self._is_publishing = True
+            self.kernel.at(self.kernel.now(), self._publish)
+
+    def _publish(self, now: float, _: None) -> None:
+        self._is_publishing = False
+        served = self._shares.served(self._scenario.functions, self.fleet.statuses(), self.fleet.backend.failure, now)
+        table = self._tables.build(served, self.fleet.statuses())
+        if table is not self._published:
+            first, self._published = self._published is None, table
+            self.kernel.at(now if first else now + self._scenario.message_s, self._apply, table)
+
+    def _apply(self, now: float, table: RouteTable) -> None:
+        self._gate.apply(table, now)
+
+    def __repr__(self) -> str:
+        return f"<Simulation at {self.kernel.now():g} s, {self._gate.open} requests open>"

@@ -1,0 +1,119 @@
+"""Who sends: open-loop arrivals from an iterator, and closed-loop callers."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappush
+
+from loadgen.pace import Ticker
+from loadgen.simulator.counters import Request
+from loadgen.simulator.kernel import Kernel
+from loadgen.simulator.scenario import Callers
+from loadgen.traces.arrival import Arrival
+
+Arrive = Callable[[Request, float], None]
+
+
+class OpenLoop:
+    """Sends at the times that the trace says, whatever becomes of it; reads one arrival ahead."""
+
+    __slots__ = ("_arrivals", "_arrive", "_default", "_due", "_kernel", "_last_s", "_revisions", "is_over", "sent")
+
+    def __init__(
+        self, kernel: Kernel, arrivals: Iterable[Arrival], revisions: Mapping[str, str], default: str, arrive: Arrive
+    ) -> None:
+        """``revisions``: ids by the function's name."""
+        self._kernel = kernel
+        self._arrivals: Iterator[Arrival] = iter(arrivals)
+        self._revisions = {**revisions, "": default}
+        self._default = default
+        self._arrive = arrive
+        self._last_s = 0.0
+        self._due = self._comes
+        self.is_over = False
+        self.sent = 0
+
+    def begin(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        arrival = next(self._arrivals, None)
+        if arrival is None:
+            self.is_over = True
+            return
+        at_s, inferences, _, _, function = arrival
+        if not at_s >= self._last_s:
+            raise ValueError(f"arrival {self.sent + 1} is at {at_s} s, after one at {self._last_s} s; times never fall")
+        if inferences < 1:
+            raise ValueError(f"arrival {self.sent + 1} has {inferences} inferences; it has 1 at least")
+        self._last_s = at_s
+        revision = self._revisions.get(function)
+        if revision is None:
+            raise ValueError(f"arrival {self.sent + 1} is for {function!r}, which is not deployed")
+        kernel, request = self._kernel, (self.sent, revision, at_s, inferences, None)
+        heappush(kernel.heap, (at_s, next(kernel.sequence), self._due, request))
+
+    def _comes(self, now: float, request: Request) -> None:
+        self.sent += 1
+        self._next()
+        self._arrive(request, now)
+
+
+class ClosedLoop:
+    """All closed-loop callers of a scenario."""
+
+    __slots__ = ("_arrive", "_groups", "_kernel", "_left", "_revisions", "_started", "_tickers", "open", "sent")
+
+    def __init__(
+        self, kernel: Kernel, groups: tuple[Callers, ...], revisions: Mapping[str, str], arrive: Arrive
+    ) -> None:
+        self._kernel = kernel
+        self._arrive = arrive
+        self._revisions = revisions
+        self._groups: list[Callers] = []
+        """Of each caller."""
+        self._tickers: list[Ticker | None] = []
+        self._left: list[float] = []
+        """Requests that each caller still has to send."""
+        self.sent = 0
+        self.open = 0
+        """Callers that go on."""
+        for group in groups:
+            for number in range(group.callers):
+                self._groups.append(group)
+                self._tickers.append(None if group.rate is None else Ticker(group.rate))
+                self._left.append(_part(group, number))
+
+    def begin(self) -> None:
+        for caller, group in enumerate(self._groups):
+            if self._left[caller] > 0:
+                self.open += 1
+                self._send_next(caller, group.start_s)
+
+    def _send_next(self, caller: int, free_at: float) -> None:
+        group, ticker = self._groups[caller], self._tickers[caller]
+        at_s = free_at if ticker is None else group.start_s + ticker.next(free_at - group.start_s)
+        self._kernel.at(at_s, self._sends, caller)
+
+    def _sends(self, now: float, caller: int) -> None:
+        group = self._groups[caller]
+        self._left[caller] -= 1
+        self.sent += 1
+        # Numbers below zero: no request of the trace has one.
+        self._arrive((-self.sent, self._revisions[group.function], now, group.inferences, caller), now)
+
+    def ended(self, request: Request, now: float) -> None:
+        """A caller's request ended, however: it sends the next one."""
+        caller = request[4]
+        if caller is None:
+            return
+        if self._left[caller] > 0:
+            self._send_next(caller, now)
+        else:
+            self.open -= 1
+
+
+def _part(group: Callers, number: int) -> float:
+    """Requests of one caller."""
+    if group.requests is None:
+        return float("inf")
+    each, more = divmod(group.requests, group.callers)
+    return each + (number < more)

@@ -1,0 +1,250 @@
+"""The whole: equal runs, waking from zero, scaling, what breaks, bounded memory."""
+
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from deploy.placement.ledger import Accelerator, AcceleratorKind
+from loadgen.simulator.devices import Kind, Sharing
+from loadgen.simulator.profiles import ColdStart
+from loadgen.simulator.result import Everything, Totals
+from loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
+from loadgen.simulator.simulation import Simulation
+from loadgen.traces.arrival import Arrival
+from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, latencies, poisson, run, scaling
+from tidegate.codec import encode
+from tidegate.function import Resources, Sla
+
+START = ColdStart(schedule_s=0.1, pull_s=0.4, load_s=2.0, warm_s=0.5)
+
+
+def busy_scenario(seed: int = 1) -> Scenario:
+    """Scaling, two kinds, jitter, a crash: much that could come out differently."""
+    of = function(scaling=scaling(max_scale=6), sla=Sla(latency_s=0.2))
+    profiles = {"t4": fixed(0.05, jitter=0.2), "v100": fixed(0.03, jitter=0.2)}
+    return Scenario(
+        kinds=(kind(count=3), kind("v100", 3, 1.5)),
+        functions=(deployed(profiles, of=of, ready={"t4": 1}, start=START),),
+        seed=seed,
+        arrivals=poisson(60.0, 3000, seed),
+        failures=(Crash(at_s=20.0, function="f"),),
+    )
+
+
+def printed(scenario: Scenario) -> bytes:
+    """All output of a run."""
+    result, sink = run(scenario)
+    return encode([result, sink.ended, sink.spans, sink.decisions, sink.leases, sink.seconds])
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    assert printed(busy_scenario()) == printed(busy_scenario())
+    assert printed(busy_scenario()) != printed(busy_scenario(2))
+
+
+def test_the_same_bytes_in_processes_that_hash_strings_differently() -> None:
+    code = (
+        "import hashlib; from tests.loadgen.simulator.test_simulation import printed, busy_scenario;"
+        "print(hashlib.sha256(printed(busy_scenario())).hexdigest())"
+    )
+    root = Path(__file__).resolve().parents[3]
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=root,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_every_request_ends_once() -> None:
+    result, sink = run(busy_scenario())
+    numbers = [each[0][0] for each in sink.ended]
+    assert sorted(numbers) == list(range(3000)) and result.requests == 3000 and not result.unended
+    assert {each[5] for each in sink.ended} <= {"answered", "failed"}
+    assert all(request[2] <= sent_at <= at for request, sent_at, at, _, _, _ in sink.ended)
+
+
+def test_load_scales_out_and_back_and_the_log_says_why() -> None:
+    _, sink = run(busy_scenario())
+    assert max(each.ready for each in sink.seconds) >= 3
+    assert {each.function for each in sink.decisions} == {"f"}
+    assert all(each.reasons and each.digest for each in sink.decisions)
+    assert all(before.at <= after.at for before, after in pairwise(sink.decisions))
+
+
+def test_a_function_that_sleeps_wakes_and_loses_nothing() -> None:
+    """Asleep, ten requests at once, asleep again after its time, and the same once more."""
+    of = function(scaling=scaling(scale_to_zero_after_s=30.0, initial_scale=0))
+    bursts = [Arrival(at_s) for at_s in (5.0, 200.0) for _ in range(10)]
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(fixed(0.01), of=of, ready={}, start=START),),
+        arrivals=bursts,
+    )
+    result, sink = run(scenario, 400.0)
+    assert [each[5] for each in sink.ended] == ["answered"] * 20
+    assert result.cold_starts >= 2
+    first = min(latencies(sink))
+    assert START.total_s < first < START.total_s + 0.1
+    ready = {each.at_s: each.ready for each in sink.seconds}
+    assert ready[4.0] == 0 and ready[10.0] >= 1 and ready[190.0] == 0 and ready[210.0] >= 1 and ready[400.0] == 0
+    woken = [each for each in sink.decisions if any(reason.code == "activation" for reason in each.reasons)]
+    assert [round(each.at, 2) for each in woken] == [5.0, 200.0]
+    # What was started is paid for from its creation to its end.
+    assert len(sink.leases) == result.cold_starts
+    assert all(lease.end_s > lease.start_s + START.total_s for lease in sink.leases)
+
+
+def test_a_crash_is_made_good_and_requests_that_may_run_twice_are_not_lost() -> None:
+    of = function(scaling=scaling(min_scale=2, max_scale=2), idempotent=True)
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(fixed(0.05), of=of, ready={"t4": 2}, start=START),),
+        arrivals=poisson(30.0, 900),
+        failures=(Crash(at_s=10.02, function="f"),),
+    )
+    _, sink = run(scenario)
+    assert {each[5] for each in sink.ended} == {"answered"}
+    ready = {each.at_s: each.ready for each in sink.seconds}
+    assert ready[10.0] == 2 and ready[11.0] == 1 and ready[20.0] == 2
+
+
+def test_starts_that_break_are_tried_again_after_the_back_off() -> None:
+    of = function(scaling=scaling(initial_scale=0))
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(of=of, ready={}, start=START),),
+        arrivals=[Arrival(1.0), Arrival(20.0)],
+        failures=(BrokenStarts(at_s=0.0, function="f"),),
+    )
+    _, sink = run(scenario, 40.0)
+    assert [each[5] for each in sink.ended] == ["start_failed", "answered"]
+
+
+def test_memory_is_flat_in_the_length_of_the_trace() -> None:
+    """Nothing that the simulation holds grows with the requests that went through it."""
+
+    def held(count: int) -> int:
+        scenario = Scenario(kinds=(kind(),), functions=(deployed(),), arrivals=poisson(50.0, count), keeps_scale=True)
+        simulation = Simulation(scenario, Totals())
+        simulation.run()
+        return sum(sized(simulation, set()).values())
+
+    assert held(8000) <= held(2000) + 50
+
+
+def sized(thing: object, seen: set[int]) -> Counter[str]:
+    """Entries of all containers that can be reached from an object of ours, by kind of container."""
+    found: Counter[str] = Counter()
+    todo = [thing]
+    while todo:
+        each = todo.pop()
+        if id(each) in seen or isinstance(each, type | str | bytes):
+            continue
+        seen.add(id(each))
+        if isinstance(each, dict):
+            found["dict"] += len(each)
+            todo += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset):
+            found[type(each).__name__] += len(each)
+            todo += each
+        else:
+            todo += [getattr(each, name) for name in slots_of(each) if hasattr(each, name)]
+            todo += vars(each).values() if hasattr(each, "__dict__") else ()
+    return found
+
+
+def slots_of(thing: object) -> list[str]:
+    names: list[str] = []
+    for base in type(thing).__mro__:
+        own = base.__dict__.get("__slots__", ())
+        names += [own] if isinstance(own, str) else list(own)
+    return [name for name in names if not name.startswith("__")]
+
+
+def test_the_hop_holds_the_slot() -> None:
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(fixed(0.01)),),
+        callers=(Callers(function="f", callers=1, requests=100),),
+        hop_s=0.002,
+        keeps_scale=True,
+    )
+    _, sink = run(scenario)
+    assert latencies(sink)[1:] == pytest.approx([0.012] * 99)
+
+
+def test_other_cores_come_after_their_time() -> None:
+    cpu = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=1, memory_bytes=0, cores=4)
+    scenario = Scenario(
+        kinds=(Kind(accelerator=cpu),),
+        functions=(
+            deployed({"cpu": fixed(0.1, parallel=1.0)}, of=function(resources=Resources(threads=1)), ready={"cpu": 1}),
+        ),
+        callers=(Callers(function="f", callers=1),),
+        resize_s=1.5,
+        keeps_scale=True,
+    )
+    sink = Everything()
+    simulation = Simulation(scenario, sink)
+    simulation.kernel.at(1.01, lambda now, name: simulation.fleet.resize(name, 4), "f-00001-cpu-0")
+    simulation.run(5.0)
+    took = {round(at - sent_at, 6) for _, sent_at, at, _, _, _ in sink.ended}
+    assert took == {0.1, 0.025}
+    (first,) = [sent_at for _, sent_at, at, _, _, _ in sink.ended if at - sent_at < 0.05][:1]
+    assert 2.51 <= first < 2.62
+
+
+def test_what_a_replica_that_dies_was_running_fails() -> None:
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(fixed(1.0, width=1), of=function(concurrency=2)),),
+        arrivals=[Arrival(0.0), Arrival(0.0), Arrival(0.0)],
+        failures=(Crash(at_s=0.5, function="f"),),
+    )
+    _, sink = run(scenario)
+    # One runs, one waits inside the model server: neither may be sent again. The third had not been sent.
+    assert [(each[0][0], each[5]) for each in sink.ended] == [(0, "failed"), (1, "failed"), (2, "answered")]
+    assert sum(until - since for _, _, since, until in sink.spans) == pytest.approx(1.5, abs=0.01)
+
+
+def test_what_does_not_fit_is_told_all_at_once() -> None:
+    with pytest.raises(ValueError, match="f has no profile for t4; no function 'g' is deployed; hop_s"):
+        Scenario(
+            kinds=(kind(),),
+            functions=(deployed({"v100": fixed(0.01)}, ready={}),),
+            callers=(Callers(function="g", callers=1),),
+            hop_s=-1.0,
+        )
+    with pytest.raises(ValueError, match="is exclusive"):
+        kind(sharing=Sharing.EXCLUSIVE, gain={2: 1.5})
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "message"),
+    [
+        ([Arrival(2.0), Arrival(1.0)], "arrival 2 is at 1.0 s, after one at 2.0 s"),
+        ([Arrival(float("nan"))], "arrival 1 is at nan s"),
+        ([Arrival(0.0, function="g")], "'g', which is not deployed"),
+        ([Arrival(0.0, inferences=0)], "arrival 1 has 0 inferences"),
+    ],
+)
+def test_bad_arrivals_are_refused(arrivals: list[Arrival], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(Scenario(kinds=(kind(),), functions=(deployed(),), arrivals=arrivals))
+
+
+def test_callers_without_an_end_need_a_duration() -> None:
+    scenario = Scenario(kinds=(kind(),), functions=(deployed(),), callers=(Callers(function="f", callers=1),))
+    with pytest.raises(ValueError, match="need a duration"):
+        run(scenario)
