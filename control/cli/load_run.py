@@ -15,7 +15,6 @@ from control.cli.common import say
 from control.cli.load_plan import Options, Plan
 from control.cli.load_target import Target
 from loadgen.clients import bodies
-from loadgen.clients.answers import StreamAnswer
 from loadgen.clients.call import Request
 from loadgen.clients.client import Client
 from loadgen.clients.grpc_calls import V2, GrpcCalls, framed
@@ -142,7 +141,7 @@ def _client(options: Options, plan: Plan, target: Target, sweeper: Sweeper) -> C
         authority=dict(plan.headers).get("host", target.authority),
         tls=target.tls,
         batch_field=options.batch_header,
-        read=StreamAnswer if target.protocol == "openai" and plan.body is None else None,
+        takes_streams=target.protocol == "openai",
         most=most,
         timeout_s=plan.timeout_s,
         clock=time.monotonic,

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from loadgen.clients.call import BROKEN, Call
@@ -22,9 +21,6 @@ class Answer(Protocol):
 
     def end(self, call: Call) -> None:
         """That was all: what was found goes into the call."""
-
-
-ReadAnswer = Callable[[Call], Answer]
 
 
 class FailureAnswer:

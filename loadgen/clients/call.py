@@ -19,7 +19,7 @@ class Request(NamedTuple):
 
 
 class Call:
-    """Times are seconds of the clock of the run; ``ended`` is 0.0 while it is on its way."""
+    """Times are seconds of the clock of the run; ``ended`` means nothing while it is on its way."""
 
     __slots__ = ("code", "due", "ended", "error", "first", "gaps", "is_good", "owner", "request", "sent", "tokens")
 

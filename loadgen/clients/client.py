@@ -41,7 +41,7 @@ class Client:
 
     def finish(self, call: Call, error: str | None = None) -> None:
         """The call has ended; once. ``error``: it has no answer."""
-        if call.ended:
+        if call not in self.calls:
             return
         call.ended = self.clock()
         if error is not None:

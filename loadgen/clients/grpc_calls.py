@@ -51,7 +51,7 @@ def framed(message: bytes) -> bytes:
 
 class GrpcCalls(Client):
     """Calls of ``path`` at ``address`` (``host:port``); the bodies of requests are framed messages. ``is_stream``: the
-    times of the answer's messages are taken. ``on_message``: gets the bytes of answers, as they come."""
+    times of the answer's messages are taken. ``on_data``: gets the bytes of answers, as they come."""
 
     def __init__(
         self,

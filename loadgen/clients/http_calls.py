@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Final, cast
 
-from loadgen.clients.answers import Answer, FailureAnswer, ReadAnswer
+from loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer
 from loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
 from loadgen.clients.client import Client
 from tidegate.aio.tasks import TaskOwner, report_to_stderr
@@ -20,11 +20,12 @@ from tidegate.wire.head import Bad, ResponseHead
 from tidegate.wire.head_memory import ResponseHeads
 
 CONNECT_S: Final = 10.0
+EVENT_STREAM: Final = b"text/event-stream"
 
 
 class HttpCalls(Client):
     """``method`` requests to ``path`` at ``host:port``; ``fields`` are sent with each (Host and Content-Length are
-    not among them). ``read``: what reads the bodies of answers that are a success; None: nothing does.
+    not among them). ``takes_streams``: the times of event streams are taken.
     ``batch_field``: in which each request says how many inferences it carries."""
 
     def __init__(
@@ -38,7 +39,7 @@ class HttpCalls(Client):
         authority: str | None = None,
         tls: ssl.SSLContext | None = None,
         batch_field: str | None = None,
-        read: ReadAnswer | None = None,
+        takes_streams: bool = False,
         most: int,
         timeout_s: float,
         clock: Callable[[], float],
@@ -54,7 +55,7 @@ class HttpCalls(Client):
         """Of others a length is told even where the body is empty (RFC 9110, section 8.6)."""
         self._batch = b"" if batch_field is None else f"\r\n{batch_field}: ".encode()
         self._head = head
-        self.read = read
+        self.takes_streams = takes_streams
         self.heads = ResponseHeads()
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
@@ -92,7 +93,7 @@ class HttpCalls(Client):
             return
         if connection.transport.is_closing():
             self.finish(call, CONNECT)
-        elif call.ended:
+        elif call not in self.calls:
             self._idle.append(connection)
         else:
             connection.send(call)
@@ -164,7 +165,7 @@ class _Connection(asyncio.Protocol):
         if type(event) is Bad:
             self._end(call, MALFORMED)
         elif type(event) is ResponseHead:
-            self._begin(call, event.status)
+            self._begin(call, event)
             self._feed(self._engine.body)
             if self._engine.complete:
                 self._end(call)
@@ -183,13 +184,13 @@ class _Connection(asyncio.Protocol):
             self._end(self.call, BROKEN)
         self._client.closed(self)
 
-    def _begin(self, call: Call, status: int) -> None:
-        call.code = str(status)
-        call.is_good = 200 <= status < 300
+    def _begin(self, call: Call, head: ResponseHead) -> None:
+        call.code = str(head.status)
+        call.is_good = 200 <= head.status < 300
         if not call.is_good:
             self._answer = FailureAnswer()
-        elif self._client.read is not None:
-            self._answer = self._client.read(call)
+        elif self._client.takes_streams and (head.get(b"content-type") or b"").lower().startswith(EVENT_STREAM):
+            self._answer = StreamAnswer(call)
 
     def _feed(self, data: Piece) -> None:
         if self._answer is not None and data:

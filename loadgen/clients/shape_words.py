@@ -15,7 +15,7 @@ MOST_RATE: Final = 1_000_000.0
 MOST_WORKERS: Final = 10_000
 MOST_BATCH: Final = 100_000
 _TIMES: Final = frozenset({"at", "span", "period"})
-_STEP_S: Final = 0.05
+_PARTS: Final = 20
 
 _KEYS: Final = {
     "constant": ("rate",),
@@ -92,15 +92,17 @@ def times(load: Load, arrivals_as: Placement, rng: random.Random) -> Iterator[fl
         return arrivals.poisson(load.rate, load.duration_s, load.highest, rng)
     if arrivals_as is Placement.EVEN:
         return arrivals.even(load.rate, load.duration_s)
-    return (each.at_s for each in placed(_counts(load), rng, Placement.UNIFORM))
+    return _uniform(load, rng)
 
 
-def _counts(load: Load) -> Iterator[float]:
-    """Requests of each second: the shape's integral, in steps of 50 ms, in the middle of which it is looked at."""
+def _uniform(load: Load, rng: random.Random) -> Iterator[float]:
+    """Of each second the shape's integral, from its values in the middle of so many parts."""
     second = 0.0
     while second < load.duration_s:
-        parts = round(1.0 / _STEP_S)
-        yield sum(load.rate(second + (part + 0.5) * _STEP_S) for part in range(parts)) * _STEP_S
+        span_s = min(1.0, load.duration_s - second)
+        mean = sum(load.rate(second + (part + 0.5) * span_s / _PARTS) for part in range(_PARTS)) / _PARTS
+        for each in placed([mean * span_s], rng, Placement.UNIFORM, span_s):
+            yield second + each.at_s
         second += 1.0
 
 

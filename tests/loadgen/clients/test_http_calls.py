@@ -1,0 +1,140 @@
+"""Calls over HTTP/1.1 against scripted servers in memory, on virtual time: everything that happens has a name."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from loadgen.clients.call import Call, Request
+from loadgen.clients.http_calls import HttpCalls
+from loadgen.clients.runs import Run
+from tests.support.load_servers import Script, ServedLoop, fixed
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(text: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(text), text)
+
+
+def event(content: str) -> bytes:
+    return chunk(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % content.encode())
+
+
+def called(
+    script: Callable[[], Script], times: tuple[float, ...] = (0.0,), *, refused: int = 0, **options: object
+) -> tuple[list[Call], ServedLoop]:
+    """Sends a request at each of ``times``; the calls in the order of their ends."""
+    ended: list[Call] = []
+    loop = ServedLoop(script, refused)
+
+    async def drive() -> None:
+        given = {"most": 100, "timeout_s": 5.0, "clock": loop.time} | options
+        client = HttpCalls("localhost", 80, "/infer?x=1", fields=[("x-own", "1")], **given)  # type: ignore[arg-type]
+        run = Run(client, ended.append)
+        await run.open_loop((at_s, Request(b"{}", 4)) for at_s in times)
+        await client.close()
+        await asyncio.sleep(0.1)
+        assert all(each.is_closed for each in loop.connections)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(drive())
+    return ended, loop
+
+
+def test_a_request_says_what_it_is_told_to_say() -> None:
+    _, loop = called(fixed((0.0, OK)), batch_field="x-batch", authority="f.localhost")
+    (written,) = loop.connections[0].written
+    head, _, body = written.partition(b"\r\n\r\n")
+    assert head.split(b"\r\n") == [
+        b"POST /infer?x=1 HTTP/1.1",
+        b"host: f.localhost",
+        b"x-own: 1",
+        b"x-batch: 4",
+        b"content-length: 2",
+    ]
+    assert body == b"{}"
+
+
+def test_a_get_without_a_body_tells_no_length() -> None:
+    _, loop = called(fixed((0.0, OK)), method="GET")
+    assert b"content-length: 2" in loop.connections[0].written[0]
+    client = HttpCalls("::1", 80, "/", method="GET", most=1, timeout_s=1.0, clock=lambda: 0.0)
+    assert client.bytes_of(Call(Request(b""), 0.0)) == b"GET / HTTP/1.1\r\nhost: [::1]:80\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ((0.0, OK),),
+        ((0.0, OK[:10]), (0.1, OK[10:-1]), (0.2, OK[-1:])),
+        ((0.0, b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"), (0.1, chunk(b"ok")), (0.2, b"0\r\n\r\n")),
+        ((0.0, b"HTTP/1.1 100 Continue\r\n\r\n" + OK),),
+    ],
+    ids=["at once", "in pieces", "chunked", "behind an interim answer"],
+)
+def test_whole_answers_keep_the_connection(pieces: tuple[tuple[float, bytes], ...]) -> None:
+    calls, loop = called(fixed(*pieces), (0.0, 1.0, 2.0))
+    assert [(call.code, call.is_good, call.error) for call in calls] == [("200", True, None)] * 3
+    assert len(loop.connections) == 1
+    assert calls[2].ended - calls[2].due == pytest.approx(pieces[-1][0])
+
+
+def test_calls_at_once_have_a_connection_each() -> None:
+    calls, loop = called(fixed((0.5, OK)), (0.0, 0.1, 0.2, 1.0))
+    assert len(calls) == 4
+    assert len(loop.connections) == 3
+
+
+def test_an_answer_that_ends_the_connection_is_whole_and_the_next_call_has_another() -> None:
+    ended = (0.0, b"HTTP/1.1 200 OK\r\n\r\nall"), (0.1, None)
+    calls, loop = called(fixed(*ended), (0.0, 1.0))
+    assert [call.is_good for call in calls] == [True, True]
+    assert len(loop.connections) == 2
+
+
+@pytest.mark.parametrize(
+    ("pieces", "error"),
+    [
+        (((0.0, OK[:-1]), (0.1, None)), "broken"),
+        (((0.0, None),), "broken"),
+        (((0.0, b"SSH-2.0-x\r\n\r\n"),), "malformed"),
+        ((), "timeout"),
+        (((0.0, EVENTS + event("a")),), "timeout"),
+    ],
+    ids=["half an answer", "no answer", "another protocol", "silence", "a stream without an end"],
+)
+def test_no_answer_has_a_kind(pieces: tuple[tuple[float, bytes | None], ...], error: str) -> None:
+    calls, loop = called(fixed(*pieces), (0.0, 10.0), takes_streams=True)
+    assert [(call.code, call.is_good, call.error) for call in calls] == [(None, False, error)] * 2
+    assert len(loop.connections) == 2, "nothing of the first one is used again"
+
+
+def test_a_refused_connection_is_told_and_the_next_call_tries_again() -> None:
+    calls, _ = called(fixed((0.0, OK)), (0.0, 1.0), refused=1)
+    assert [call.error for call in calls] == ["connect", None]
+
+
+def test_a_failure_is_named_by_its_body() -> None:
+    body = b'{"error": {"code": "queue_full", "message": "x"}}'
+    answer = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    calls, loop = called(fixed((0.0, answer)), (0.0, 1.0))
+    assert [(call.code, call.error) for call in calls] == [("429", "queue_full")] * 2
+    assert len(loop.connections) == 1
+
+
+def test_a_stream_has_the_times_of_its_outputs() -> None:
+    usage = chunk(b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":7}}\n\n')
+    done = chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+    pieces = ((0.1, EVENTS), (0.2, event("a")), (0.5, event("b")), (0.6, usage), (0.7, done))
+    (call,), _ = called(fixed(*pieces), takes_streams=True)
+    assert call.is_good
+    assert call.first == pytest.approx(0.2)
+    assert call.gaps == pytest.approx([0.3])
+    assert call.tokens == 7
+
+
+def test_a_stream_that_ends_early_is_no_success() -> None:
+    (call,), _ = called(fixed((0.1, EVENTS + event("a") + b"0\r\n\r\n")), takes_streams=True)
+    assert (call.code, call.is_good, call.error) == ("200", False, "broken")
