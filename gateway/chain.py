@@ -269,7 +269,7 @@ class Chain:
                 ticket.ending, well = None, True
             self._tokens.ended(ex, ticket, tokens, was_bound=bind is not None, ending=_ending(ex, ticket))
             if bind is not None:
-                self.room.cost(bind, tokens.total)
+                self.room.cost(bind, tokens.total or tokens.prompt_estimate)  # a slot was taken, whatever it told
         if ticket.held is not None:
             self.gate.settle(ex, ticket, ticket.held, was_bound=bind is not None)
         counters = ticket.counters

@@ -98,3 +98,21 @@ def test_who_finds_the_room_full_of_anothers_requests_gets_a_place() -> None:
     assert crowd[3].error["code"] == "queue_full" and b"retry-after" in crowd[3].extra
     assert infer(found, LARGE, 1).log == ["answer 429"]
     assert found.demand().refused == 2
+
+
+def test_what_a_model_server_rejects_takes_its_turn_as_well() -> None:
+    """No usage is reported for it, but the slot was taken: else who sends nonsense would always go first."""
+    found = opened(queue_requests=20, protocol="openai")
+    running = chat(found, LARGE, 100)
+    waiting = {f"L{number}": chat(found, LARGE, 100) for number in range(8)}
+    waiting |= {f"s{number}": chat(found, SMALL, 100) for number in range(4)}
+    order, name = "", "L"
+    while waiting:
+        if name[0] == "L":
+            running.answered(found.now, 400, "content-type: application/json", "tidegate-credit: keep", length=0)
+        else:
+            answer(found, running, 130)
+        name = next_of(waiting)
+        running = waiting.pop(name)
+        order += name[0]
+    assert order.rindex("s") <= 8, order
