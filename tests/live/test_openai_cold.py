@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.live.test_openai import MESSAGES, manifest
-from tests.support.deployment import Deployment, deployment
+from tests.support.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -23,7 +23,7 @@ CHAT: dict[str, Any] = {"messages": MESSAGES, "stream": True, "max_tokens": 3}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("openai-cold")
-    with deployment(folder) as found:
+    with deployment(folder, *places(folder, 12)) as found:  # Nobody waits for a place of the test before.
         found.up()
         yield found
 
