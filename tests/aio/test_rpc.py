@@ -291,6 +291,33 @@ def test_an_upstream_lost_in_the_middle_is_told_in_trailers(world: World) -> Non
     assert calls(world)[0].truncated
 
 
+def test_a_gateway_is_told_that_the_trailers_are_none_of_the_servers(made: Callable[..., World]) -> None:
+    app = HoldingApp()
+    world = made(app=app)
+    stream = world.call()
+    app.waiting[0].vouch()
+    app.waiting[0].forward(world.pool)
+    world.go()
+    world.upstream.engine.head(world.upstream.calls[0], block(*ANSWER), False)
+    world.go()
+    world.lose(world.upstream)
+    assert world.heard(stream)[-1][1].get(b"tidegate-outcome") == b"started"
+
+
+@pytest.mark.parametrize(("more", "is_truncated"), [((), False), (((b"tidegate-outcome", b"started"),), True)])
+def test_trailers_that_a_queue_proxy_wrote_are_a_broken_answer(
+    world: World, more: tuple[tuple[bytes, bytes], ...], is_truncated: bool
+) -> None:
+    stream = world.call()
+    engine, call = world.upstream.engine, world.upstream.calls[0]
+    engine.head(call, block(*ANSWER), False)
+    engine.trailers(call, status(14, b"gone") + block(*more))
+    world.go()
+    assert world.outcome(stream) == (14, "gone")
+    assert world.heard(stream)[-1][1].get(b"tidegate-outcome") is None
+    assert calls(world)[0].truncated is is_truncated
+
+
 def test_an_upstream_that_cannot_be_reached(made: Callable[..., World]) -> None:
     world = made()
     world.refuses = True

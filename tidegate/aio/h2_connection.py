@@ -63,11 +63,11 @@ class H2Conn(asyncio.Protocol):
         "_idle_since",
         "_is_touched",
         "_is_unread",
-        "_is_vouched",
         "_phase",
         "_server",
         "deadline",
         "engine",
+        "is_vouched",
         "peer",
         "transport",
         "trusted",
@@ -82,7 +82,9 @@ class H2Conn(asyncio.Protocol):
         self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
         self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
-        self._is_touched = self._is_unread = self._is_vouched = False
+        self._is_touched = self._is_unread = False
+        self.is_vouched = False
+        """It has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
         self._idle_since = server.sweeper.now
         self.deadline = 0.0
@@ -182,8 +184,8 @@ class H2Conn(asyncio.Protocol):
 
     def vouch(self) -> None:
         """A call has proven that this is a gateway of the deployment."""
-        if not self._is_vouched:
-            self._is_vouched = True
+        if not self.is_vouched:
+            self.is_vouched = True
             self.engine.vouch()
 
     def own_fields(self, head: CallHead) -> bytes:

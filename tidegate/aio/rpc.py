@@ -25,7 +25,7 @@ from tidegate.aio.exchange import (
 )
 from tidegate.aio.own_answer import OWN_BYTES, OwnAnswer
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
-from tidegate.headers import REQUEST_ID
+from tidegate.headers import OUTCOME, REQUEST_ID
 from tidegate.wire import grpc
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
@@ -46,6 +46,8 @@ sent once."""
 MESSAGE_CHARACTERS: Final = 1000
 """Of a grpc-message of ours."""
 _STATUS_OF_RESET: Final = {CANCEL: 408, ENHANCE_YOUR_CALM: 429, REFUSED_STREAM: 503}
+_BROKE_OFF: Final = b"%b: started\r\n" % OUTCOME
+"""Among the trailers for a gateway: they are ours, the model server's have never come."""
 _REPEATABLE: Final = "the upstream did not look at it"
 
 
@@ -614,6 +616,8 @@ class Rpc:
         client.touch()
         self._parted()
         status = block.grpc_status
+        if status and block.get(OUTCOME) is not None:
+            self.truncated = True
         self._finish(self.status if not status else grpc.http_status(status))
 
     def upstream_reset(self, code: int, ours: bool) -> None:
@@ -635,7 +639,8 @@ class Rpc:
             return
         if self._state == STREAMING:
             self._parted()
-            self._end_with(502, grpc.UNAVAILABLE, f"the upstream broke off: {why}", b"")
+            told = _BROKE_OFF if self._client.is_vouched else b""
+            self._end_with(502, grpc.UNAVAILABLE, f"the upstream broke off: {why}", told)
         else:
             self._back_to_app(True, why)
 
