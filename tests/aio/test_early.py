@@ -74,6 +74,42 @@ def test_an_answer_that_is_no_stream_becomes_one_event() -> None:
     assert (client.body, client.is_done) == (b'data: {"a":1}\n\n', True)
 
 
+@pytest.mark.parametrize(("status", "told"), [(200, b""), (204, b""), (302, FAILURE), (400, FAILURE), (503, FAILURE)])
+def test_an_answer_without_a_body_is_no_empty_event(status: int, told: bytes) -> None:
+    early, client = begun(b"error")
+    early.answer(status, b"", b"\r\nlocation: /x\r\n", b"", 0, b"", True, b"")
+    assert (client.body, client.is_done) == (b"event: error\ndata: %b\n\n" % told if told else b"", True)
+
+
+def test_a_break_before_the_first_byte_of_a_document_is_told() -> None:
+    early, client = begun()
+    answer(early, 200, b"application/json", b"", done=False)
+    early.truncate()
+    assert (client.body, client.is_done) == (b"data: %b\n\n" % FAILURE, True)
+
+
+@pytest.mark.parametrize("kind", [b"audio/wav", b"application/octet-stream"])
+def test_a_sound_is_no_event(kind: bytes) -> None:
+    early, client = begun()
+    answer(early, 200, kind, b"RIFF\xff", done=False)
+    early.more(b"\x00\n\n", True, b"")
+    assert (client.body, client.is_done) == (b"data: %b\n\n" % FAILURE, True)
+
+
+@pytest.mark.parametrize("kind", [b"text/plain", b"application/json; charset=utf-8", b"application/problem+json"])
+def test_texts_are_events(kind: bytes) -> None:
+    early, client = begun()
+    answer(early, 500, kind, b"oh", done=True)
+    assert client.body == b"data: oh\n\n"
+
+
+def test_a_stream_may_say_that_it_is_not_compressed() -> None:
+    early, client = begun()
+    block = b"\r\nContent-Type: text/event-stream\r\nContent-Encoding: identity\r\n"
+    early.answer(200, b"OK", block, b"", None, b"data: 1\n\n", True, b"")
+    assert client.body == b"data: 1\n\n"
+
+
 def test_a_compressed_stream_cannot_be_read_and_is_told_so() -> None:
     early, client = begun()
     early.answer(

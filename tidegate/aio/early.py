@@ -2,7 +2,8 @@
 
 :func:`begin_stream` answers 200 to a request that waits. From then on comments may be written (``Early.beat``), which
 readers of event streams skip (WHATWG HTML, section 9.2.6); when the upstream's stream begins its bytes follow. What is
-no event stream (a failure of ours, an upstream's 400) cannot become the status any more: its body becomes one event.
+no event stream (a failure of ours, an upstream's 400) cannot become the status any more: its body becomes one event if
+it is text; if it is none, or a failure without a body, the event says that the stream broke off.
 The exchange knows of nothing: it has a deadline until its upstream answers, and may be taken back and sent again.
 """
 
@@ -20,21 +21,27 @@ if TYPE_CHECKING:
 
 _FIELDS: Final = b"\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ndate: %b\r\n"
 _is_event_stream = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE).search
-_is_coded = re.compile(rb"\r\ncontent-encoding:[ \t]*(?!identity)", re.IGNORECASE).search
+_is_coded = re.compile(rb"\r\ncontent-encoding:[ \t]*+(?!identity)", re.IGNORECASE).search
+_is_other = re.compile(rb"\r\ncontent-type:[ \t]*+(?!text/|application/(?:[^;\r]*\+)?json)", re.IGNORECASE).search
 _timing = re.compile(rb"(?:^|\n)server-timing: ([^\r]*)").search
 
 
 class Early:
     """The client side of a stream that has begun early. A ``ClientSide``."""
 
-    __slots__ = ("_client", "_event", "_failure", "_is_document", "_is_muted", "_tail", "is_answered")
+    __slots__ = (
+        "_client", "_event", "_failure", "_if_empty", "_is_document", "_is_muted", "_opening", "_tail", "is_answered",
+    )  # fmt: skip
 
     def __init__(self, client: ClientSide, name: bytes, failure: bytes) -> None:
         """``name``: of the event that tells a failure; empty: it has none. ``failure``: the JSON text that tells a
         client that the stream broke off."""
         self._client = client
         self._event = b"event: %b\n" % name if name else b""
-        self._failure = failure
+        self._failure = b"%bdata: %b\n\n" % (self._event, failure)
+        """An event."""
+        self._opening = self._if_empty = b""
+        """What stands before a document, until it has begun; instead of one without a byte."""
         self._is_document = self._is_muted = False
         """The upstream's answer is no event stream: it becomes one event; or cannot be read: it is dropped."""
         self._tail = b"\n\n"
@@ -63,13 +70,15 @@ class Early:
         self.is_answered = True
         timing = _timing(extra)
         first = b"" if timing is None else b": %b\n\n" % timing[1]
-        if _is_coded(block) is not None:  # It was not asked for, and the client was not told so.
-            self._is_muted = True
-            self._client.more(first + self._event + b"data: %b\n\n" % self._failure, done, b"")
-            return
         self._is_document = status != 200 or _is_event_stream(block) is None
+        # A coding was not asked for, and the client was not told of it.
+        if _is_coded(block) is not None or (self._is_document and _is_other(block) is not None):
+            self._is_muted, self._is_document = True, False
+            self._client.more(first + self._failure, done, b"")
+            return
         if self._is_document:
-            first += self._event + b"data: " if status >= 400 else b"data: "
+            self._opening = self._event + b"data: " if status >= 400 else b"data: "
+            self._if_empty = self._failure if status >= 300 else b""
         self._more(first, body, done)
 
     def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
@@ -84,8 +93,10 @@ class Early:
     def _more(self, first: bytes, data: Piece, done: bool) -> None:
         if self._is_document:
             data = bytes(data).replace(b"\r", b"").replace(b"\n", b"\ndata: ")
+            if data:
+                data, self._opening = self._opening + data, b""
             if done:
-                data += b"\n\n"
+                data = self._if_empty if self._opening else data + b"\n\n"
         self._remember(data)
         self._client.more(first + bytes(data), done, b"")
 
@@ -94,10 +105,11 @@ class Early:
 
     def truncate(self) -> None:
         """Between two events the end is told by one; in the middle of one nothing can be told, it stays broken."""
-        if self._is_document or not self._tail.replace(b"\r\n", b"\n").endswith((b"\n\n", b"\r\r")):
+        has_begun = self._is_document and not self._opening
+        if has_begun or not self._tail.replace(b"\r\n", b"\n").endswith((b"\n\n", b"\r\r")):
             self._client.truncate()
             return
-        self._client.more(b"" if self._is_muted else self._event + b"data: %b\n\n" % self._failure, True, b"")
+        self._client.more(b"" if self._is_muted else self._failure, True, b"")
         self._client.ended()
 
     # --- the client's own -------------------------------------------------------------------------------------------
