@@ -39,11 +39,13 @@ class Kernel:
         heap = self.heap
         self._is_over = False
         while heap and not self._is_over:
-            if heap[0][0] > until:
+            event = heappop(heap)
+            when = event[0]
+            if when > until:
+                heappush(heap, event)
                 break
-            when, _, action, argument = heappop(heap)
             self._now = when
-            action(when, argument)
+            event[2](when, event[3])
         if not self._is_over and self._now < until < float("inf"):
             self._now = until
 

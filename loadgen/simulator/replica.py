@@ -40,6 +40,7 @@ class VirtualReplica:
         "_handles",
         "_hop_s",
         "_is_shared",
+        "_is_steady",
         "_kernel",
         "_line",
         "_nominal",
@@ -93,6 +94,7 @@ class VirtualReplica:
         self._kernel = kernel
         self._unit = unit
         self._is_shared = sharing is not Sharing.EXCLUSIVE
+        self._is_steady = not (profile.jitter or profile.is_exponential)
         self._hop_s = hop_s
         self._rng = rng
         self._told = told
@@ -142,12 +144,14 @@ class VirtualReplica:
         nominal = self._nominal.get(bind.inferences)
         if nominal is None:
             nominal = self._nominal_of(bind.inferences)
-        took = self.profile.varied(nominal, self._rng)
+        took = nominal if self._is_steady else self.profile.varied(nominal, self._rng)
         if self._is_shared:
             self._handles[bind] = self._unit.run(self.function, took, self._shared_ended, (bind, sent_at), now)
         else:
-            self._unit.begin(now)
-            kernel = self._kernel
+            kernel, unit = self._kernel, self._unit
+            if not unit.executions:  # Unit.begin, written out.
+                unit.since = now
+            unit.executions += 1
             heappush(kernel.heap, (now + took + self._hop_s, next(kernel.sequence), self._done, (bind, sent_at)))
 
     def _nominal_of(self, inferences: int) -> float:

@@ -6,9 +6,11 @@ import pytest
 
 from loadgen.simulator.devices import Sharing
 from loadgen.simulator.profiles import Line, ServiceProfile
+from loadgen.simulator.result import Everything
 from loadgen.simulator.scenario import Callers, Scenario
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, latencies, run
-from tidegate.function import GpuNeeds
+from tidegate.function import GpuNeeds, Routing
+from tidegate.records import Binding
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,37 @@ def test_ten_replicas_on_one_device() -> None:
     assert [throughput(count, Sharing.MPS, MPS_GAIN) / alone for count in (2, 4)] == pytest.approx(
         [1.25, 1.5], rel=0.05
     )
+
+
+V100_IPS, T4_IPS = 117.0, 65.25
+
+
+def rate_of_two_groups(routing: Routing, seconds: float = 60.0) -> tuple[float, Everything]:
+    """Requests per second of a V100 and a T4 under 64 callers, over the second half."""
+    profiles = {"v100": fixed(1 / V100_IPS), "t4": fixed(1 / T4_IPS)}
+    scenario = Scenario(
+        kinds=(kind(count=1), kind("v100", 1)),
+        functions=(deployed(profiles, of=function(routing=routing), ready={"v100": 1, "t4": 1}),),
+        callers=(Callers(function="f", callers=64),),
+        keeps_scale=True,
+    )
+    _, sink = run(scenario, seconds)
+    return sum(each[2] > seconds / 2 for each in sink.ended) / (seconds / 2), sink
+
+
+def test_smif_figure_6a() -> None:
+    """Each request goes to a group at its arrival, by weight: even weights waste the faster device."""
+    even, _ = rate_of_two_groups(Routing(binding=Binding.EARLY, group_weights={"v100": 50, "t4": 50}))
+    good, _ = rate_of_two_groups(Routing(binding=Binding.EARLY, group_weights={"v100": 65, "t4": 35}))
+    assert even == pytest.approx(130.5, rel=0.03)
+    assert good == pytest.approx(180.0, rel=0.03)
+    assert good / even >= 1.35
+
+
+def test_the_traffic_manager_finds_the_weights() -> None:
+    """Measured as live, from an even start: 64 % to the V100 within 30 s, and nothing is left of the waste."""
+    rate, sink = rate_of_two_groups(Routing(binding=Binding.EARLY))
+    late = [each for each in sink.ended if each[2] > 30.0]
+    share = sum(each[3] == "v100" for each in late) / len(late)
+    assert 0.62 <= share <= 0.66
+    assert rate >= 0.97 * (V100_IPS + T4_IPS)
