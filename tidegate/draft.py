@@ -234,6 +234,8 @@ class Draft:
                 del reasons["sla.target_tps"]
             else:
                 reasons["sla.target_tps"] = "tokens are counted with protocol: openai"
+        if self.values.get("protocol") is Protocol.GRPC:
+            reasons |= dict.fromkeys(("routing.hedging", "rollout.shadow_percent"), "gRPC calls get no second copy")
         if not self.terms.images:
             reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
         for lands, reason in reasons.items():

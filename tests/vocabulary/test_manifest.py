@@ -167,6 +167,25 @@ def test_a_grpc_server_that_is_not_ours_takes_no_warm_up(terms: Terms) -> None:
     assert "with protocol: grpc only for a model or handler" in told
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("key", ["hedge-after", "shadow-percent"])
+def test_a_function_of_grpc_alone_is_told_that_its_calls_get_no_second_copy(
+    terms: Terms, key: str, protocol: str
+) -> None:
+    text = f"""apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: plain
+  annotations: {{tidegate.dev/{key}: {"p95" if key == "hedge-after" else "10"}, tidegate.dev/idempotent: "true"}}
+spec: {{protocol: {protocol}, server: {{command: [serve]}}}}
+"""
+    told = [str(note) for note in read(text, source="m", terms=terms).warnings]
+    wanted = [
+        f"line 5: metadata.annotations.tidegate.dev/{key}: is kept, but has no effect: gRPC calls get no second copy"
+    ]
+    assert told == (wanted if protocol == "grpc" else [])
+
+
 def test_the_initial_scale_follows_the_minimum(terms: Terms) -> None:
     flags = {"min-scale": "3"}
     (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=flags)).functions
