@@ -40,6 +40,7 @@ class Admission:
 
     __slots__ = (
         "_calls",
+        "_clock",
         "_cold_answers",
         "_flush",
         "_gate",
@@ -64,6 +65,7 @@ class Admission:
         outliers: Outliers,
         cold_answers: ColdAnswers,
         run: "Callable[[Exchange, Bind, float], None]",
+        clock: Callable[[], float],
         flush: Callable[[], None],
     ) -> None:
         """``run`` sends a bound request off; ``flush`` carries out what the room has decided."""
@@ -77,6 +79,7 @@ class Admission:
         self._open_circuits = outliers.open_circuits
         self._cold_answers = cold_answers
         self._run = run
+        self._clock = clock
         self._flush = flush
 
     # --- what the request says --------------------------------------------------------------------------------------
@@ -224,6 +227,15 @@ class Admission:
         if isinstance(verdict, Denial):
             self._replies.denied(ex, ticket, verdict)
         return False
+
+    def heard_of_quota(self, ex: "Exchange", denial: Denial | None) -> None:
+        """A request that waited to hear of its quota goes on, or is denied."""
+        ticket: Ticket = ex.context
+        front = ticket.target.front
+        if denial is not None:
+            self._replies.denied(ex, ticket, denial)
+        elif front is not None:
+            self.admit(ex, ticket, front, self._clock())
 
     def _counters(self, front: Front) -> RevisionCounters | None:
         """Those of the revision that a request goes to, by the revisions' percent; None: none takes traffic."""

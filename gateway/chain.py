@@ -1,20 +1,19 @@
 """The path of one request through the gateway, readable top to bottom.
 
-    match -> health? -> admission -> waiting room -> forward -> answer -> count
+    entrance -> admission -> waiting room -> forward -> answer -> count
 
-The waiting room (``activator``) is a core in this process: a request that finds a free slot never waits, another is
-bound to a replica only when a slot frees, and one that a replica gives back untouched returns to its old place. This
-file connects that room, the counters and the engine's exchanges. The steps from a function's front into the room are in
-``admission.py``, what becomes of requests whose replica failed in ``recovery.py``, and what the gateway itself tells a
-client in ``replies.py``; sockets are the shell's (``live.py``).
+The way in is told in ``entrance.py`` (which function?) and ``admission.py`` (who calls, how large, how urgent?). The
+waiting room (``activator``) is a core in this process: a request that finds a free slot never waits, another is bound
+to a replica only when a slot frees, and one that a replica gives back untouched returns to its old place. This file
+connects that room, the counters and the engine's exchanges. What becomes of requests whose replica failed is in
+``recovery.py``, what the gateway itself tells a client in ``replies.py``; sockets are the shell's (``live.py``).
 
-What most requests are (no field of ours, a whole body, a slot at once, a 200) takes the straight way through ``start``,
-``Admission.admit``, ``_run``, ``answering`` and ``finished``; ``benchmarks/micro/gateway_bench.py`` tells what that
-costs.
+What most requests are (no field of ours, a whole body, a slot at once, a 200) takes the straight way through
+``Entrance.start``, ``Admission.admit``, ``_run``, ``answering`` and ``finished``;
+``benchmarks/micro/gateway_bench.py`` tells what that costs.
 """
 
 import random
-import re
 from typing import TYPE_CHECKING, Final
 
 from activator.commands import Activate, Bind, Refuse
@@ -23,31 +22,29 @@ from gateway.access_log import AccessLog
 from gateway.admission import Admission
 from gateway.cold import ColdStarts
 from gateway.cold_answers import ColdAnswers
+from gateway.entrance import Entrance
 from gateway.front import Front, Memory
 from gateway.grpc import Calls
 from gateway.health import Desk
 from gateway.host import Host
-from gateway.match import Matcher, Target, stripped
-from gateway.openai_body import Bodies
+from gateway.match import Matcher, stripped
 from gateway.recovery import Recovery
 from gateway.replies import Replies
 from gateway.report import Ending, Report
 from gateway.resilience import Resilience
 from gateway.shadow import Shadows
-from gateway.tenants import Denial, Gate
+from gateway.tenants import Gate
 from gateway.ticket import Ticket
 from gateway.tokens import TokenDesk
 from tidegate import headers
-from tidegate.errors import ErrorKind, Executed
+from tidegate.errors import Executed
 from tidegate.flow.messages import ProxyMessage, State
 from tidegate.records import RouteTable
-from tidegate.wire.head import RequestHead, ResponseHead
+from tidegate.wire.head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
-    from tidegate.wire.openai import Asked
 
-_ID = re.compile(rb"[!-~]{1,128}").fullmatch
 _EVENT_STREAM: Final = b"text/event-stream"
 _NO_WAIT: Final = b"x-request-id: %b\r\nserver-timing: wait;dur=0.000, queue;dur=%b\r\n"
 
@@ -77,7 +74,6 @@ class Chain:
         self._after = host.after
         self._memories: dict[str, Memory] = {}
         self._table = RouteTable(epoch=0, number=0, workers=1)
-        self._matcher = Matcher(self._table, {})
         self._cold = ColdStarts(report)
         self._unanswered = self._cold.unanswered
         self.cold_answers = ColdAnswers(self._cold, room, host.begin_stream)
@@ -86,12 +82,13 @@ class Chain:
             room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
         )
         self._tokens = TokenDesk(host.clock, host.overhear)
-        self.gate = Gate(wall=host.wall, till=host.till, ask=host.ask, again=self._heard_of_quota)
-        self._bodies = Bodies(named=self._named, failed=self._misread)
+        self.gate = Gate(
+            wall=host.wall, till=host.till, ask=host.ask, again=lambda *told: self._admission.heard_of_quota(*told)
+        )
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
         self.desk = Desk(self._cold, host.learn, self._watch)
-        self.calls = Calls(desk=self.desk, go=self._go_on)
+        self.calls = Calls(desk=self.desk, go=lambda *call: self.entrance.go_on(*call))
         self._replies = Replies(self.calls, report)
         self._admission = Admission(
             room,
@@ -103,13 +100,24 @@ class Chain:
             outliers=self._outliers,
             cold_answers=self.cold_answers,
             run=self._run,
+            clock=host.clock,
             flush=self.flush,
         )
-        self._admit = self._admission.admit
+        self.entrance = Entrance(
+            room,
+            self._admission,
+            self._replies,
+            calls=self.calls,
+            desk=self.desk,
+            rng=rng,
+            clock=host.clock,
+            flush=self.flush,
+        )
+        self.start = self.entrance.start
+        """The engine's first call (``ProxyApp.start``)."""
         self._recovery = Recovery(
             room, self.resilience, self.shadows, self._replies, clock=host.clock, hand_over=host.hand_over
         )
-        self.is_draining = False
 
     # --- route table ------------------------------------------------------------------------------------------------
 
@@ -127,9 +135,10 @@ class Chain:
             route.name: self._memories.get(route.name) or Memory(now, self._rng.random()) for route in table.functions
         }
         fronts = {route.name: Front(route, self._memories[route.name], self._token_line) for route in table.functions}
-        self._matcher = Matcher(table, fronts)
+        matcher = Matcher(table, fronts)
+        self.entrance.apply(table, matcher)
         self.cold_answers.domain = table.domain
-        self.calls.apply(self._matcher, fronts)
+        self.calls.apply(matcher, fronts)
         self.gate.apply(table)
         self.resilience.apply(table, fronts.values())
         self._cold.apply(
@@ -147,39 +156,37 @@ class Chain:
         self.flush()
         return True
 
-    # --- the engine's calls -----------------------------------------------------------------------------------------
+    # --- to a replica -----------------------------------------------------------------------------------------------
 
-    def start(self, ex: "Exchange") -> None:
-        head = ex.head
-        target = self._matcher.of_call(head) if ex.is_rpc else self._matcher.match(head)
-        given = head.get(headers.REQUEST_ID)
-        if given is not None and ((given.isalnum() and len(given) <= 64) or _ID(given) is not None):
-            ex.context = ticket = Ticket(target, given, b"")
-        else:
-            ex.context = ticket = self._with_new_id(head, target, given)
-        if ex.is_rpc:
-            if self.calls.takes(ex, ticket):
-                return
-            target = ticket.target
-        if not target.is_work and self._answered_here(ex, ticket):
+    def _run(self, ex: "Exchange", bind: Bind, now: float) -> None:
+        """Sends a request to the replica that it is bound to; never past its deadline."""
+        ticket: Ticket = ex.context
+        ticket.bind, ticket.bound_at = bind, now
+        front = ticket.target.front
+        deadline = ex.deadline
+        if front is None or now >= deadline:
+            self._replies.expired(ex, ticket, "its deadline passed before a replica was free for it")
             return
-        front = target.front
-        if front is None:
-            if target.named_in_body:
-                self._bodies.begin(ex)
-            else:
-                self._replies.not_found(ex, self._matcher)
-            return
-        if head.plain:
-            ex.deadline = ex.received + front.timeout_s
-        elif not (ex.is_rpc and self.calls.sets_deadline(ex, front)):
-            front = self._admission.read_head(ex, ticket, front)
-            if front is None:
-                return
-        if not ex.body_complete and not ex.is_rpc and front.tells_size_in_body(head, ex.body):
-            ex.on_body = self._body_went_on
+        replica = bind.replica
+        ticket.replica = replica.id
+        ticket.group = replica.group.accelerator
+        if now + front.timeout_s == deadline:
+            lines = front.lines(ex.inferences)
         else:
-            self._admit(ex, ticket, front, ex.received)
+            lines = front.lines_with(ex.inferences, deadline - now)
+        strip = ticket.target.strip
+        ex.forward(
+            self._pool_of(replica.address),
+            lines + bind.header + ticket.id_line,
+            target=stripped(ex.head.target, strip) if strip else None,
+            hold=True,
+        )
+        if front.is_followed:
+            self.resilience.sent(ex, ticket, front, now)
+            if front.has_shadows and ticket.first is None:
+                self.shadows.bound(ex, ticket, front)
+
+    # --- the engine's calls -----------------------------------------------------------------------------------------
 
     def abandoned(self, ex: "Exchange") -> None:
         ticket: Ticket = ex.context
@@ -314,6 +321,11 @@ class Chain:
         self.resilience.state_told(replica, self._cold.revision_of(replica), now)
         self.flush()
 
+    def _watch(self, revision: str) -> None:
+        """Somebody asks whether it serves."""
+        self.room.watch(revision, self._clock())
+        self.flush()
+
     # --- room and time ----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -362,115 +374,6 @@ class Chain:
         self.cold_answers.sweep(now)
         if self.room.out or self.room.unsettled:
             self.flush()
-
-    # --- steps ------------------------------------------------------------------------------------------------------
-
-    def _with_new_id(self, head: RequestHead, target: Target, given: bytes | None) -> Ticket:
-        """A ticket for a request without an id, or with one that is none."""
-        if given is not None:
-            head.drop(headers.REQUEST_ID)
-        made = b"%032x" % self._rng.getrandbits(128)
-        return Ticket(target, made, b"x-request-id: %b\r\n" % made)
-
-    def _answered_here(self, ex: "Exchange", ticket: Ticket) -> bool:
-        """Answers what must not wake a function, or needs none; False: it is work after all."""
-        front = ticket.target.front
-        if front is not None:
-            if self._admission.tagged(ex, ticket, front) is None:
-                return True
-            if ticket.target.is_metadata and front.access is not None and not self._admission.enters(ex, ticket, front):
-                return True
-        found = self.desk.answer(ticket.target, ex.head.path, self._table, self.is_draining)
-        if found is None:
-            return False
-        status, body = found
-        ex.respond(status, body, extra=b"x-request-id: %b\r\n" % ticket.request_id)
-        return True
-
-    def _watch(self, revision: str) -> None:
-        """Somebody asks whether it serves."""
-        self.room.watch(revision, self._clock())
-        self.flush()
-
-    def _named(self, ex: "Exchange", model: str | None, asked: "Asked | None") -> None:
-        """The body has told for which model the request is."""
-        ticket: Ticket = ex.context
-        ticket.asked = asked
-        ticket.target = self._matcher.of_model(ticket.target, model)
-        self._go_on(ex, ticket)
-
-    def _go_on(self, ex: "Exchange", ticket: Ticket) -> None:
-        """What was read has told for which function the request is."""
-        front = ticket.target.front
-        if front is None:
-            self._replies.not_found(ex, self._matcher)
-            return
-        if ex.head.plain:
-            ex.deadline = ex.received + front.timeout_s
-        else:
-            front = self._admission.read_head(ex, ticket, front)
-        if front is not None:
-            self._admit(ex, ticket, front, self._clock())
-
-    def _misread(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
-        """A body that names the function cannot be read, or its rest is faulty: no replica ever sees its end."""
-        ticket: Ticket = ex.context
-        if ticket.counters is not None:
-            ticket.ending = Ending.CANCELLED
-            if ticket.bind is None and self.room.leave(ex, self._clock()):
-                self.flush()
-        if ex.first_byte:
-            ex.truncate()
-        else:
-            self._replies.fail(ex, kind, message, extra=b"retry-after: 1\r\n" if kind.retry_helps else b"")
-
-    def _body_went_on(self, ex: "Exchange") -> None:
-        """More of a body is there that may tell the size."""
-        ticket: Ticket = ex.context
-        front = ticket.target.front
-        if front is None:
-            return
-        if not ex.body_complete and front.tells_size_in_body(ex.head, ex.body):
-            ex.on_body = self._body_went_on
-        else:
-            self._admit(ex, ticket, front, self._clock())
-
-    def _heard_of_quota(self, ex: "Exchange", denial: Denial | None) -> None:
-        """A request that waited to hear of its quota goes on, or is denied."""
-        ticket: Ticket = ex.context
-        front = ticket.target.front
-        if denial is not None:
-            self._replies.denied(ex, ticket, denial)
-        elif front is not None:
-            self._admit(ex, ticket, front, self._clock())
-
-    def _run(self, ex: "Exchange", bind: Bind, now: float) -> None:
-        """Sends a request to the replica that it is bound to; never past its deadline."""
-        ticket: Ticket = ex.context
-        ticket.bind, ticket.bound_at = bind, now
-        front = ticket.target.front
-        deadline = ex.deadline
-        if front is None or now >= deadline:
-            self._replies.expired(ex, ticket, "its deadline passed before a replica was free for it")
-            return
-        replica = bind.replica
-        ticket.replica = replica.id
-        ticket.group = replica.group.accelerator
-        if now + front.timeout_s == deadline:
-            lines = front.lines(ex.inferences)
-        else:
-            lines = front.lines_with(ex.inferences, deadline - now)
-        strip = ticket.target.strip
-        ex.forward(
-            self._pool_of(replica.address),
-            lines + bind.header + ticket.id_line,
-            target=stripped(ex.head.target, strip) if strip else None,
-            hold=True,
-        )
-        if front.is_followed:
-            self.resilience.sent(ex, ticket, front, now)
-            if front.has_shadows and ticket.first is None:
-                self.shadows.bound(ex, ticket, front)
 
     def __repr__(self) -> str:
         return f"<Chain table {self._table.version}, {self.room!r}>"

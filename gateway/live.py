@@ -365,7 +365,7 @@ class GatewayWorker:
 
     def _drain(self) -> None:
         """Stops accepting; every accepted request is answered, then the process ends."""
-        self.chain.is_draining = True
+        self.chain.entrance.is_draining = True
         self.chain.calls.leave(is_draining=True)
         if self._draining is None and self._server is not None:
             self._draining = self._tasks.spawn(self._finish(self._server), name="drain")

@@ -344,7 +344,7 @@ def test_a_function_without_traffic_says_so() -> None:
 
 def test_draining_the_front_door_is_not_ready_but_live() -> None:
     door = Door(table(1))
-    door.chain.is_draining = True
+    door.chain.entrance.is_draining = True
     assert door.arrive("GET /v2/health/ready").status == 503
     assert door.arrive("GET /v2/health/live").status == 200
 
