@@ -7,6 +7,7 @@ import pytest
 from gateway.front import Front, Memory
 from tests.support.edge_exchange import request
 from tidegate.records import FunctionRoute, RevisionRoute, Spread
+from tidegate.tenants import AccessRule
 
 ROUTE: dict[str, Any] = {
     "name": "f",
@@ -140,6 +141,23 @@ def test_it_has_failed_when_every_revision_that_takes_traffic_has() -> None:
 def test_only_the_hash_spread_looks_at_all() -> None:
     assert front(hash_on="header:x").hash_key is None
     assert front(hash_on="header:x", spread=Spread.HASH).hash_key is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "plain"),
+    [
+        ({}, True),
+        ({"protocol": "http", "hash_on": "header:x"}, True),
+        ({"access": AccessRule(api_keys=True)}, False),
+        ({"protocol": "openai"}, False),
+        ({"protocol": "grpc"}, False),
+        ({"hash_on": "header:x", "spread": Spread.HASH}, False),
+    ],
+)
+def test_a_plain_function_asks_nothing_of_a_request_but_its_size(settings: dict[str, Any], plain: bool) -> None:
+    asked = front(RevisionRoute(id="f-00001", percent=100.0, tags=("blue",)), **settings)
+    assert asked.is_plain is plain
+    assert asked.tagged[b"blue"].is_plain is plain
 
 
 def test_header_lines_of_a_size_are_made_once() -> None:
