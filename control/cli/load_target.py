@@ -45,7 +45,9 @@ def of_url(options: Options, plan: Plan) -> Target:
     except ValueError:
         port = 0
     host = parts.hostname or ""
-    if parts.scheme not in _PORTS or not host or port == 0 or parts.username or not options.target.isprintable():
+    if "@" in parts.netloc:
+        faults.say("TARGET", "a URL with a user", "the user's credentials as a --header: they are not for reports")
+    elif parts.scheme not in _PORTS or not host or port == 0 or not options.target.isprintable():
         faults.add("TARGET", options.target, "http://HOST[:PORT]/PATH, https://..., grpc://HOST:PORT, or a function")
     protocol = plan.protocol or ("grpc" if parts.scheme == "grpc" else "http")
     if (protocol == "grpc") != (parts.scheme == "grpc"):
@@ -63,7 +65,7 @@ def of_url(options: Options, plan: Plan) -> Target:
     _check(options, plan, protocol, path, faults)
     faults.raise_any()
     return Target(
-        text=options.target,
+        text=options.target.partition("?")[0],
         protocol=protocol,
         host=host,
         port=port or _PORTS[parts.scheme],

@@ -89,10 +89,11 @@ class LoadReport:
     good: int
     """With a success as their status, and all of a stream."""
     unfinished: int
+    inferences: int
+    """Of successes."""
     rate_per_s: float
     """Of answers, until the last one."""
     inferences_per_s: float
-    """Of successes."""
     latency: Durations | None
     """Of successes, from when each was due."""
     service: Durations | None
@@ -158,6 +159,7 @@ def report_of(tally: Tally, about: About) -> LoadReport:
         answered=answered,
         good=tally.good,
         unfinished=about.sent - tally.ended,
+        inferences=tally.inferences,
         rate_per_s=answered / span_s,
         inferences_per_s=tally.inferences / span_s,
         latency=durations(tally.latency),

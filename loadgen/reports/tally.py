@@ -4,10 +4,9 @@ from collections import Counter
 from typing import Final
 
 from loadgen.clients.call import Call
+from loadgen.clients.honesty import LATE_S
 from loadgen.reports.histogram import FineHistogram
 
-LATE_S: Final = 0.020
-"""A request that left so much after it was due left late."""
 MOST_SLOTS: Final = 512
 """Of time; a longer run has wider ones."""
 MOST_KINDS: Final = 64
