@@ -102,16 +102,17 @@ async def live(of: Scenario, rounds: list[Round], directory: Path) -> dict[str, 
 
 def test_the_decision_logs_are_equal_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Awake and asleep, out to more replicas than are sampled at once, back, a crash, and an activation."""
-    of = function(scaling=scaling(max_scale=8, scale_to_zero_after_s=20.0), sla=Sla(latency_s=0.2))
+    of = function(scaling=scaling(max_scale=32, scale_to_zero_after_s=20.0), sla=Sla(latency_s=0.5))
     arrivals = [*poisson(90.0, 3600), *(Arrival(200.0 + number) for number in range(10))]
     scenario = Scenario(
-        kinds=(kind(count=8),),
-        functions=(deployed(fixed(0.05, jitter=0.2), of=of, start=START),),
+        kinds=(kind(count=32),),
+        functions=(deployed(fixed(0.25, jitter=0.2), of=of, start=START),),
         arrivals=arrivals,
         failures=(Crash(at_s=25.3, function="f"),),
     )
     rounds, simulated = recorded(scenario, 260.0, monkeypatch)
-    assert max(len(each.there) for each in rounds) > 4 > 0 == len(rounds[-1].there)
+    assert any(len(each.samples) < len(each.there) for each in rounds)  # Not all of a large group are asked.
+    assert not rounds[-1].there
     assert {each.call for each in rounds} == {"decide", "activated"}
     faults = asyncio.run(live(scenario, rounds, tmp_path))
     assert faults == {}
