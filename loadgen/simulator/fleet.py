@@ -7,6 +7,7 @@ gives each of its replicas a body, and carries out plans.
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, TypeVar
 
 from autoscaler.observation import AcceleratorRoom
@@ -76,6 +77,8 @@ class Fleet:
             accelerators, kernel, random.Random(rng.random()), start_up_s=0.0, host_cores=tuple(cores)
         )
         self.backend.watch(self._told)
+        self._armed = inf
+        """When the backend is woken next."""
         self.cold_starts = 0
         """Replicas that became ready, without those of the beginning."""
 
@@ -148,12 +151,15 @@ class Fleet:
 
     def arm(self) -> None:
         """Has the backend woken when something is due there."""
-        when = self.backend.next_wakeup()
-        if when is not None:
+        when, now = self.backend.next_wakeup(), self._kernel.now()
+        if when is not None and (when < self._armed or self._armed <= now):
+            self._armed = when
             self._kernel.at(when, self._woken)
 
     def _woken(self, now: float, _: None) -> None:
+        self._armed = inf
         self.backend.on_wakeup(now)
+        self.arm()
 
     def resize(self, replica: str, cores: int) -> None:
         """Orders other cores for a replica; it has them ``resize_s`` later, if that is possible then."""

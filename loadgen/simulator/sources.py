@@ -9,6 +9,9 @@ from loadgen.simulator.kernel import Kernel
 from loadgen.simulator.scenario import Callers
 from loadgen.traces.arrival import Arrival
 
+NO_TIME_S = 0.001
+"""When a caller sends again whose request took no time at all (it was refused): else time would stand still."""
+
 Arrive = Callable[[Request, float], None]
 
 
@@ -106,7 +109,7 @@ class ClosedLoop:
         if caller is None:
             return
         if self._left[caller] > 0:
-            self._send_next(caller, now)
+            self._send_next(caller, now if now > request[2] else now + NO_TIME_S)
         else:
             self.open -= 1
 

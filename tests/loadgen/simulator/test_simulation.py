@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deploy.placement.ledger import Accelerator, AcceleratorKind
 from loadgen.simulator.devices import Kind, Sharing
@@ -17,7 +19,7 @@ from loadgen.simulator.simulation import Simulation
 from loadgen.traces.arrival import Arrival
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, latencies, poisson, run, scaling
 from tidegate.codec import encode
-from tidegate.function import Resources, Sla
+from tidegate.function import QueueBounds, Resources, Sla
 
 START = ColdStart(schedule_s=0.1, pull_s=0.4, load_s=2.0, warm_s=0.5)
 
@@ -129,6 +131,84 @@ def test_starts_that_break_are_tried_again_after_the_back_off() -> None:
     )
     _, sink = run(scenario, 40.0)
     assert [each[5] for each in sink.ended] == ["start_failed", "answered"]
+
+
+def test_replicas_become_ready_at_their_own_times() -> None:
+    """Two functions wake 0.3 s apart; each serves when its own start is over."""
+    of = [function(name, scaling=scaling(initial_scale=0)) for name in ("f", "g")]
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=tuple(deployed(fixed(0.01), of=each, ready={}, start=START) for each in of),
+        arrivals=[Arrival(5.2), Arrival(5.5, function="g")],
+        message_s=0.0,
+        turn_s=0.0,
+    )
+    _, sink = run(scenario)
+    assert [(each[0][1], each[5]) for each in sink.ended] == [("f-00001", "answered"), ("g-00001", "answered")]
+    assert latencies(sink) == pytest.approx([START.total_s + 0.01] * 2, abs=1e-6)
+    assert [each.function for each in sink.seconds[:2]] == ["f", "g"]
+
+
+def test_callers_that_are_refused_do_not_stop_the_time() -> None:
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(fixed(1.0), of=function(queue=QueueBounds(requests=1))),),
+        callers=(Callers(function="f", callers=3, requests=300),),
+        keeps_scale=True,
+    )
+    result, sink = run(scenario)
+    ends = Counter(each[5] for each in sink.ended)
+    assert result.requests == 300 and set(ends) == {"answered", "queue_full"} and sum(ends.values()) == 300
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    rate=st.floats(5.0, 150.0),
+    concurrency=st.integers(0, 3),
+    is_idempotent=st.booleans(),
+    crashes=st.lists(st.floats(0.0, 12.0), max_size=3),
+    message_s=st.sampled_from([0.0, 0.0002, 0.05]),
+    turn_s=st.sampled_from([0.0, 0.001]),
+)
+def test_nothing_is_lost_whatever_happens(
+    seed: int,
+    rate: float,
+    concurrency: int,
+    is_idempotent: bool,
+    crashes: list[float],
+    message_s: float,
+    turn_s: float,
+) -> None:
+    """Every request ends once and in order of time; what runs at once on a replica stays within its slots."""
+    of = function(
+        concurrency=concurrency,
+        idempotent=is_idempotent,
+        scaling=scaling(max_scale=4, scale_to_zero_after_s=5.0),
+        timeout_s=30.0,
+    )
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(fixed(0.05, jitter=0.5, width=3), of=of, ready={}, start=START),),
+        seed=seed,
+        arrivals=poisson(rate, 300, seed),
+        failures=tuple(Crash(at_s=at_s, function="f") for at_s in crashes),
+        message_s=message_s,
+        turn_s=turn_s,
+    )
+    result, sink = run(scenario)
+    assert sorted(each[0][0] for each in sink.ended) == list(range(300)) and not result.unended
+    assert all(request[2] <= sent_at <= at for request, sent_at, at, _, _, _ in sink.ended)
+    assert all(before[2] <= after[2] for before, after in pairwise(sink.ended))
+    if is_idempotent and not crashes:
+        assert {each[5] for each in sink.ended} == {"answered"}
+    steps: dict[str, list[tuple[float, int]]] = {}
+    for _, sent_at, at, _, replica, end in sink.ended:
+        if end == "answered":
+            steps.setdefault(replica, []).extend([(sent_at, 1), (at, -1)])
+    for changes in steps.values() if concurrency else ():
+        running = list(accumulate(change for _, change in sorted(changes)))
+        assert max(running) <= concurrency
 
 
 def test_memory_is_flat_in_the_length_of_the_trace() -> None:
