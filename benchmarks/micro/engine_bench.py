@@ -47,7 +47,7 @@ from tidegate.flow.slots import SlotLedger
 CONNECTIONS = 32
 VARIANTS = 1024
 LOADS = ("post", "get")
-_TOKEN = b"0123456789abcdef0123456789abcdef"
+TOKEN = b"0123456789abcdef0123456789abcdef"
 _BODY = (
     b'{"id":"%032x","inputs":[{"name":"input","shape":[%d,32],"datatype":"FP32","data":[' + b"0.125," * 31 + b"0.5]}]}"
 )
@@ -110,7 +110,8 @@ def relay(sweeper: Sweeper) -> Subject:
     return Subject(app, pool, ProxyServer(app, Limits(), sweeper), lambda _: b"")
 
 
-def _queue_proxy(sweeper: Sweeper, token: bytes | None) -> tuple[SlotLedger, Subject]:
+def queue_proxy_with_ledger(sweeper: Sweeper, token: bytes | None) -> tuple[SlotLedger, Subject]:
+    """The whole queue_proxy, and who knows its credits; ``token``: of the gateways that it trusts."""
     settings = ProxySettings(limit=CONNECTIONS, revision="bench-00001")
     ledger = SlotLedger(incarnation="bench", limit=CONNECTIONS, fifo_bound=NO_BOUND)
     life = Life(limit=CONNECTIONS, phases=settings.phases, epoch=0)
@@ -139,15 +140,15 @@ def _queue_proxy(sweeper: Sweeper, token: bytes | None) -> tuple[SlotLedger, Sub
 
 def queue_proxy(sweeper: Sweeper) -> Subject:
     """The whole queue_proxy; its clients carry no credit."""
-    return _queue_proxy(sweeper, None)[1]
+    return queue_proxy_with_ledger(sweeper, None)[1]
 
 
 def credit(sweeper: Sweeper) -> Subject:
     """The whole queue_proxy with a gateway before it that keeps its credits."""
-    ledger, subject = _queue_proxy(sweeper, _TOKEN)
+    ledger, subject = queue_proxy_with_ledger(sweeper, TOKEN)
     numbers = list(ledger.opened("bench", time.monotonic()).idle)
     ledger.out.clear()
-    subject.lines = lambda at: _OF_GATEWAY % (_TOKEN, numbers[at])
+    subject.lines = lambda at: _OF_GATEWAY % (TOKEN, numbers[at])
     return subject
 
 

@@ -16,6 +16,7 @@ import platform
 import pstats
 import random
 import time
+from collections.abc import Iterable
 from typing import cast
 
 from activator.room import WaitingRoom
@@ -52,7 +53,7 @@ def no_quotas() -> Till:
     raise RuntimeError("the benchmark's function has no quota")
 
 
-def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
+def chain_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1, CONNECTIONS + 1)) -> Chain:
     """A gateway's chain with one function, its default, whose replicas granted a credit per connection."""
     room = WaitingRoom(rng=random.Random(1))
     chain = Chain(
@@ -87,7 +88,7 @@ def chain_on(pool: UpstreamPool, replicas: int) -> Chain:
         chain.linked(name)
         chain.heard(name, Welcome(name, CONNECTIONS, ConcurrencyUnit.REQUESTS))
         chain.heard(name, State(ReplicaState.READY))
-        chain.heard(name, Grant(tuple((number, 1) for number in range(1, CONNECTIONS + 1))))
+        chain.heard(name, Grant(tuple((number, 1) for number in granted)))
     chain.settle()
     return chain
 

@@ -5,8 +5,8 @@
 Loads: ``same`` (the metadata of every call is the same), ``unique`` (each call has its own trace, request id and
 ``grpc-timeout``, which is taken out and written anew), ``table`` (as ``same``, from a client that goes on using a
 dynamic table). Blocks are written as grpc-go writes them: literals with Huffman codes. Every RPC is a read of its own
-on both sides, as with few calls in flight; a ModelInfer of 270 bytes goes each way. The driver between the engines is the tests'
-(``tests.support.h2_proxy``) and counts too.
+on both sides, as with few calls in flight; a ModelInfer of 270 bytes goes each way. The driver between the engines is
+the tests' (``tests.support.h2_proxy``) and counts too. What a gateway before a queue_proxy costs: ``h2_hops_bench``.
 
 Subject ``queue_proxy``: the whole path of a stranger's call through a queue_proxy, on fake transports: four client
 connections with four calls in each read, all of their answers in one read, as with sixteen calls in flight.
@@ -56,7 +56,9 @@ _REQUEST_FIELDS = (
 _ANSWER_FIELDS = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 _TRAILER_FIELDS = ((b"grpc-status", b"0"), (b"grpc-message", b""))
 _TENSOR = b"\n\5input\x12\4FP32\x1a\2\1\x30"
-_INFER = b"\n\6resnet\x1a\x20" + b"i" * 32 + b"*%c%b" % (len(_TENSOR), _TENSOR) + b"2\4\n\2op:\xc0\1" + b"\0\0\x80?" * 48
+_INFER = (
+    b"\n\6resnet\x1a\x20" + b"i" * 32 + b"*%c%b" % (len(_TENSOR), _TENSOR) + b"2\4\n\2op:\xc0\1" + b"\0\0\x80?" * 48
+)
 _MESSAGE = b"\0" + len(_INFER).to_bytes(4, "big") + _INFER
 _huffman = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode
 _STATIC = {(b":method", b"POST"): b"\x83", (b":scheme", b"http"): b"\x86", (b":status", b"200"): b"\x88"}
@@ -85,7 +87,7 @@ def _data(number: int, flags: int) -> bytes:
     return wire.frame_head(len(_MESSAGE) << 8, flags, number) + _MESSAGE
 
 
-def _call(load: str, number: int, source: random.Random) -> bytes:
+def client_call(load: str, number: int, source: random.Random) -> bytes:
     if load == "same":
         block = _block(_REQUEST_FIELDS)
     elif load == "unique":
@@ -107,7 +109,7 @@ def _call(load: str, number: int, source: random.Random) -> bytes:
     return _headers(number, block, 0) + _data(number, wire.END_STREAM)
 
 
-def _answer(number: int) -> bytes:
+def server_answer(number: int) -> bytes:
     head, trailers = _block(_ANSWER_FIELDS), _block(_TRAILER_FIELDS)
     return _headers(number, head, 0) + _data(number, 0) + _headers(number, trailers, wire.END_STREAM)
 
@@ -125,7 +127,7 @@ class Bench:
         source = random.Random(1)
         # More than an engine remembers of what came once, so that no call is known from an earlier round.
         self._rounds = [
-            [(_call(load, number, source), _answer(number)) for number in range(1, 2 * CALLS, 2)]
+            [(client_call(load, number, source), server_answer(number)) for number in range(1, 2 * CALLS, 2)]
             for _ in range(8 if load == "unique" else 1)
         ]
         self._requests = Blocks(REQUEST, lambda name: name == b"grpc-timeout")
@@ -167,9 +169,9 @@ class SidecarBench:
             turns = []
             for first in range(0, CALLS, CONNECTIONS * TOGETHER):
                 numbers = range(first // CONNECTIONS, first // CONNECTIONS + TOGETHER)
-                reads = [b"".join(_call(load, 2 * n + 1, source) for n in numbers) for _ in range(CONNECTIONS)]
+                reads = [b"".join(client_call(load, 2 * n + 1, source) for n in numbers) for _ in range(CONNECTIONS)]
                 turns.append(
-                    (reads, b"".join(_answer(2 * n + 1) for n in range(first, first + CONNECTIONS * TOGETHER)))
+                    (reads, b"".join(server_answer(2 * n + 1) for n in range(first, first + CONNECTIONS * TOGETHER)))
                 )
             self._rounds.append(turns)
         sweeper = Sweeper(loop)
