@@ -195,7 +195,7 @@ class _Reading:
         if bad is None and is_last:
             self._asked = bad = scan.end()
         if type(bad) is Bad:
-            if self._is_named or is_last:
+            if self._is_named:
                 self._failed(ex, BAD_REQUEST, bad.why)
             else:
                 self._verdict = BAD_REQUEST, bad.why

@@ -104,6 +104,16 @@ def test_what_left_in_whatever_way_counts_no_more() -> None:
     assert function.waiting == 0
 
 
+def test_a_class_that_nobody_waits_in_any_more_gives_nobody_away() -> None:
+    one = crowded(requests=3)
+    for number, priority in enumerate((5, 9, 5)):
+        come(one, f"a{number}", priority=priority)
+    one.room.leave("a1", 0.0)
+    come(one, "a3")
+    assert come(one, "b0") == "waits"
+    assert waiting(one) == {"a": 2, "b": 1}
+
+
 def test_bounds_that_a_table_changes_hold_for_whoever_comes() -> None:
     one = crowded(requests=10)
     for number in range(8):

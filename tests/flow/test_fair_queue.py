@@ -89,6 +89,28 @@ def test_time_in_which_nothing_was_asked_for_earns_nothing() -> None:
     assert names(serve(queue) for _ in range(6)) == "bababa", "first, and then in turn"
 
 
+def test_nor_does_it_for_one_that_had_asked_before() -> None:
+    queue = queue_of(*(Person(number, "a") for number in range(200)), Person(200, "b"))
+    for _ in range(100):
+        serve(queue)
+    for number in range(201, 210):
+        queue.push(Person(number, "b"))
+    assert names(serve(queue) for _ in range(6)) == "bababa"
+
+
+def test_virtual_time_goes_on_by_the_weights_that_wait() -> None:
+    heavy, light = Person(0, "a", 600.0, weight=2.0), Person(1, "b", 600.0)
+    queue = queue_of(heavy, light)
+    assert (queue.step(heavy), queue.step(light)) == (200, 200)
+    queue.remove(light)
+    assert queue.step(heavy) == 300
+    queue.push(light)
+    queue.remove(heavy)
+    assert queue.step(light) == 600
+    queue.remove(light)
+    assert queue.step(light) == 600, "alone, it would be its own"
+
+
 def test_who_leaves_while_it_waits_has_cost_nothing() -> None:
     crowd = [Person(number, "a", 50.0) for number in range(20)]
     queue = queue_of(*crowd, *(Person(number, "b", 50.0) for number in range(20, 24)))

@@ -250,6 +250,15 @@ def test_a_model_behind_a_large_prompt_is_waited_for_within_bounds() -> None:
     assert "name no model" in endless.error["error"]["message"]
 
 
+@pytest.mark.parametrize("end", [b'","x":1', b'","x":1,"x"}', b'","model":5}', b'","model":"m","model":"m"}'])
+def test_a_fault_at_the_end_of_a_large_body_is_told_once(end: bytes) -> None:
+    whole = b'{"messages":"' + LARGE + end
+    asked = arrive(door(), whole[:1000], whole=whole)
+    asked.body_comes(whole[: -len(end)], complete=False)
+    asked.body_comes(whole)
+    assert [line for line in asked.log if line.startswith(("answer", "to"))] == ["answer 400"]
+
+
 def test_chunked_bodies_too() -> None:
     whole = b'{"messages":"%b","model":"m"}' % LARGE
     asked = arrive(door(), b"", "transfer-encoding: chunked", whole=whole)

@@ -247,6 +247,16 @@ def test_a_stream_that_breaks_off_had_reported_of_its_beginning_only() -> None:
     assert told == [(25, 7, 0, True)]
 
 
+def test_answers_that_broke_off_or_report_nothing_tell_nothing_of_the_next() -> None:
+    door = open_door()
+    broken = ask(door, stream=True)
+    begins(broken, door, event() * 2)
+    broken.client_leaves(door.now)
+    ask(door).answered(door.now, 200, JSON, "tidegate-credit: keep", body=b"{}")
+    fresh = tokens(ask(door))
+    assert fresh.expected - fresh.prompt_estimate == 256
+
+
 def test_the_bytes_of_a_form_are_no_text() -> None:
     door = open_door()
     form = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n' + b"\0" * 50_000 + b"\r\n--b--\r\n"
