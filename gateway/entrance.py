@@ -8,6 +8,7 @@ Most requests name their function in the head (``match.py``). Calls of OpenAI's 
 
 import random
 import re
+from binascii import hexlify
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -134,7 +135,7 @@ class Entrance:
         """A ticket for a request without an id, or with one that is none."""
         if given is not None:
             head.drop(headers.REQUEST_ID)
-        made = b"%032x" % self._rng.getrandbits(128)
+        made = hexlify(self._rng.getrandbits(128).to_bytes(16, "big"))
         return Ticket(target, made, b"x-request-id: %b\r\n" % made)
 
     def _answered_here(self, ex: "Exchange", ticket: Ticket) -> bool:
