@@ -14,7 +14,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from tidegate.document import Faults, Node, Scalar, Section, load, shown
+from tidegate.document import Faults, ListNode, Node, Scalar, Section, load, shown
 from tidegate.files import absolute
 from tidegate.table import NAME, Number, Row, Text, Whole, accepts, assemble
 from tidegate.tenants import Tenant, digest
@@ -150,25 +150,28 @@ class _Reader:
 
     def _keys(self, section: Section, tenant: str) -> tuple[str, ...]:
         found: list[str] = []
-        nodes = section.items("keys") or ()
+        node = section.take("keys")
+        nodes = node.items if isinstance(node, ListNode) else ()
+        if node is not None and not isinstance(node, ListNode):  # may be a key, so it is not shown
+            self._faults.say(section.path("keys"), "no list (not shown)", f"a list, each {KEY_WORDS}", node.line)
         if len(nodes) > KEYS:
             self._faults.say(section.path("keys"), f"{len(nodes)} keys", f"at most {KEYS}", section.node.line)
-        for index, node in enumerate(nodes[:KEYS]):
+        for index, item in enumerate(nodes[:KEYS]):
             where = f"{section.path('keys')}[{index}]"
-            kind, _, rest = (node.text if isinstance(node, Scalar) else "").partition(":")
+            kind, _, rest = (item.text if isinstance(item, Scalar) else "").partition(":")
             known = None
             if kind == "sha256" and accepts(DIGEST, rest):
                 known = rest.lower()
             elif kind == "file" and rest:
-                known = self._key_file(where, absolute(self._base, rest), node.line)
+                known = self._key_file(where, absolute(self._base, rest), item.line)
                 if known is None:
                     continue
             if known is None:  # what stands there may be a key, so it is not shown
-                self._faults.say(where, "something else (not shown)", KEY_WORDS, node.line)
+                self._faults.say(where, "something else (not shown)", KEY_WORDS, item.line)
                 continue
             owner = self._owners.setdefault(known, tenant)
             if owner != tenant or known in found:
-                self._faults.say(where, f"a key that {shown(owner)} has", "each key once", node.line)
+                self._faults.say(where, f"a key that {shown(owner)} has", "each key once", item.line)
             found.append(known)
         return tuple(found)
 

@@ -21,6 +21,24 @@ def test_the_password_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:pa/SECRET@cache:6379/0",
+        "redis://:SECRET/12@cache",
+        "redis://SECRET:12#SECRET@cache/0",
+        "redis://:12?SECRET@cache",
+        "redis://cache?password=SECRET",
+        "redis://cache:6379/SECRET",
+        "redis://:SECRET@cache:SECRET",
+    ],
+)
+def test_no_piece_of_a_password_is_shown_where_it_is_written_wrongly(url: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read_url(url)
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("url", "places"),
     [
         ("http://cache", ["scheme"]),
@@ -30,6 +48,7 @@ def test_the_password_is_never_shown() -> None:
         ("redis://cache:70000", ["port"]),
         ("redis://[::1", ["host"]),
         ("redis://cache?ssl_ca_certs=/a", ["ssl_ca_certs"]),
+        ("redis://cache/0#x", ["fragment"]),
     ],
 )
 def test_every_fault_is_told(url: str, places: list[str]) -> None:

@@ -124,3 +124,10 @@ def test_what_is_no_file_of_tenants(text: str, told: str) -> None:
 
 def test_no_tenants_are_fine() -> None:
     assert read("tenants: []") == ()
+
+
+@pytest.mark.parametrize("keys", ["tg-SECRET-in-a-wrong-place", "{sha256: tg-SECRET-in-a-wrong-place}"])
+def test_keys_that_are_no_list_are_not_shown(keys: str) -> None:
+    (told,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
+    assert told.startswith("line 1: tenants[0].keys: got no list (not shown); allowed: a list, each sha256:HEX or")
+    assert read("tenants: [{name: a, keys: }]") == (Tenant(name="a"),)

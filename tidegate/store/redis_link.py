@@ -29,6 +29,7 @@ REST_S: Final = 0.05
 REST_MAX_S: Final = 1.0
 CONNECTIONS: Final = 64
 """More calls than this at once wait for one another, within their time."""
+_HIDDEN: Final = "something else (not shown)"
 
 
 class Script:
@@ -62,30 +63,37 @@ class Address:
 
 
 def read_url(url: str) -> Address:
-    """The address in a ``redis://`` or ``rediss://`` URL. Raises InvalidInputError with every fault."""
+    """The address in a ``redis://`` or ``rediss://`` URL. Raises InvalidInputError with every fault; what may be part
+    of a password is not shown.
+    """
     faults: list[Fault] = []
     try:
         parts = urlsplit(url)
     except ValueError as error:
         fault = Fault("host", "an address in brackets that is not closed or none", "a name or address")
         raise InvalidInputError("the URL of the store", [fault]) from error
+    if "@" in parts.path + parts.query + parts.fragment:
+        fault = Fault("password", "one with / ? or # (not shown)", "such characters as %2F, %3F, %23")
+        raise InvalidInputError("the URL of the store", [fault])
     if parts.scheme not in ("redis", "rediss"):
         faults.append(Fault("scheme", parts.scheme or "none", "redis, or rediss for TLS"))
     port: int | None = None
     try:
         port = parts.port
     except ValueError:
-        faults.append(Fault("port", parts.netloc.rpartition(":")[2], "a number, 1 to 65535"))
+        faults.append(Fault("port", _HIDDEN, "a number, 1 to 65535"))
     if port == 0:
         faults.append(Fault("port", "0", "a number, 1 to 65535"))
     if not parts.hostname:
         faults.append(Fault("host", "none", "a name or address"))
     database = parts.path.strip("/")
     if not (database.isascii() and database.isdigit()) and database:
-        faults.append(Fault("database", database, "a number, or nothing for 0"))
+        faults.append(Fault("database", _HIDDEN, "a number, or nothing for 0"))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     authorities = options.pop("ssl_ca_certs", None)
-    faults += [Fault(name, value, "no option but ssl_ca_certs=FILE") for name, value in options.items()]
+    faults += [Fault(name, _HIDDEN, "no option but ssl_ca_certs=FILE") for name in options]
+    if parts.fragment:
+        faults.append(Fault("fragment", _HIDDEN, "nothing after #"))
     if authorities is not None and parts.scheme == "redis":
         faults.append(Fault("ssl_ca_certs", authorities, "only with rediss"))
     if faults:
