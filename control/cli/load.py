@@ -12,18 +12,15 @@ if TYPE_CHECKING:
     from loadgen.reports.record import LoadReport
 
 EXIT_INTERRUPTED = 130
-_MODES, _WHAT, _REPORT = "What is sent when (one of --rate, --trace, --shape, --callers, ...)", "What is sent", "Report"
 
 
 def load(
     target: Annotated[str, typer.Argument(metavar="URL_OR_FUNCTION", help="http://..., grpc://HOST:PORT, or a name.")],
-    rate: Annotated[str | None, typer.Option(help="Open loop: requests/s.", rich_help_panel=_MODES)] = None,
-    span: Annotated[str | None, typer.Option("--for", help="How long, such as 30s.", rich_help_panel=_MODES)] = None,
-    arrivals: Annotated[
-        str, typer.Option(help="Of open loops: poisson, uniform or even.", rich_help_panel=_MODES)
-    ] = "poisson",
-    trace: Annotated[Path | None, typer.Option(help="Open loop from a trace.", rich_help_panel=_MODES)] = None,
-    scale: Annotated[str, typer.Option(help="Times the trace's rate.", rich_help_panel=_MODES)] = "1",
+    rate: Annotated[str | None, typer.Option(help="Open loop: requests/s.")] = None,
+    span: Annotated[str | None, typer.Option("--for", help="How long, such as 30s.")] = None,
+    arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
+    trace: Annotated[Path | None, typer.Option(help="Open loop from a trace.")] = None,
+    scale: Annotated[str, typer.Option(help="Times the trace's rate.")] = "1",
     first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
     last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
     shape: Annotated[

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import random
+import resource
 import signal
 import sys
 import time
@@ -27,7 +28,7 @@ from loadgen.traces.arrival import Arrival
 from tidegate import clock
 from tidegate.aio import loop as fast
 from tidegate.aio.sweeper import Sweeper
-from tidegate.errors import TidegateError
+from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.wire.grpc import MESSAGE_HEAD
 from tidegate.wire.protobuf import ProtobufError
 from tidegate.wire.protos import MODEL_METADATA_REQUEST, MODEL_METADATA_RESPONSE
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 REDRAW_S: Final = 0.5
 LINE_S: Final = 5.0
+OTHER_FILES: Final = 64
+"""That are open beside the connections."""
 Draw = Callable[[Arrival], Request]
 
 
@@ -46,6 +49,7 @@ class LoadError(TidegateError):
 
 def run(options: Options, plan: Plan, target: Target, *, is_silent: bool) -> LoadReport:
     """The whole load. Raises LoadError where it cannot begin."""
+    _allow_connections(_most(plan))
     fast.keep_memory()
     with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
         return runner.run(_run(options, plan, target, is_silent))
@@ -111,11 +115,27 @@ def _interruptible(run: Run) -> Iterator[None]:
             loop.remove_signal_handler(each)
 
 
+def _most(plan: Plan) -> int:
+    """Requests on their way at once."""
+    return plan.connections if plan.workers is None else len(plan.workers())
+
+
+def _allow_connections(most: int) -> None:
+    """A connection is an open file. Raises InvalidInputError where so many are not allowed here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + OTHER_FILES
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        allowed = f"at most {hard - OTHER_FILES} here: each is an open file (ulimit -Hn)"
+        raise InvalidInputError("load", [Fault("--connections", f"{most} requests at once", allowed)])
+    if soft != resource.RLIM_INFINITY and wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 # --- client and requests ----------------------------------------------------------------------------------------------
 
 
 def _client(options: Options, plan: Plan, target: Target, sweeper: Sweeper) -> Client:
-    most = plan.connections if plan.workers is None else max(plan.connections, len(plan.workers()))
+    most = _most(plan)
     if target.protocol == "grpc":
         return GrpcCalls(
             target.address,
@@ -178,7 +198,7 @@ async def _maker(plan: Plan, target: Target, sweeper: Sweeper) -> Callable[[Arri
         inputs = _made(lambda: bodies.inputs_of(metadata))
         kept = bodies.Kept(lambda size: framed(bodies.v2_message(target.model, inputs, size)))
     else:
-        metadata = await asyncio.to_thread(_metadata_over_http, plan, target)
+        metadata = await _metadata_over_http(plan, target)
         inputs = _made(lambda: bodies.inputs_of(metadata))
         kept = bodies.Kept(lambda size: bodies.v2_json(inputs, size))
     _made(lambda: kept(1)) if plan.batches is None else None
@@ -192,15 +212,15 @@ def _made(make: Callable[[], Any]) -> Any:
         raise LoadError(str(error)) from error
 
 
-def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
+async def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
     """What the model says of its inputs; a function that sleeps is woken by the question."""
     import httpx
 
     scheme = "http" if target.tls is None else "https"
     url = f"{scheme}://{target.address}{target.path.partition('?')[0].rpartition('/')[0]}"
     try:
-        with httpx.Client(timeout=plan.timeout_s, trust_env=False, verify=target.tls or False) as client:
-            answer = client.get(url, headers=list(plan.headers))
+        async with httpx.AsyncClient(timeout=plan.timeout_s, trust_env=False, verify=target.tls or True) as client:
+            answer = await client.get(url, headers=list(plan.headers))
     except httpx.HTTPError as error:
         raise LoadError(f"no metadata from {url}: {str(error) or type(error).__name__}") from error
     if not answer.is_success:

@@ -1,13 +1,15 @@
 """``tidegate load`` without anything to send to: every fault at once, targets, plans, the report's file."""
 
 import random
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from control.cli.load_plan import Options, Plan, plan_of
+from control.cli.load_plan import MOST_CONNECTIONS, Options, Plan, plan_of
 from control.cli.load_report import render
+from control.cli.load_run import OTHER_FILES
 from control.cli.load_target import V2_INFER, V2_STREAM, of_url
 from loadgen.clients.call import Call, Request
 from loadgen.reports.record import About, LoadReport, report_of
@@ -142,6 +144,15 @@ def test_faults_of_targets(target: str, given: dict[str, Any], where: list[str])
         of_url(made, plan_of(made))
     assert [fault.where for fault in caught.value.faults] == where
     assert "secret" not in str(caught.value)
+
+
+def test_more_connections_than_files_are_a_fault() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > MOST_CONNECTIONS:
+        pytest.skip("this machine allows as many open files as may be asked for")
+    done = tidegate("load", URL, "--rate", "1", "--for", "1s", "--connections", str(hard))
+    assert done.exit_code == 2
+    assert f"at most {hard - OTHER_FILES} here" in done.output
 
 
 def test_a_function_needs_a_deployment(tmp_path: Path) -> None:

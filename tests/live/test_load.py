@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.live.test_openai import manifest
+from tests.live.test_tls import tls_flags
 from tests.support.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -151,3 +152,16 @@ def test_a_model_without_metadata_is_told_and_a_sleeping_one_is_woken(world: Dep
     assert found["good"] == found["sent"] > 0
     done = world.cli("load", "chat", "--protocol", "v2", "--callers", "1", "--for", "1s", code=1)
     assert "the model declares no inputs: give the body of a request with --body FILE" in done.stderr
+
+
+def test_a_front_door_with_tls_is_trusted_by_its_own_certificate(tmp_path: Path) -> None:
+    with deployment(tmp_path, *tls_flags(tmp_path)) as secure:
+        secure.up()
+        secure.deploy(secure.handler(), "--min-scale", "1", "--wait")
+        found = secure.ask("load", "echo", "--callers", "2", "--for", "1s")
+        assert found["good"] == found["sent"] > 0
+        refused = secure.cli("load", "echo", "--protocol", "grpc", "--callers", "1", "--for", "1s", code=2)
+        assert "gRPC is driven in cleartext" in refused.stderr
+        stranger = f"{secure.gateway}/functions/echo/"
+        untrusted = secure.cli("load", stranger, "--callers", "1", "--for", "300ms", "--json", code=1)
+        assert set(json.loads(untrusted.stdout)["errors"]) == {"connect"}
