@@ -10,12 +10,38 @@ from queue_proxy.drain import Life
 from queue_proxy.metrics import Identity, Measure
 from queue_proxy.settings import ProxySettings
 from tests.support.edge_exchange import FakeExchange, Pool, request
+from tests.support.edge_rpc import FakeRpc
 from tidegate.flow.messages import Grant, State
 from tidegate.flow.slots import Admit, Channel, Reject, Send, SlotLedger, StateIs
 from tidegate.phases import ColdStartPhases
 from tidegate.replica import ReplicaState
+from tidegate.wire.h2_blocks import REQUEST, Blocks, Reader
+from tidegate.wire.h2_heads import call_head, literals, request_drops
+from tidegate.wire.h2_hpack import literal
+from tidegate.wire.h2_tails import read_call_tail
 
 TOKEN = b"secret"
+
+
+_CALL = b"".join(
+    literal(name, value)
+    for name, value in (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/a.B/C"),
+        (b":authority", b"x"),
+        (b"content-type", b"application/grpc"),
+    )
+)
+
+
+class Call(FakeRpc):
+    """One gRPC call, and how often its connection was vouched for."""
+
+    vouched = 0
+
+    def vouch(self) -> None:
+        self.vouched += 1
 
 
 class Replica:
@@ -70,6 +96,18 @@ class Replica:
         lines += f"content-length: {len(body)}\r\n" if body else ""
         head = request(f"{line} HTTP/1.1\r\nHost: x\r\n{lines}\r\n", front_door=False)
         return FakeExchange(self.sidecar, head, body, complete=True, now=self.now).start()
+
+    def call(self, token: str, credit: int) -> "Call":
+        """A gRPC call with fields as a gateway writes them; the connection has read one before."""
+        lines = f"tidegate-token: {token}\r\ntidegate-timeout-ms: 3000\r\ntidegate-batch-size: 8\r\n"
+        block = _CALL + literals(f"{lines}tidegate-credit: {credit}\r\n".encode())
+        reader = Reader(Blocks(REQUEST, request_drops(front_door=False, trusted=False), read_call_tail))
+        reader.read(b"\x20" + _CALL)
+        head = call_head(reader.read(block), front_door=False, trusted=False)
+        assert head.internal is not None
+        call = Call(self.sidecar, head, b"", complete=True, now=self.now)
+        call.start()
+        return call
 
     def on_credit(self, credit: int, *fields: str) -> FakeExchange:
         return self.arrive("tidegate-token: secret", f"tidegate-credit: {credit}", *fields)
@@ -343,3 +381,20 @@ def test_a_strangers_size_is_read_as_the_gateway_would_read_it() -> None:
     assert replica.arrive("x-batch: 5").inferences == 5
     assert replica.arrive(body=b'{"inputs":[{"shape":[7,1]}]}').inferences == 7
     assert replica.arrive(line="POST /predict", body=b"x" * 30).inferences == 3
+
+
+@pytest.mark.parametrize("token", ["guess", "secre", "secrets", "SECRET"])
+def test_a_call_that_imitates_a_gateways_fields_is_a_strangers(token: str) -> None:
+    replica = Replica(limit=1)
+    _, credit = replica.channel()
+    forged = replica.call(token, credit)
+    assert forged.head.internal is not None and forged.head.internal.credit == b"%d" % credit
+    assert not forged.context.trusted
+    assert forged.vouched == 0
+    assert forged.context.credit is None, "the credit is still the worker's"
+    forged.answered(100.0, 200)
+    assert b"tidegate-" not in forged.extra
+    real = replica.call("secret", credit)
+    assert (real.context.trusted, real.vouched, real.inferences) == (True, 1, 8)
+    again = replica.call(token, credit)
+    assert not again.context.trusted, "that a gateway wrote the same before says nothing"

@@ -29,9 +29,10 @@ from tidegate.headers import OUTCOME, REQUEST_ID
 from tidegate.wire import grpc
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
-from tidegate.wire.h2_heads import CONTINUE, EXPECTATION, AnswerHead, CallHead, answer_head, literals, with_path
+from tidegate.wire.h2_heads import CONTINUE, AnswerHead, CallHead, answer_head, literals, with_path
 from tidegate.wire.h2_limits import STREAM_WINDOW
 from tidegate.wire.h2_stream import Stream
+from tidegate.wire.h2_tails import EXPECTATION
 
 if TYPE_CHECKING:
     from tidegate.aio.exchange import ProxyApp

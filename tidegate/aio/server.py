@@ -134,9 +134,11 @@ class ProxyServer:
         if found is None:
             from tidegate.wire.h2_blocks import REQUEST, Blocks
             from tidegate.wire.h2_heads import request_drops
+            from tidegate.wire.h2_tails import read_call_tail
 
             drops = request_drops(front_door=self.limits.front_door, trusted=trusted)
-            self._blocks[trusted] = found = Blocks(REQUEST, drops)
+            # No client's block ends as a gateway's do: there is nobody to look for before the front door.
+            self._blocks[trusted] = found = Blocks(REQUEST, drops, None if self.limits.front_door else read_call_tail)
         return found
 
     def speaks_h2(self, connection: ServerConn) -> "H2Conn":

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar, final
 from tidegate.wire import grammar
 from tidegate.wire.grpc import is_grpc
 from tidegate.wire.h2_hpack import STATIC, CompressionFault, huffman, integer, literal
+from tidegate.wire.h2_tails import FIELDS, ReadTail, Tail
 
 LIST_BYTES: Final = 16 * 1024
 """Of a header list: names, values and 32 for each field (RFC 9113 section 6.5.2)."""
@@ -102,7 +103,9 @@ class Block:
         "outgoing",
         "path",
         "scheme",
+        "size",
         "status",
+        "tail",
         "writes",
     )
 
@@ -119,7 +122,11 @@ class Block:
         self.is_large = False
         """Its list is over the limit; nothing else holds then but :attr:`is_call`, if that was seen before."""
         self.fields: list[Field] = []
-        """All of them, in order."""
+        """All of them, in order, but for those of a :attr:`tail`."""
+        self.size = 0
+        """Of the list, as it is limited."""
+        self.tail: dict[bytes, bytes] | None = None
+        """Fields of ours at its end, where it was read in two parts."""
         self.outgoing = b""
         """Its fields as literals, without those that are dropped: what is sent on, with own fields behind it."""
         self.memo: Any = None
@@ -148,6 +155,25 @@ class Block:
                 return None
             if name not in first and name not in values:
                 values[name] = value
+        return made
+
+    def with_tail(self, tail: Tail) -> "Block | None":
+        """This block with a tail behind it; None where they must be looked at together."""
+        first, values, more = self._first, self._values, tail.fields
+        if self.fault or self.is_large or not more.keys().isdisjoint(values):
+            return None
+        made = Block()
+        if first is None:
+            made._first, made._values = values, more
+        elif more.keys().isdisjoint(first):
+            made._first, made._values = first, values | more
+        else:
+            return None
+        made.method, made.scheme, made.path, made.authority = self.method, self.scheme, self.path, self.authority
+        made.host, made.is_call = self.host, self.is_call
+        made.status, made.content_length, made.grpc_status = self.status, self.content_length, self.grpc_status
+        made.base, made.fields, made.tail = self, self.fields, more
+        made.outgoing = self.outgoing + tail.outgoing
         return made
 
     def get(self, name: bytes) -> bytes | None:
@@ -190,10 +216,14 @@ def drops_nothing(name: bytes) -> bool:
 class Blocks:
     """What the connections of one listener, or to one upstream, remember together."""
 
-    __slots__ = ("drops", "fields", "heads", "kind", "names", "static", "static_names", "trailers")
+    __slots__ = ("drops", "fields", "heads", "kind", "names", "read_tail", "static", "static_names", "trailers")
 
-    def __init__(self, kind: int, drops: Callable[[bytes], bool] = drops_nothing) -> None:
-        """``kind`` of the heads: REQUEST or RESPONSE. ``drops``: whether a field of this name is not sent on."""
+    def __init__(
+        self, kind: int, drops: Callable[[bytes], bool] = drops_nothing, read_tail: ReadTail | None = None
+    ) -> None:
+        """``kind`` of the heads: REQUEST or RESPONSE. ``drops``: whether a field of this name is not sent on.
+        ``read_tail``: reads what processes of ours add to heads; it drops the same."""
+        self.read_tail = read_tail
         self.kind = kind
         self.drops = drops
         self.heads: Memory[Block] = Memory()
@@ -227,7 +257,7 @@ def _field(named: Name, value: bytes, representation: bytes) -> Field:
 class _Walk:
     """What is seen in a block from its first byte to its last."""
 
-    __slots__ = ("count", "fields", "is_large", "known", "stands_alone", "total", "writes")
+    __slots__ = ("count", "fields", "is_large", "known", "size", "stands_alone", "total", "writes")
 
     def __init__(self) -> None:
         self.fields: list[Field] = []
@@ -241,6 +271,8 @@ class _Walk:
         """The block up to the first field that was not seen before,"""
         self.total = self.count = 0
         """the size of the list so far, and how many fields."""
+        self.size = 0
+        """Of the whole list."""
 
 
 class _Beginning:
@@ -285,6 +317,32 @@ class Reader:
         found = memory.known.get(block)
         if found is not None and not (found.writes and self.capacity):
             return found
+        read_tail = self._blocks.read_tail
+        if read_tail is not None and not is_trailer:
+            tail = read_tail(block)
+            if tail is not None:
+                made = self._read_parts(block, tail)
+                if made is not None:
+                    return made
+        return self._read_new(block, memory, is_trailer=is_trailer)
+
+    def _read_parts(self, block: bytes, tail: Tail) -> Block | None:
+        """A block whose end looks like fields of ours; None: it must be read as a whole."""
+        if self.capacity or block[0] & 0xE0 == 0x20:
+            return None  # What is in front may change the dynamic table: it is read once.
+        memory, front = self._blocks.heads, block[: tail.start]
+        base = memory.known.get(front)
+        if base is None:
+            try:
+                base = self._read_new(front, memory, is_trailer=False)
+            except CompressionFault:
+                return None  # Its beginning is inside another field.
+        if base.size + len(block) - tail.start + FIELDS * _ENTRY_BYTES > LIST_BYTES:
+            return None
+        return base.with_tail(tail)
+
+    def _read_new(self, block: bytes, memory: Memory[Block], *, is_trailer: bool) -> Block:
+        """A block that is not known by its bytes."""
         try:
             begun = self._begun[is_trailer]
             if begun is not None and self._quick < _QUICK and block.startswith(begun.block) and not begun.head.fault:
@@ -374,6 +432,7 @@ class Reader:
         made = begun.head.with_more(fields) if total <= LIST_BYTES else None
         if made is not None:
             made.fields = begun.fields + fields
+            made.size = total
             made.outgoing = b"".join(outgoing)
         return made
 
@@ -390,13 +449,13 @@ class Reader:
             more = fields[begun.count :]
             made = begun.head.with_more(more)
             if made is not None:
-                made.fields = fields
+                made.fields, made.size = fields, walk.size
                 made.outgoing = begun.head.outgoing + b"".join([field[4] for field in more])
                 return made
         made = Block()
         made.fault = _fill(made, fields, None if is_trailer else self._blocks.kind)
         if not made.fault:
-            made.fields = fields
+            made.fields, made.size = fields, walk.size
             made.outgoing = b"".join([field[4] for field in fields])
         return made
 
@@ -492,6 +551,7 @@ class Reader:
             if total <= LIST_BYTES:
                 fields.append(field)
         walk.is_large, walk.stands_alone, walk.writes = total > LIST_BYTES, stands_alone, writes
+        walk.size = total
         return walk
 
     def _literal(self, block: bytes, representation: bytes, index: int, name_at: int, value_at: int, end: int) -> Field:

@@ -13,6 +13,7 @@ from tidegate.timeout import TimeoutFieldError, read_timeout_s
 from tidegate.wire import grammar, grpc
 from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Block, Blocks, Reader
 from tidegate.wire.h2_hpack import literal, literal_name
+from tidegate.wire.h2_tails import call_tail
 from tidegate.wire.head import Internal
 
 _FORWARDING: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
@@ -36,7 +37,6 @@ _MEANINGFUL: Final = frozenset(
 )
 """A call with none of them, and no ``grpc-timeout``, is plain."""
 _LOOKED_FOR: Final = _MEANINGFUL | _FORWARDING
-EXPECTATION: Final = literal(b"expect", b"100-continue")
 CONTINUE: Final = literal(b":status", b"100")
 
 
@@ -60,13 +60,13 @@ def drops_internal(name: bytes) -> bool:
 class _Head:
     """Look-up and removal."""
 
-    __slots__ = ("_fields", "_first", "_own", "_text", "is_changed", "outgoing")
+    __slots__ = ("_fields", "_first", "_own", "_tail", "_text", "is_changed", "outgoing")
 
     _kind: ClassVar[int]
 
     def __init__(self, block: Block) -> None:
         # What it needs of the block, not the block: that refers to the head, and a circle would wait for the collector.
-        self._first, self._own, self._fields = block.first, block.own, block.fields
+        self._first, self._own, self._fields, self._tail = block.first, block.own, block.fields, block.tail
         self.is_changed = False
         """Something was dropped from it: it stands for no other call."""
         self._text: bytes | None = None
@@ -87,9 +87,13 @@ class _Head:
         """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
         found = self._text
         if found is None:
-            lines = [b"\n%b:%b" % field[:2] for field in self._fields if field[0][:1] != b":"]
-            self._text = found = b"".join(lines).lower()
+            self._text = found = b"".join([b"\n%b:%b" % pair for pair in self._pairs()]).lower()
         return found.find(text) >= 0
+
+    def _pairs(self) -> list[tuple[bytes, bytes]]:
+        """Names and values of all fields."""
+        pairs = [field[:2] for field in self._fields if field[0][:1] != b":"]
+        return pairs if self._tail is None else [*pairs, *self._tail.items()]
 
     def drop(self, *names: bytes) -> None:
         """Removes fields (names in lower case) from what is sent on."""
@@ -183,7 +187,7 @@ class CallHead(_Head):
                 head.timeout_s = read_timeout_s(None, timeout)
             except TimeoutFieldError:
                 return None
-        head._first, head._own, head._fields = block.first, own, block.fields
+        head._first, head._own, head._fields, head._tail = block.first, own, block.fields, None
         head.is_changed = False
         head._text = head.memo = head.internal = None
         head.outgoing = block.outgoing
@@ -196,6 +200,31 @@ class CallHead(_Head):
         head.is_usual = True
         head.plain = timeout is None
         head.expect_continue = False
+        return head
+
+    def told(self, block: Block, tail: dict[bytes, bytes]) -> "CallHead | None":
+        """The head of a call that begins as this one and ends with a gateway's fields; None: as above."""
+        if not self.plain or self.is_changed or self.hides_internal:
+            return None
+        head = CallHead.__new__(CallHead)
+        head._first, head._own, head._fields, head._tail = block.first, block.own, block.fields, tail
+        head.is_changed = head.is_usual = head.plain = False
+        head._text = head.memo = head.timeout_s = None
+        head.outgoing = block.outgoing
+        head.method, head.target, head.authority, head.host = self.method, self.target, self.authority, self.host
+        head.content_length, head.is_inference = self.content_length, self.is_inference
+        head.hides_internal = False
+        head.names_host, head.names_proto = self.names_host, self.names_proto
+        head.traced = self.traced or b"traceparent" in tail
+        head.has_timeout = b"grpc-timeout" in tail
+        head.expect_continue = b"expect" in tail
+        head.internal = Internal(
+            tail[headers.TOKEN],
+            tail[headers.TIMEOUT_MS],
+            tail[headers.BATCH_SIZE],
+            tail.get(headers.CREDIT),
+            tail.get(headers.WANT),
+        )
         return head
 
     @property
@@ -211,7 +240,7 @@ class CallHead(_Head):
 
     def received_fields(self) -> bytes:
         """All fields as header lines, each ``name: value CRLF``."""
-        return b"".join([b"%b: %b\r\n" % field[:2] for field in self._fields if field[0][:1] != b":"])
+        return b"".join([b"%b: %b\r\n" % pair for pair in self._pairs()])
 
     def __repr__(self) -> str:
         return f"<CallHead {self.target!r} at {self.host!r}>"
@@ -244,12 +273,12 @@ class AnswerHead(_Head):
 
 def call_head(block: Block, *, front_door: bool, trusted: bool) -> CallHead:
     """The head of this block; equal blocks share it."""
-    base = block.base
+    base, tail = block.base, block.tail
     if base is not None and base.is_call:
         like: CallHead | None = base.memo
         if like is None:
-            like = base.memo = CallHead(base, front_door=front_door, trusted=trusted)
-        head = like.like(block)
+            like = call_head(base, front_door=front_door, trusted=trusted)
+        head = like.like(block) if tail is None else like.told(block, tail)
         if head is not None:
             block.memo = head
             return head
@@ -280,6 +309,10 @@ def with_path(outgoing: bytes, path: bytes) -> bytes:
 
 def literals(lines: bytes) -> bytes:
     """Header lines of ours (``b"name: value\\r\\n"``..., names in lower case) as fields to be appended to a block."""
+    if lines.startswith(_TOKEN_LINE):
+        told = call_tail(lines)
+        if told is not None:
+            return told
     fields = []
     for line in lines.split(b"\r\n"):
         name, colon, value = line.partition(b": ")
@@ -292,6 +325,7 @@ def literals(lines: bytes) -> bytes:
 
 
 _name = lru_cache(maxsize=256)(literal_name)
+_TOKEN_LINE: Final = headers.TOKEN + b": "
 
 
 def _is_hidden(name: bytes) -> bool:
