@@ -120,6 +120,8 @@ _IDLE: Final = Duration(0.1, 86_400)
 PATHS: Final = frozenset(
     {"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file", "tenants.file"}
 )
+PRIVATE: Final = frozenset({"store.url"})
+"""Values in which a password may be: no fault shows them."""
 
 SETTINGS: Final[tuple[Row, ...]] = (
     Row(
@@ -359,7 +361,8 @@ def _take(
     try:
         value = row.kind.read(text)
     except UnreadableError:
-        faults.say(where, shown(text), row.kind.allowed, line)
+        told = "something else (not shown)" if row.lands in PRIVATE else shown(text)
+        faults.say(where, told, row.kind.allowed, line)
         return
     values[row.lands] = absolute(base, value) if row.lands in PATHS and value is not None else value
 

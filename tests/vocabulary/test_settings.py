@@ -101,3 +101,10 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
 )
 def test_what_is_no_settings_file(text: str, told: str) -> None:
     assert told in faults(text)[0]
+
+
+def test_a_url_in_which_a_password_may_be_is_not_shown() -> None:
+    url = "postgres://:SECRET@cache/0"
+    for told in (faults(f'[store]\nurl = "{url}"'), faults("", store_url=url)):
+        assert "something else (not shown); allowed: embedded, redis://" in told[0]
+        assert "SECRET" not in told[0]
