@@ -23,6 +23,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.openai_bench", (), ()),
+    ("benchmarks.micro.load_bench", (), ("--seconds", "1")),
     ("benchmarks.micro.slots_sim", (), ()),
     ("benchmarks.micro.groups_sim", (), ("--requests", "1500")),
     ("benchmarks.micro.affinity_sim", (), ("--seconds", "120")),

@@ -1,12 +1,13 @@
 """What one process of the load client drives: ``python -m benchmarks.micro.load_bench [--seconds 5] [--rate 5000]``.
 
-A trivial server in a process of its own answers every request with the same bytes. Prints one JSON line: the closed
-loop of 64 callers (the most that client and server reach together here), the open loop at ``--rate`` (whether it left
-on time), and the client's share of a core in both; ``us_per_request`` is the processor time of the client.
+A trivial server in a process of its own answers every request with the same bytes. Prints one JSON line: for HTTP/1.1
+and gRPC the closed loop of 64 callers (the most that client and server reach together here) and the open loop at
+``--rate`` (whether it left on time), with the client's share of a core; ``us_per_request`` is its processor time.
 """
 
 import argparse
 import asyncio
+import functools
 import json
 import platform
 import random
@@ -20,16 +21,25 @@ from typing import Any
 from loadgen.arrivals import poisson
 from loadgen.clients.bodies import v2_body
 from loadgen.clients.call import Request
+from loadgen.clients.client import Client
+from loadgen.clients.grpc_calls import V2, GrpcCalls, framed
 from loadgen.clients.http_calls import HttpCalls
 from loadgen.clients.runs import Run
 from loadgen.clients.workers import Caller
 from loadgen.reports.record import About, report_of
 from loadgen.reports.tally import Tally
 from tidegate.aio import loop
+from tidegate.aio.sweeper import Sweeper
+from tidegate.wire import grpc
+from tidegate.wire.h2 import H2Server
+from tidegate.wire.h2_blocks import REQUEST, Blocks
+from tidegate.wire.h2_events import BODY as BODY_EVENT
+from tidegate.wire.h2_hpack import literal
 
 CALLERS = 64
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n" + b"x" * 100
 BODY = Request(v2_body(1))
+OK = literal(b"grpc-status", b"0")
 
 
 class Trivial(asyncio.Protocol):
@@ -42,16 +52,33 @@ class Trivial(asyncio.Protocol):
         self.transport.write(ANSWER)  # type: ignore[attr-defined]  # a transport of a connection
 
 
-async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(Trivial, "127.0.0.1", 0)
+class TrivialGrpc(asyncio.Protocol):
+    """The same over HTTP/2: an empty message and ``OK``."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.engine = H2Server(Blocks(REQUEST))
+
+    def data_received(self, data: bytes) -> None:
+        for kind, stream, _, ends in self.engine.receive(data, 0.0):
+            if kind == BODY_EVENT and ends:
+                self.engine.head(stream, grpc.ANSWER, False)
+                self.engine.data(stream, framed(b""), False)
+                self.engine.trailers(stream, OK)
+        self.transport.write(self.engine.take())  # type: ignore[attr-defined]  # as above
+
+
+async def serve(kind: str) -> None:
+    protocol = TrivialGrpc if kind == "grpc" else Trivial
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 @contextmanager
-def server() -> Iterator[int]:
+def server(kind: str) -> Iterator[int]:
     """A trivial server; its port."""
-    command = [sys.executable, "-m", "benchmarks.micro.load_bench", "--serve"]
+    command = [sys.executable, "-m", "benchmarks.micro.load_bench", "--serve", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -60,8 +87,7 @@ def server() -> Iterator[int]:
             process.terminate()
 
 
-async def measured(port: int, drive: Callable[[Run], Any]) -> dict[str, float | int | bool]:
-    client = HttpCalls("127.0.0.1", port, "/infer", most=1024, timeout_s=10.0, clock=time.monotonic)
+async def measured(client: Client, drive: Callable[[Run], Any]) -> dict[str, float | int | bool]:
     tally = Tally()
     run = Run(client, lambda call: tally.add(call, run.began))
     began, cpu = time.monotonic(), time.process_time()
@@ -86,19 +112,34 @@ async def measured(port: int, drive: Callable[[Run], Any]) -> dict[str, float | 
 
 
 async def main(seconds: float, rate: float) -> None:
-    with server() as port:
-        closed = await measured(
-            port, lambda run: run.closed_loop([Caller(seconds) for _ in range(CALLERS)], lambda: BODY)
-        )
-        times = poisson(lambda at_s: rate, seconds, rate, random.Random(1))
-        opened = await measured(port, lambda run: run.open_loop((at_s, BODY) for at_s in times))
-    print(json.dumps({"python": platform.python_version(), "closed": closed, "open": {"asked_per_s": rate, **opened}}))
+    sweeper = Sweeper(asyncio.get_running_loop())
+    found: dict[str, Any] = {"python": platform.python_version(), "asked_per_s": rate}
+    for kind in ("http", "grpc"):
+        with server(kind) as port:
+
+            def client(kind: str = kind, port: int = port) -> Client:
+                common: dict[str, Any] = {"most": 1024, "timeout_s": 10.0, "clock": time.monotonic}
+                if kind == "http":
+                    return HttpCalls("127.0.0.1", port, "/infer", **common)
+                return GrpcCalls(f"127.0.0.1:{port}", V2 + "ModelInfer", sweeper=sweeper, **common)
+
+            request = Request(framed(BODY.body)) if kind == "grpc" else BODY
+            draw = functools.partial(lambda given: given, request)
+            times = poisson(lambda at_s: rate, seconds, rate, random.Random(1))
+            schedule = [(at_s, request) for at_s in times]
+            callers = [Caller(seconds) for _ in range(CALLERS)]
+            found[kind] = {
+                "closed": await measured(client(), functools.partial(Run.closed_loop, workers=callers, draw=draw)),
+                "open": await measured(client(), functools.partial(Run.open_loop, schedule=schedule)),
+            }
+    sweeper.close()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=5000.0)
-    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--serve", choices=("http", "grpc"))
     arguments = parser.parse_args()
-    loop.run(serve() if arguments.serve else main(arguments.seconds, arguments.rate))
+    loop.run(serve(arguments.serve) if arguments.serve else main(arguments.seconds, arguments.rate))
