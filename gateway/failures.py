@@ -51,8 +51,8 @@ def no_such_tag(function: str, tag: str, known: Iterable[bytes]) -> str:
 
 
 def rpc_message(kind: ErrorKind, message: str, function: str | None) -> str:
-    """The ``grpc-message`` of a failure: where, what, and what to do."""
-    where = f"{function}: " if function is not None else ""
+    """The ``grpc-message`` of a failure: where, unless it begins with that, what, and what to do."""
+    where = "" if function is None or message.startswith(f"{function} ") else f"{function}: "
     return f"{where}{message}; {_RPC_ACTIONS.get(kind.code, kind.action)}"
 
 

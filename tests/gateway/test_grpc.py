@@ -106,6 +106,13 @@ def test_an_unknown_model_is_not_found() -> None:
     assert door.report.unmatched == 2
 
 
+def test_a_failure_names_its_function_once() -> None:
+    told = call(awake(), INFER, infer("m"), fields=[("tidegate-tag", "other")])
+    assert (told.code, told.message.count("f has no tag 'other'")) == (NOT_FOUND, 1)
+    assert told.message.startswith("f has no tag")
+    assert call(awake(), INFER, infer("m"), fields=[("tidegate-priority", "x")]).message.startswith("f: ")
+
+
 @pytest.mark.parametrize("method", ["ModelConfig", "ModelStatistics"])
 def test_other_questions_about_a_model_go_to_its_function(method: str) -> None:
     door = awake()
