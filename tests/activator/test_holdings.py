@@ -104,6 +104,17 @@ def test_what_left_in_whatever_way_counts_no_more() -> None:
     assert function.waiting == 0
 
 
+def test_who_once_had_most_gives_way_no_more() -> None:
+    one = crowded(requests=10)
+    for name in (*(f"a{number}" for number in range(6)), *(f"b{number}" for number in range(4))):
+        come(one, name)
+    for number in range(5):
+        one.room.leave(f"a{number}", 0.0)
+        come(one, f"c{number}")
+    assert come(one, "d0") == "waits"
+    assert waiting(one) == {"a": 1, "b": 4, "c": 4, "d": 1}
+
+
 def test_a_class_that_nobody_waits_in_any_more_gives_nobody_away() -> None:
     one = crowded(requests=3)
     for number, priority in enumerate((5, 9, 5)):

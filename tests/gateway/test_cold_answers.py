@@ -154,6 +154,16 @@ def test_another_call_is_answered_202_and_its_function_wakes() -> None:
     assert (len(at.activations()), repr(at.chain.cold_answers)) == (3, "<ColdAnswers 0 wait, 0 wanted>")
 
 
+def test_a_start_is_asked_for_once_a_second() -> None:
+    at = door()
+    ask(at, UNARY)
+    later(at, 1.0)
+    before = len(at.activations())
+    for _ in range(40):
+        later(at, 0.125)
+    assert len(at.activations()) - before == 5
+
+
 def test_a_start_is_not_wanted_for_ever_nor_when_its_revision_has_gone() -> None:
     at = door()
     ask(at, UNARY)

@@ -245,6 +245,9 @@ def test_a_stream_that_breaks_off_had_reported_of_its_beginning_only() -> None:
         hears(asked, door, 0.1, b"event: content_block_delta\ndata: %b\n\n" % json.dumps(delta).encode())
     asked.client_leaves(door.now)
     assert told == [(25, 7, 0, True)]
+    counts = {key[0]: value for key, value in series(door).items()}
+    assert counts["gen_ai_server_time_to_first_token_seconds_count"] == 1
+    assert counts["gen_ai_server_time_per_output_token_seconds_count"] == 0, "nobody knows what it would have been"
 
 
 def test_answers_that_broke_off_or_report_nothing_tell_nothing_of_the_next() -> None:
