@@ -79,10 +79,6 @@ class Hops:
         self._pool = UpstreamPool("127.0.0.1:1", self._sweeper)
         self._gateway = ProxyServer(chain_on(self._pool, 1, numbers), Limits(front_door=True), self._sweeper)
 
-    def _turn_ends(self) -> None:
-        self._loop.call_soon(self._loop.stop)
-        self._loop.run_forever()
-
     def _client(self, server: ProxyServer, number: int) -> tuple[H2Conn, Wire]:
         transport = Wire()
         return H2Conn(server, cast(asyncio.Transport, transport), b"127.0.0.%d" % number, False), transport
@@ -96,6 +92,9 @@ class Hops:
 
     def round(self, gateway: cProfile.Profile | None = None, proxy: cProfile.Profile | None = None) -> list[float]:
         """CPU seconds of each call in the gateway and in the queue_proxy; either can be profiled."""
+        return self._loop.run_until_complete(self._round((gateway, proxy)))
+
+    async def _round(self, profiles: tuple[cProfile.Profile | None, cProfile.Profile | None]) -> list[float]:
         clients = [self._client(self._gateway, number) for number in range(CONNECTIONS)]
         upstream, to_proxy = self._upstream(self._pool)
         inner, to_gateway = self._client(self._proxy, 1)
@@ -103,37 +102,36 @@ class Hops:
         for client, _ in clients:
             client.data_received(_CLIENT)
         model.data_received(_SERVER)
-        self._turn_ends()
+        await asyncio.sleep(0)
         for _ in range(2):
             inner.data_received(to_proxy.take())
             upstream.data_received(to_gateway.take())
-            self._turn_ends()
+            await asyncio.sleep(0)
         to_model.take()
         self._rounds.append(turns := self._rounds.pop(0))
         spent = [0.0, 0.0]
-        profiles = (gateway, proxy)
 
-        def step(hop: int, feeds: list[tuple[H2Conn | H2Upstream, bytes]]) -> None:
+        async def step(hop: int, feeds: list[tuple[H2Conn | H2Upstream, bytes]]) -> None:
             profile = profiles[hop]
             if profile is not None:
                 profile.enable()
             begun = time.process_time()
             for connection, data in feeds:
                 connection.data_received(data)
-            self._turn_ends()
+            await asyncio.sleep(0)
             spent[hop] += time.process_time() - begun
             if profile is not None:
                 profile.disable()
 
         number = 1
         for reads in turns:
-            step(0, [(client, read) for (client, _), read in zip(clients, reads, strict=True)])
-            step(1, [(inner, to_proxy.take())])
+            await step(0, [(client, read) for (client, _), read in zip(clients, reads, strict=True)])
+            await step(1, [(inner, to_proxy.take())])
             to_model.take()
             count = CONNECTIONS * TOGETHER
-            step(1, [(model, b"".join(server_answer(each) for each in range(number, number + 2 * count, 2)))])
+            await step(1, [(model, b"".join(server_answer(each) for each in range(number, number + 2 * count, 2)))])
             number += 2 * count
-            step(0, [(upstream, to_gateway.take())])
+            await step(0, [(upstream, to_gateway.take())])
         if upstream.engine.streams or inner.engine.streams or any(client.engine.streams for client, _ in clients):
             raise RuntimeError("calls were not answered")
         return [each / CALLS for each in spent]

@@ -85,6 +85,8 @@ class _Head:
 
     def mentions(self, text: bytes) -> bool:
         """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
+        if text[-1:] == b":" and text[:1] == b"\n":
+            return _Head.get(self, text[1:-1]) is not None  # No more than a name: nothing is written out for it.
         found = self._text
         if found is None:
             self._text = found = b"".join([b"\n%b:%b" % pair for pair in self._pairs()]).lower()
