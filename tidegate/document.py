@@ -153,6 +153,13 @@ class Section:
         self._known.add(key)
         return self.node.get(key)
 
+    def empty(self, key: str) -> int | None:
+        """The line of ``key`` if it is written without a value; None: it has one, or is absent."""
+        for pair in self.node.pairs:
+            if pair.key == key and isinstance(pair.value, Scalar) and pair.value.is_null:
+                return pair.line
+        return None
+
     def section(self, key: str) -> "Section | None":
         return Section.of(self.take(key), self.path(key), self.faults)
 

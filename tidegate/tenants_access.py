@@ -86,6 +86,9 @@ def read_access(spec: Section, draft: Draft) -> AccessRule | None:
     """The rule of ``spec.access``; None: everybody may call. What is wrong becomes a fault."""
     section = spec.section("access")
     if section is None:
+        if (line := spec.empty("access")) is not None:  # what it was to say may have been lost: it opens nothing
+            told = "api-keys: true, jwt, or both; no such key for everybody"
+            spec.faults.say(spec.path("access"), "nothing", told, line)
         return None
     values = _values(section, ACCESS_ROWS)
     inner = section.section("jwt")
@@ -98,6 +101,8 @@ def read_access(spec: Section, draft: Draft) -> AccessRule | None:
 
 def _jwt(section: Section, draft: Draft) -> JwtRule | None:
     values = _values(section, JWT_ROWS)
+    if (line := section.empty("tenant-claim")) is not None:
+        section.faults.say(section.path("tenant-claim"), "nothing", f"{CLAIM.allowed}, or no such key", line)
     values["audience"] = _words(section, "audience", WORD)
     algorithms = _words(section, "algorithms", Text("|".join(Algorithm), ", ".join(Algorithm)))
     jwks = _jwks(section, draft)

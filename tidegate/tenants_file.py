@@ -190,10 +190,12 @@ class _Reader:
 
     def _functions(self, section: Section) -> tuple[str, ...]:
         nodes = section.texts("functions")
+        told = f"1 to {FUNCTIONS} names, or no such key for every function"
         if nodes is None:
+            if (line := section.empty("functions")) is not None:
+                self._faults.say(section.path("functions"), "nothing", told, line)
             return ()
         if not 1 <= len(nodes) <= FUNCTIONS:
-            told = f"1 to {FUNCTIONS} names, or no such key for every function"
             self._faults.say(section.path("functions"), f"{len(nodes)} names", told, section.node.line)
         names = (section.text_of(section.path("functions"), node, FUNCTION_NAME) for node in nodes[:FUNCTIONS])
         return tuple(dict.fromkeys(name for name in names if name is not None))

@@ -131,3 +131,10 @@ def test_keys_that_are_no_list_are_not_shown(keys: str) -> None:
     (told,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
     assert told.startswith("line 1: tenants[0].keys: got no list (not shown); allowed: a list, each sha256:HEX or")
     assert read("tenants: [{name: a, keys: }]") == (Tenant(name="a"),)
+
+
+def test_functions_without_a_value_are_not_every_function() -> None:
+    (told,) = faults("tenants: [{name: a, functions: }]")
+    assert (
+        told == "line 1: tenants[0].functions: got nothing; allowed: 1 to 1000 names, or no such key for every function"
+    )
