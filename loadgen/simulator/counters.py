@@ -70,9 +70,6 @@ class Counters:
             )
             for name, group in self._groups.items()
         )
-        whole = Histogram()
-        for each in groups:
-            whole.add(each.latency)
         return RevisionDemand(
             function=self._revision.rpartition("-")[0],
             revision=self._revision,
@@ -89,6 +86,13 @@ class Counters:
             oldest_waiting_s=room.oldest_waiting_s,
             waiting_request_s=room.waiting_request_s,
             waiting_inference_s=room.waiting_inference_s,
-            latency=whole.sparse(),
+            latency=groups[0].latency if len(groups) == 1 else self._whole().sparse(),
             groups=groups,
         )
+
+    def _whole(self) -> Histogram:
+        """Latencies of all groups."""
+        whole = Histogram()
+        for group in self._groups.values():
+            whole.counts = [one + other for one, other in zip(whole.counts, group.latency.counts, strict=True)]
+        return whole

@@ -18,7 +18,7 @@ Arrive = Callable[[Request, float], None]
 class OpenLoop:
     """Sends at the times that the trace says, whatever becomes of it; reads one arrival ahead."""
 
-    __slots__ = ("_arrivals", "_arrive", "_default", "_due", "_kernel", "_last_s", "_revisions", "is_over", "sent")
+    __slots__ = ("_arrivals", "_arrive", "_due", "_kernel", "_last_s", "_revisions", "is_over", "sent")
 
     def __init__(
         self, kernel: Kernel, arrivals: Iterable[Arrival], revisions: Mapping[str, str], default: str, arrive: Arrive
@@ -27,7 +27,6 @@ class OpenLoop:
         self._kernel = kernel
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._revisions = {**revisions, "": default}
-        self._default = default
         self._arrive = arrive
         self._last_s = 0.0
         self._due = self._comes
