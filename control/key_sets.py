@@ -106,7 +106,8 @@ class KeySets:
                 with suppress(CodecError):
                     kept = decode(record.value, _Kept)
                     source = self._sources.setdefault(kept.source, _Source())
-                    source.keys, source.read_at = kept.keys, kept.at
+                    if self._wall() - kept.at <= KEPT_S:
+                        source.keys, source.read_at = kept.keys, kept.at
         self._tell()
 
     async def run(self) -> None:

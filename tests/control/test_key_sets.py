@@ -138,6 +138,22 @@ def test_an_endpoint_that_is_away_is_told_and_its_last_keys_are_used_for_a_day(t
     with_store(tmp_path, run)
 
 
+def test_keys_that_are_older_than_that_are_not_taken_up_at_a_start(tmp_path: Path) -> None:
+    """Nobody knows yet whether the issuer can be asked: meanwhile they open nothing."""
+
+    async def run(store: EmbeddedStore) -> None:
+        world = World(store)
+        await world.turn()
+        world.sets = world.fresh()
+        world.clock.advance(KEPT_S + 1.0)
+        await world.sets.load()
+        assert world.ids == []
+        await world.turn()
+        assert world.ids == ["one"]
+
+    with_store(tmp_path, run)
+
+
 def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     async def run(store: EmbeddedStore) -> None:
         path = tmp_path / "keys.json"
