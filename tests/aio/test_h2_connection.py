@@ -155,6 +155,14 @@ def test_a_full_transport_keeps_bodies_back(world: World) -> None:
     assert world.outcome(stream) == (0, "")
 
 
+def test_an_upload_that_is_answered_early_is_not_reset_at_once(world: World) -> None:
+    """curl takes a reset behind a whole answer for a failure, and would not show the 413."""
+    fields = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"a.example"))
+    world.client.request(block(*fields, (b"content-length", b"%d" % (1 << 42))), False, None)
+    world.feed(world.client.take())
+    assert [each.lingers for each in connection(world).engine.streams.values()] == [True]
+
+
 def test_a_fault_of_the_connection_ends_its_calls(world: World) -> None:
     world.call()
     world.feed(wire.frame_head(4 << 8 | wire.WINDOW_UPDATE, 0, 0) + bytes(4))

@@ -259,6 +259,21 @@ def test_a_table_is_not_allowed_once_the_peer_has_acknowledged_our_settings() ->
     assert failure(server, head(3, update + CALL)) == wire.COMPRESSION_ERROR
 
 
+@pytest.mark.parametrize("lingers", [False, True])
+def test_a_request_that_is_answered_early_is_reset_at_once_or_read_over_for_its_time(lingers: bool) -> None:
+    server = ready_server()
+    (_, stream, _, _), *_ = server.receive(head(1, flags=wire.END_HEADERS), 0.0)
+    stream.lingers = lingers
+    server.head(stream, ANSWER, True)
+    answer, *resets = frames(server.take())
+    assert answer[1] & wire.END_STREAM
+    assert [each[0] for each in resets] == ([] if lingers else [wire.RST_STREAM])
+    server.receive(frame(wire.DATA, 0, 1, b"x" * 1000), 0.1)
+    assert server.take() == b"", "no credit for what nobody reads"
+    assert server.lingering(0.2, 5.0) == []
+    assert server.lingering(6.0, 5.0) == ([stream] if lingers else [])
+
+
 def test_pieces_are_cut_at_the_peer_s_frame_size() -> None:
     client = ready_client((wire.INITIAL_WINDOW_SIZE, 1 << 20))
     stream = client.request(CALL, False, None)

@@ -64,6 +64,7 @@ class RestStream:
     def start(self, block: Block, body: bytes, ends: bool, now: float) -> None:
         """The request, with what of its body came at once."""
         server = self._server
+        self._stream.lingers = True
         rules, body_bytes, _ = server.rules_for(self.trusted)
         head = request_head(block, ends and not body, rules)
         if type(head) is not Bad and max(len(body), head.content_length or 0) > body_bytes:

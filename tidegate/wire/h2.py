@@ -129,11 +129,11 @@ class H2Server(Engine):
         if stream.receiving == ENDED:
             del self.streams[stream.number]
             stream.drop()
-        elif stream.left:
+        elif stream.left and not stream.lingers:
             self.reset(stream, wire.NO_ERROR)
         else:
-            # All of the announced length is there, the flag that ends it is on its way: some clients send it apart,
-            # and take a reset before it for a failure.
+            # It lingers, or all of the announced length is there and the flag that ends it is on its way: some clients
+            # send it apart, and take a reset before it for a failure.
             stream.sending = ENDED
 
     def _peer_ended(self, stream: Stream) -> None:

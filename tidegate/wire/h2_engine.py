@@ -4,8 +4,8 @@ Events are described in ``h2_events``. What is to be sent collects in the engine
 turn with :meth:`Engine.take`.
 
 A stream ends with its answer: a server that has answered before the request ended resets it with NO_ERROR (section
-8.1), and so does a client for what it has not sent yet. Malformed messages are never reported; of a message that turns
-malformed later, the rest is not, and a RESET is.
+8.1), at once or, where it lingers, after a time; and so does a client for what it has not sent yet. Malformed messages
+are never reported; of a message that turns malformed later, the rest is not, and a RESET is.
 
 Credit is returned for what :meth:`Engine.passed` was told, per stream; the window of the connection is opened wide and
 kept so, since what a connection may hold is bounded by its streams.

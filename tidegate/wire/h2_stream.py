@@ -30,6 +30,7 @@ class Stream:
         "granted",
         "left",
         "lender",
+        "lingers",
         "number",
         "owed",
         "owner",
@@ -62,6 +63,9 @@ class Stream:
         """Bytes passed on that the peer has no credit for yet."""
         self.left = -1
         """Bytes missing of the announced content-length; negative: none announced."""
+        self.lingers = False
+        """Of a server: answered early it is not reset at once, but read over until the peer ends it or its time is up.
+        Clients of HTTP that upload (curl 7.88) take a reset behind a whole answer for a failure."""
         self.waiting = 0
         """Bytes that wait for credit."""
         self.closing = False
