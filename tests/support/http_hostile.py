@@ -174,11 +174,16 @@ def _enough(case: Case, outcome: Outcome) -> bool:
     return True
 
 
+def _is_settings(received: bytes) -> bool:
+    """Whether an answer begins as HTTP/2's do: with SETTINGS, no ACK, on stream 0."""
+    return received[3:9] == b"\x04\x00\x00\x00\x00\x00"
+
+
 def _read_answers(methods: list[bytes], outcome: Outcome) -> None:
     """Splits what came into answers, as a client that sent requests of ``methods`` would."""
     outcome.statuses, outcome.interim, outcome.broken = [], [], ""
     data = outcome.received
-    if data[:9] == b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"[:9]:
+    if _is_settings(data):
         return
     while data:
         head, separator, rest = data.partition(b"\r\n\r\n")
@@ -236,7 +241,7 @@ def _holds(option: Case, outcome: Outcome) -> str:
     complete = outcome.backend.complete
     kind = option["kind"]
     if kind == "h2":
-        ok = outcome.received[3:9] == b"\x04\x00\x00\x00\x00\x00" and not outcome.backend.requests
+        ok = _is_settings(outcome.received) and not outcome.backend.requests
         return "" if ok else "no SETTINGS"
     if kind == "close":
         return "" if outcome.closed and not outcome.received and not complete else "not closed silently"
