@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.h2_blocks import LIST_BYTES, REQUEST, RESPONSE, Block, Blocks, Reader
-from tidegate.wire.h2_heads import CallHead, answer_head, call_head, drops_internal, literals, request_drops
+from tidegate.wire.h2_blocks import LIST_BYTES, REQUEST, Block, Blocks, Reader
+from tidegate.wire.h2_heads import CallHead, call_head, literals, request_drops
 from tidegate.wire.h2_hpack import CompressionFault, literal
-from tidegate.wire.h2_tails import EXPECTATION, ReadTail, call_tail, read_answer_tail, read_call_tail
+from tidegate.wire.h2_tails import EXPECTATION, call_tail, read_call_tail
 
 CALL = (
     literal(b":method", b"POST")
@@ -15,7 +15,6 @@ CALL = (
     + literal(b":authority", b"m.localhost")
     + literal(b"content-type", b"application/grpc")
 )
-ANSWER = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
 TRACE = literal(b"traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 LINES = (
     b"tidegate-token: secret\r\ntidegate-timeout-ms: 3000\r\ntidegate-batch-size: 8\r\ntidegate-credit: 1809307\r\n"
@@ -68,12 +67,12 @@ def pairs(block: Block) -> list[tuple[bytes, bytes]]:
     return [field[:2] for field in block.fields] + list((block.tail or {}).items())
 
 
-def two(kind: int, read_tail: ReadTail) -> tuple[Reader, Reader]:
+def two() -> tuple[Reader, Reader]:
     """Who reads in two parts, and who does not; both after the peer has given up its table."""
-    drops = request_drops(front_door=False, trusted=True) if kind == REQUEST else drops_internal
-    readers = Reader(Blocks(kind, drops, read_tail)), Reader(Blocks(kind, drops))
+    drops = request_drops(front_door=False, trusted=True)
+    readers = Reader(Blocks(REQUEST, drops, read_call_tail)), Reader(Blocks(REQUEST, drops))
     for reader in readers:
-        reader.read(EMPTIED + (CALL if kind == REQUEST else ANSWER))
+        reader.read(EMPTIED + CALL)
     return readers
 
 
@@ -93,7 +92,7 @@ def same(one: Block | str, other: Block | str) -> bool:
 
 @given(st.lists(spoilt(CALL, TAIL) | spoilt(CALL, literals(LINES)), min_size=1, max_size=4))
 def test_calls_mean_the_same_in_two_parts_as_in_one(calls: list[bytes]) -> None:
-    ours, plain = two(REQUEST, read_call_tail)
+    ours, plain = two()
     for block in calls * 3:
         one, other = outcome(ours, block), outcome(plain, block)
         if not same(one, other) or isinstance(one, str) or isinstance(other, str) or not one.is_call:
@@ -108,18 +107,8 @@ def test_calls_mean_the_same_in_two_parts_as_in_one(calls: list[bytes]) -> None:
         assert head.mentions(b"\ntidegate-token:s") == expected.mentions(b"\ntidegate-token:s")
 
 
-@given(st.lists(spoilt(ANSWER, TIMING) | spoilt(ANSWER, TIMING + literal(b"tidegate-credit", b"keep")), max_size=4))
-def test_answers_mean_the_same_in_two_parts_as_in_one(answers: list[bytes]) -> None:
-    ours, plain = two(RESPONSE, read_answer_tail)
-    for block in answers * 3:
-        one, other = outcome(ours, block), outcome(plain, block)
-        if same(one, other) and isinstance(one, Block):
-            head = answer_head(one, False)
-            assert head.mentions(b"\ntidegate-timing:") == (head.get(b"tidegate-timing") is not None)
-
-
 def test_what_a_gateway_writes_is_read_in_two_parts() -> None:
-    reader, _ = two(REQUEST, read_call_tail)
+    reader, _ = two()
     found = reader.read(CALL + TAIL)
     assert found.tail is not None and found.base is not None and found.base.outgoing == CALL
     head = call_head(found, front_door=False, trusted=False)
@@ -127,10 +116,6 @@ def test_what_a_gateway_writes_is_read_in_two_parts() -> None:
     kept = (b"tidegate-timeout-ms", b"3000"), (b"tidegate-batch-size", b"8"), (b"x-request-id", b"5f1d")
     assert head.outgoing == CALL + TRACE + b"".join(literal(*field) for field in kept)
     assert (head.traced, head.has_timeout, head.expect_continue) == (True, True, True)
-    answers, _ = two(RESPONSE, read_answer_tail)
-    answer = answers.read(ANSWER + TIMING + literal(b"tidegate-credit", b"keep"))
-    assert answer.tail == {b"tidegate-timing": b"queue=0.000,model=1.234", b"tidegate-credit": b"keep"}
-    assert answer.outgoing == ANSWER
 
 
 @given(
@@ -159,12 +144,12 @@ def test_a_tail_counts_for_the_limit_of_the_list() -> None:
     for spare in range(-700, 100, 7):
         size = LIST_BYTES - 4 * 33 - spare - 600
         block = CALL + literal(b"x-long", b"v" * size) + TAIL
-        ours, plain = two(REQUEST, read_call_tail)
+        ours, plain = two()
         assert ours.read(block).is_large == plain.read(block).is_large
 
 
 def test_tails_behind_each_other_are_not_taken_apart_one_by_one() -> None:
-    reader, plain = two(REQUEST, read_call_tail)
+    reader, plain = two()
     block = CALL + literals(LINES) * 40
     assert same(reader.read(block), plain.read(block))
     assert reader.read(block).tail is None

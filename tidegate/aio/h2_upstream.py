@@ -19,7 +19,6 @@ from tidegate.wire.h2_events import BODY, CLOSING, FAILED, HEAD, RESET, SENT, SE
 from tidegate.wire.h2_frames import CANCEL
 from tidegate.wire.h2_heads import drops_internal
 from tidegate.wire.h2_stream import Stream
-from tidegate.wire.h2_tails import read_answer_tail
 
 if TYPE_CHECKING:
     from tidegate.aio.rpc import Rpc
@@ -259,7 +258,7 @@ class H2Pool:
         self.hold_s = hold_s
         """How long a call that nobody waits for is held for an upstream that works on; 0: it is reset at once."""
         self._connect_timeout_s = connect_timeout_s
-        self.blocks = Blocks(RESPONSE, drops_internal, read_answer_tail)
+        self.blocks = Blocks(RESPONSE, drops_internal)
         self.connections: list[H2Upstream] = []
         """Those that take calls, or will; oldest first."""
         self._open: set[H2Upstream] = set()

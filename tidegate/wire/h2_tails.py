@@ -40,7 +40,6 @@ _BATCH_NAME: Final = literal_name(headers.BATCH_SIZE)
 _CREDIT_NAME: Final = literal_name(headers.CREDIT)
 _WANT_NAME: Final = literal_name(headers.WANT)
 _ID_NAME: Final = literal_name(headers.REQUEST_ID)
-_TIMING_NAME: Final = literal_name(headers.TIMING)
 EXPECTATION: Final = literal(b"expect", b"100-continue")
 
 _TOKEN_VALUE: Final = rb"([!-~]{1,126})"
@@ -65,9 +64,6 @@ _call_tail = re.compile(
         re.escape(EXPECTATION),
     ),
     re.DOTALL,
-).fullmatch
-_answer_tail = re.compile(
-    rb"%b(.)(queue=[0-9.]{1,20},model=[0-9.]{1,20})(?:%b\x04(keep|home))?" % (_TIMING_NAME, _CREDIT_NAME), re.DOTALL
 ).fullmatch
 _call_lines = re.compile(
     rb"tidegate-token: %b\r\ntidegate-timeout-ms: ([0-9]{1,12})\r\ntidegate-batch-size: ([0-9]{1,9})\r\n"
@@ -153,20 +149,3 @@ def read_call_tail(block: bytes) -> Tail | None:
     if expectation is not None:
         fields[b"expect"] = b"100-continue"
     return Tail(start, fields, outgoing)
-
-
-def read_answer_tail(block: bytes) -> Tail | None:
-    """What a queue_proxy adds to the head of an answer. None of it is sent on."""
-    start = block.rfind(_TIMING_NAME)
-    if start < 0:
-        return None
-    match = _answer_tail(block, start)
-    if match is None:
-        return None
-    size, timing, credit = match.groups()
-    if ord(size) != len(timing):
-        return None
-    fields = {headers.TIMING: timing}
-    if credit is not None:
-        fields[headers.CREDIT] = credit
-    return Tail(start, fields, b"")
