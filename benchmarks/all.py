@@ -20,6 +20,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.autoscaling", (), ("--smoke",)),
     ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.h2_bench", (), ("--rounds", "2")),
+    ("benchmarks.micro.h2_hops_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.openai_bench", (), ()),
