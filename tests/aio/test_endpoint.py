@@ -26,14 +26,14 @@ def serving(
     handler: Handler,
     scene: Callable[[EndpointServer], Awaitable[None]],
     address: str = "127.0.0.1:0",
-    **options: int,
+    body_bytes: int = 64 << 20,
 ) -> list[str]:
     """Runs ``scene`` against a server of ``handler``; what was reported."""
     reported: list[str] = []
 
     async def main() -> None:
         server = await serve_endpoint(
-            handler, address, report=lambda name, error: reported.append(f"{name}: {error}"), **options
+            handler, address, body_bytes=body_bytes, report=lambda name, error: reported.append(f"{name}: {error}")
         )
         try:
             async with asyncio.timeout(20):

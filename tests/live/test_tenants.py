@@ -174,7 +174,7 @@ def test_requests_at_the_same_time_are_bounded_over_all_workers(tmp_path: Path) 
 
             return Counter(await asyncio.gather(*(one() for _ in range(30))))
 
-        admitted = []
+        admitted: list[int] = []
         while 6 not in admitted and len(admitted) < 5:  # a machine that is busy elsewhere may be late for half a second
             codes = asyncio.run(run())
             sys.stdout.write(f"\n30 at once, 6 allowed: {dict(codes)}\n")
