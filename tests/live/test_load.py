@@ -128,7 +128,7 @@ def test_ctrl_c_leaves_a_valid_partial_report(world: Deployment, tmp_path: Path)
     command = world.command("load", "echo", "--rate", "50", "--for", "1h", "--json", "--report", str(page))
     before = counted(world)[0]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        world.until(lambda: counted(world)[0] > before + 20, 20.0, "requests of the load")
+        world.until(lambda: counted(world)[0] > before + 25, 20.0, "requests of the load")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=10.0)
         assert process.returncode == 130
