@@ -133,7 +133,7 @@ def test_large_requests_go_to_the_stronger_group_and_nothing_is_lost_when_it_die
             Hammer(world.gateway, json.dumps(REQUEST).encode(), path=path, fresh=0, kept=1, pause_s=0.03) as small,
         ):
             world.until(lambda: routing(world).startswith("cut by size"), 90.0, "a cut")
-            assert "sizes_cut" in said(world)
+            world.until(lambda: "sizes_cut" in said(world), 60.0, "a decision that tells of it")
             freed = said(world).count("sizes_by_weights")
             stronger = next(key for key in world.living() if key.endswith(".server") and on(world, key) == "v100")
             world.end(stronger)

@@ -59,7 +59,7 @@ def test_one_of_three_workers_is_killed_under_the_load_of_a_quota(tmp_path: Path
                 for _ in range(CONNECTIONS):
                     group.create_task(client(end, CONNECTIONS / RATE))
                 await asyncio.sleep(8.0)
-                place.end(next(name for name in sorted(place.living()) if re.fullmatch(r"g\d", name)))
+                place.end(next(name for name in sorted(place.living()) if re.fullmatch(r"gateway-g\d", name)))
 
         asyncio.run(run())
         drift = codes[200] / QUOTA - 1
