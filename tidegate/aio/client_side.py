@@ -64,3 +64,82 @@ class ClientSide(Protocol):
 
     def date(self) -> bytes:
         """Value of a ``date`` field."""
+
+
+class Passing:
+    """A client side that passes everything on to another one; what stands between the two overrides what it changes."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: ClientSide) -> None:
+        self._client = client
+
+    @property
+    def peer(self) -> bytes:
+        return self._client.peer
+
+    @peer.setter
+    def peer(self, peer: bytes) -> None:
+        self._client.peer = peer
+
+    @property
+    def trusted(self) -> bool:
+        return self._client.trusted
+
+    @trusted.setter
+    def trusted(self, trusted: bool) -> None:
+        self._client.trusted = trusted
+
+    @property
+    def exchange(self) -> "Exchange | None":
+        return self._client.exchange
+
+    @exchange.setter
+    def exchange(self, exchange: "Exchange | None") -> None:
+        self._client.exchange = exchange
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self._client.forwarding_lines(head)
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: Piece,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        self._client.answer(status, reason, block, extra, length, body, done, trailers)
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        self._client.more(data, done, trailers, framed)
+
+    def last(self) -> None:
+        self._client.last()
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        self._client.interim(status, reason, block)
+
+    def truncate(self) -> None:
+        self._client.truncate()
+
+    def ended(self) -> None:
+        self._client.ended()
+
+    def pause(self, why: int) -> None:
+        self._client.pause(why)
+
+    def resume(self, why: int) -> None:
+        self._client.resume(why)
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        self._client.switch(head, protocol)
+
+    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
+        self._client.tunnel(head, upstream)
+
+    def date(self) -> bytes:
+        return self._client.date()

@@ -11,10 +11,9 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Final
 
-from tidegate.aio.client_side import ClientSide
+from tidegate.aio.client_side import ClientSide, Passing
 from tidegate.aio.exchange import Exchange
 from tidegate.wire.events import REASONS, Piece
-from tidegate.wire.head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream import UpstreamConn
@@ -26,17 +25,17 @@ _is_other = re.compile(rb"\r\ncontent-type:[ \t]*+(?!text/|application/(?:[^;\r]
 _timing = re.compile(rb"(?:^|\n)server-timing: ([^\r]*)").search
 
 
-class Early:
-    """The client side of a stream that has begun early. A ``ClientSide``."""
+class Early(Passing):
+    """The client side of a stream that has begun early."""
 
     __slots__ = (
-        "_client", "_event", "_failure", "_if_empty", "_is_document", "_is_muted", "_opening", "_tail", "is_answered",
+        "_event", "_failure", "_if_empty", "_is_document", "_is_muted", "_opening", "_tail", "is_answered",
     )  # fmt: skip
 
     def __init__(self, client: ClientSide, name: bytes, failure: bytes) -> None:
         """``name``: of the event that tells a failure; empty: it has none. ``failure``: the JSON text that tells a
         client that the stream broke off."""
-        self._client = client
+        super().__init__(client)
         self._event = b"event: %b\n" % name if name else b""
         self._failure = b"%bdata: %b\n\n" % (self._event, failure)
         """An event."""
@@ -112,52 +111,8 @@ class Early:
         self._client.more(b"" if self._is_muted else self._failure, True, b"")
         self._client.ended()
 
-    # --- the client's own -------------------------------------------------------------------------------------------
-
-    @property
-    def peer(self) -> bytes:
-        return self._client.peer
-
-    @peer.setter
-    def peer(self, peer: bytes) -> None:
-        self._client.peer = peer
-
-    @property
-    def trusted(self) -> bool:
-        return self._client.trusted
-
-    @trusted.setter
-    def trusted(self, trusted: bool) -> None:
-        self._client.trusted = trusted
-
-    @property
-    def exchange(self) -> Exchange | None:
-        return self._client.exchange
-
-    @exchange.setter
-    def exchange(self, exchange: Exchange | None) -> None:
-        self._client.exchange = exchange
-
-    def forwarding_lines(self, head: RequestHead) -> bytes:
-        return self._client.forwarding_lines(head)
-
-    def date(self) -> bytes:
-        return self._client.date()
-
-    def last(self) -> None:
-        self._client.last()
-
     def interim(self, status: int, reason: bytes, block: bytes) -> None:
         """The final head is out: nothing may follow it."""
-
-    def ended(self) -> None:
-        self._client.ended()
-
-    def pause(self, why: int) -> None:
-        self._client.pause(why)
-
-    def resume(self, why: int) -> None:
-        self._client.resume(why)
 
     def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
         raise RuntimeError("a stream that has begun switches no protocol")
