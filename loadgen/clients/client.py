@@ -1,6 +1,7 @@
 """What every client of a load has: the calls on their way, their time limit, and who is told of their end."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -10,7 +11,7 @@ SWEEP_S: Final = 0.05
 """Calls are given up at most so much after their time limit: one timer for all of them."""
 
 
-class Client:
+class Client(ABC):
     """Sends calls without waiting for them. ``done`` is called with each when it has ended, never from inside
     :meth:`send`; it is the runner's to set.
 
@@ -59,15 +60,17 @@ class Client:
         self.calls.clear()
         await self._close()
 
+    @abstractmethod
     def _send(self, call: Call) -> None:
-        raise NotImplementedError
+        """Begins to send it."""
 
+    @abstractmethod
     def _give_up(self, call: Call) -> None:
         """The call is over: frees what it holds."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _close(self) -> None:
-        raise NotImplementedError
+        """Ends every connection."""
 
     def _watch(self) -> None:
         if self._sweeping is None:
