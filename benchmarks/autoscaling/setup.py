@@ -7,9 +7,7 @@ from pathlib import Path
 
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.timeline import Look, Run, by_second
-from control.cli.demo_report import COLOURS, Plot, Series, svg
-
-PALETTE = (COLOURS["main"], COLOURS["second"], COLOURS["quiet"], "#1a7f37", "#8250df", COLOURS["limit"])
+from loadgen.reports.plot import COLOURS, PALETTE, Plot, Series, svg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

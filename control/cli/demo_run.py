@@ -297,7 +297,8 @@ def conclude(
 ) -> Result:
     """Report and summary of what was recorded."""
     from control.cli.demo_records import by_second, quantile
-    from control.cli.demo_report import COLOURS, Plot, Report, Series
+    from control.cli.demo_report import Report
+    from loadgen.reports.plot import COLOURS, Plot, Series
 
     verdict = records.verdict(first_good)
     good = [outcome.latency_s for outcome in records.outcomes if outcome.is_good]

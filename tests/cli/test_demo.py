@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from control.cli.demo_records import Look, Records, by_second, quantile
-from control.cli.demo_report import Plot, Series, nice_top, render, svg
+from control.cli.demo_report import render
 from control.cli.demo_run import conclude, model_s
 from control.views import ColdStartView
 from loadgen.clients.http_load import Outcome
@@ -100,23 +100,3 @@ def test_the_report_is_one_file_with_three_plots() -> None:
     for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(picture)
     assert result.summary["within_sla"] == 0.5
-
-
-def test_steps_hold_their_value_until_the_next() -> None:
-    plot = Plot("t", "n", (Series("ready", ((0.0, 1.0), (10.0, 2.0)), "#000", steps=True),))
-    (points,) = re.findall(r"points='([^']*)'", svg(plot))
-    pairs = [tuple(map(float, pair.split(","))) for pair in points.split()]
-    assert len(pairs) == 3
-    assert pairs[0][1] == pairs[1][1] > pairs[2][1]
-
-
-def test_an_axis_ends_at_a_round_number() -> None:
-    assert [nice_top(value) for value in (0.0, 0.3, 1.0, 3.0, 7.0, 99.0, 101.0)] == [
-        1.0,
-        0.4,
-        1.0,
-        4.0,
-        8.0,
-        100.0,
-        200.0,
-    ]
