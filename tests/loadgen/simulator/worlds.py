@@ -1,55 +1,13 @@
-"""Small scenarios for tests of the simulator."""
+"""What tests of the simulator add to the scenarios of experiments."""
 
 import random
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen.simulator.devices import Kind
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from loadgen.simulator.result import Everything, Result
-from loadgen.simulator.scenario import Deployed, Scenario
-from loadgen.simulator.simulation import Simulation
+from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run, scaling
+from loadgen.simulator.result import Everything
 from loadgen.traces.arrival import Arrival
-from tidegate.function import Function, Revision, Scaling, Server, ServerKind
 
-
-def kind(name: str = "t4", count: int = 4, price: float = 0.5, **rules: Any) -> Kind:
-    accelerator = Accelerator(
-        name=name, kind=AcceleratorKind.NVIDIA, count=count, memory_bytes=16_000_000_000, price_per_hour=price, mps=True
-    )
-    return Kind(accelerator=accelerator, **rules)
-
-
-def function(name: str = "f", concurrency: int | None = 1, **settings: Any) -> Function:
-    return Function(
-        name=name, server=Server(kind=ServerKind.MODEL, target="/m.onnx"), concurrency=concurrency, **settings
-    )
-
-
-def scaling(policy: str = "kpa", **bounds: Any) -> Scaling:
-    return Scaling(policy=policy, **bounds)
-
-
-def fixed(seconds: float, **rules: Any) -> ServiceProfile:
-    return ServiceProfile(times=Line(base_s=seconds), **rules)
-
-
-def deployed(
-    profile: ServiceProfile | Mapping[str, ServiceProfile] | None = None,
-    *,
-    of: Function | None = None,
-    ready: Mapping[str, int] | None = None,
-    start: ColdStart | None = None,
-) -> Deployed:
-    chosen = fixed(0.01) if profile is None else profile
-    profiles = {"t4": chosen} if isinstance(chosen, ServiceProfile) else chosen
-    return Deployed(
-        revision=Revision(of or function(), 1),
-        profiles=profiles,
-        ready={"t4": 1} if ready is None else ready,
-        cold_starts={} if start is None else dict.fromkeys(profiles, start),
-    )
+__all__ = ["deployed", "fixed", "function", "kind", "latencies", "poisson", "run", "scaling", "waits"]
 
 
 def poisson(rate: float, count: int, seed: int = 1, start_s: float = 0.0) -> Iterator[Arrival]:
@@ -59,15 +17,6 @@ def poisson(rate: float, count: int, seed: int = 1, start_s: float = 0.0) -> Ite
         yield Arrival(at_s)
 
 
-def run(scenario: Scenario, duration_s: float | None = None) -> tuple[Result, Everything]:
-    sink = Everything()
-    return Simulation(scenario, sink).run(duration_s), sink
-
-
 def waits(sink: Everything) -> list[float]:
     """Time in the room of each answered request."""
     return [sent_at - request[2] for request, sent_at, _, _, _, end in sink.ended if end == "answered"]
-
-
-def latencies(sink: Everything) -> list[float]:
-    return [at - request[2] for request, _, at, _, _, end in sink.ended if end == "answered"]

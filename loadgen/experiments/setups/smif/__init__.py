@@ -1,0 +1,1 @@
+"""SMIF: SLA-driven inference on groups of different accelerators (Cho et al.)."""

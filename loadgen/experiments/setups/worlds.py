@@ -1,0 +1,63 @@
+"""Small scenarios: the parts that experiments (and the simulator's tests) put together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from deploy.placement.ledger import Accelerator, AcceleratorKind
+from loadgen.simulator.devices import Kind
+from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
+from loadgen.simulator.result import Everything, Result
+from loadgen.simulator.scenario import Deployed, Scenario
+from loadgen.simulator.simulation import Simulation
+from tidegate.function import Function, Revision, Scaling, Server, ServerKind
+
+
+def kind(name: str = "t4", count: int = 4, price: float = 0.5, **rules: Any) -> Kind:
+    """``count`` devices with MPS, at ``price`` dollars an hour each; ``rules``: how they are shared (:class:`Kind`)."""
+    accelerator = Accelerator(
+        name=name, kind=AcceleratorKind.NVIDIA, count=count, memory_bytes=16_000_000_000, price_per_hour=price, mps=True
+    )
+    return Kind(accelerator=accelerator, **rules)
+
+
+def function(name: str = "f", concurrency: int | None = 1, **settings: Any) -> Function:
+    return Function(
+        name=name, server=Server(kind=ServerKind.MODEL, target="/m.onnx"), concurrency=concurrency, **settings
+    )
+
+
+def scaling(policy: str = "kpa", **bounds: Any) -> Scaling:
+    return Scaling(policy=policy, **bounds)
+
+
+def fixed(seconds: float, **rules: Any) -> ServiceProfile:
+    """The same time for any batch."""
+    return ServiceProfile(times=Line(base_s=seconds), **rules)
+
+
+def deployed(
+    profile: ServiceProfile | Mapping[str, ServiceProfile] | None = None,
+    *,
+    of: Function | None = None,
+    ready: Mapping[str, int] | None = None,
+    start: ColdStart | None = None,
+) -> Deployed:
+    """A function with its profile by accelerator; one profile alone is that of ``t4``, where one replica is ready."""
+    chosen = fixed(0.01) if profile is None else profile
+    profiles = {"t4": chosen} if isinstance(chosen, ServiceProfile) else chosen
+    return Deployed(
+        revision=Revision(of or function(), 1),
+        profiles=profiles,
+        ready={"t4": 1} if ready is None else ready,
+        cold_starts={} if start is None else dict.fromkeys(profiles, start),
+    )
+
+
+def run(scenario: Scenario, duration_s: float | None = None) -> tuple[Result, Everything]:
+    sink = Everything()
+    return Simulation(scenario, sink).run(duration_s), sink
+
+
+def latencies(sink: Everything) -> list[float]:
+    """Seconds from arrival to answer, of the answered requests in order of their ends."""
+    return [at - request[2] for request, _, at, _, _, end in sink.ended if end == "answered"]
