@@ -1,0 +1,166 @@
+"""An experiment as it is written down: one TOML file that names its source, what was printed there, how it is run
+and which figures it is judged by::
+
+    name = "th1"
+    title = "Constant load: requests in flight against GPU utilisation"
+    source = "Thesis, tables 6.1 and 6.2"
+    claim = "What the source says, in words of our own."
+    why = "Where our reading of the source differs from it, or what it leaves open."
+    setup = "thesis.constant"
+    seeds = 5
+
+    [parameters]
+    pods = 6
+
+    [[checks]]
+    figure = "a_total_s"
+    printed = 227.03
+    at_least = 166.0
+    at_most = 235.0
+
+    [[reported]]
+    figure = "late_binding_total_s"
+    why = "Printed nowhere; shown beside the others."
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Annotated, Any
+
+import msgspec
+
+from loadgen.experiments.registry import known
+from loadgen.experiments.tables import Positive, Word, read, shown
+from tidegate.document import Faults, nearest
+
+MAX_BYTES = 256 * 1024
+MOST_SEEDS = 1000
+
+Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What a figure must be. Either ``within``, or ``at_least``, ``at_most`` or both."""
+
+    figure: Word
+    printed: float | None = None
+    """In the source; None: it has no number."""
+    at_least: float | None = None
+    at_most: float | None = None
+    within: Positive | None = None
+    """Off by at most this part of ``of``: 0.02 is two percent."""
+    of: float | None = None
+    """None: of what was printed."""
+    each: bool = False
+    """Judged on every seed; else on the mean over seeds."""
+    why: str = ""
+    """Where the check differs from the source, or cannot be met."""
+
+    @property
+    def low(self) -> float | None:
+        """The least that holds."""
+        return self.at_least if self.within is None else self._centre - self.within * abs(self._centre)
+
+    @property
+    def high(self) -> float | None:
+        """The most that holds."""
+        return self.at_most if self.within is None else self._centre + self.within * abs(self._centre)
+
+    @property
+    def _centre(self) -> float:
+        return (self.of if self.of is not None else self.printed) or 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """A figure that is shown and not judged."""
+
+    figure: Word
+    printed: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    name: Name
+    title: Word
+    source: Word
+    """Which paper, and where in it."""
+    claim: Word
+    """What it says."""
+    setup: Word
+    """A key of :func:`loadgen.experiments.registry.known`."""
+    checks: tuple[Check, ...]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    reported: tuple[Reported, ...] = ()
+    seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_SEEDS)] = 5
+    """How many; they are 1, 2, 3, ..."""
+    why: str = ""
+
+
+def parse(text: str, source: str) -> Experiment:
+    """The experiment that a TOML text defines; raises InvalidInputError with every fault, ``source`` on its top."""
+    faults = Faults(source)
+    document = _document(text, faults)
+    faults.raise_any()
+    found = read(Experiment, document, "", faults)
+    _check_setup(document, faults)
+    for index, check in enumerate(() if found is None else found.checks):
+        _check_bounds(check, f"checks[{index}]", faults)
+    if found is not None and not found.checks:
+        faults.say("checks", "none", "one at least")
+    faults.raise_any()
+    assert found is not None  # or there were faults
+    return found
+
+
+def catalogue() -> Mapping[str, Experiment]:
+    """The experiments that ship with the package, by name: each family in the order of its numbers."""
+    folder = resources.files("loadgen.experiments") / "catalogue"
+    files = [each for each in folder.iterdir() if each.name.endswith(".toml")]
+    files.sort(key=lambda each: _order(each.name.removesuffix(".toml")))
+    found = (parse(file.read_text(encoding="utf-8"), file.name) for file in files)
+    return {experiment.name: experiment for experiment in found}
+
+
+def _order(name: str) -> tuple[str, int]:
+    """``th10`` comes after ``th2``."""
+    letters = name.rstrip("0123456789")
+    return letters, int(name[len(letters) :] or 0)
+
+
+def _document(text: str, faults: Faults) -> Mapping[str, Any]:
+    if len(text) > MAX_BYTES:
+        faults.say("document", f"{len(text)} characters", f"at most {MAX_BYTES}")
+        return {}
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        faults.say("document", str(error) or type(error).__name__, "TOML")
+        return {}
+
+
+def _check_setup(document: Mapping[str, Any], faults: Faults) -> None:
+    name, parameters = document.get("setup"), document.get("parameters", {})
+    if not isinstance(name, str):
+        return
+    if name not in known():
+        faults.say("setup", shown(name), ", ".join(known()) + nearest(name, known()))
+    elif isinstance(parameters, dict):
+        known()[name].read(parameters, faults)
+
+
+def _check_bounds(check: Check, where: str, faults: Faults) -> None:
+    bounds = check.at_least is not None or check.at_most is not None
+    if bounds == (check.within is not None):
+        got = "both" if bounds else "no bound"
+        faults.say(where, got, "within, or at_least, at_most or both of them")
+    elif check.within is not None and not check._centre:
+        faults.say(f"{where}.within", f"of {check._centre:g}", "of a number other than 0: in of, or in printed")
+    if check.of is not None and check.within is None:
+        faults.say(f"{where}.of", f"{check.of:g}", "beside within only")
+    if check.at_least is not None and check.at_most is not None and check.at_least > check.at_most:
+        faults.say(f"{where}.at_least", f"{check.at_least:g}", f"at most at_most, {check.at_most:g}")

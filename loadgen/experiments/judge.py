@@ -1,0 +1,109 @@
+"""From the outcomes of several seeds to figures with their range, and verdicts."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loadgen.experiments.definition import Check, Experiment, Reported
+from loadgen.experiments.outcome import Outcome
+from tidegate.errors import Fault, InvalidInputError, TidegateError
+
+TIE = 1e-9
+"""Relative: a bound that is reached but for rounding holds."""
+
+
+class ExperimentError(TidegateError):
+    """A setup gave what cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure over all seeds."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    check: Check
+    measured: Figure
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """An experiment that was run."""
+
+    experiment: Experiment
+    seeds: tuple[int, ...]
+    is_partial: bool
+    """Fewer seeds than were asked for: it was interrupted."""
+    figures: Mapping[str, Figure]
+    verdicts: tuple[Verdict, ...]
+    reported: tuple[tuple[Reported, Figure], ...]
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    """Of the first seed."""
+
+    @property
+    def holds(self) -> bool:
+        return all(verdict.holds for verdict in self.verdicts)
+
+
+def judge(experiment: Experiment, outcomes: Mapping[int, Outcome], is_partial: bool = False) -> Result:
+    """``outcomes``: by seed, one at least.
+
+    Raises InvalidInputError for checks of figures that the setup does not give, ExperimentError where seeds give
+    different figures or one that is no finite number.
+    """
+    _check_figures(experiment, outcomes)
+    first = next(iter(outcomes.values()))
+    named = [(f"checks[{index}]", check.figure) for index, check in enumerate(experiment.checks)]
+    named += [(f"reported[{index}]", each.figure) for index, each in enumerate(experiment.reported)]
+    told = ", ".join(first.figures)
+    faults = [Fault(f"{where}.figure", name, told) for where, name in named if name not in first.figures]
+    if faults:
+        raise InvalidInputError(experiment.name, faults)
+    values = {name: [outcome.figures[name] for outcome in outcomes.values()] for name in first.figures}
+    figures = {name: spread(each) for name, each in values.items()}
+    verdicts = (
+        Verdict(check=check, measured=figures[check.figure], holds=holds(check, values[check.figure]))
+        for check in experiment.checks
+    )
+    return Result(
+        experiment=experiment,
+        seeds=tuple(outcomes),
+        is_partial=is_partial,
+        figures=figures,
+        verdicts=tuple(verdicts),
+        reported=tuple((each, figures[each.figure]) for each in experiment.reported),
+        series=first.series,
+    )
+
+
+def spread(values: Sequence[float]) -> Figure:
+    """``values`` are one at least."""
+    return Figure(mean=math.fsum(values) / len(values), low=min(values), high=max(values))
+
+
+def holds(check: Check, values: Sequence[float]) -> bool:
+    """Whether the mean of ``values``, or each one, lies within the bounds."""
+    judged = values if check.each else [spread(values).mean]
+    return all(_is_within(value, check.low, check.high) for value in judged)
+
+
+def _is_within(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low - TIE * abs(low)) and (high is None or value <= high + TIE * abs(high))
+
+
+def _check_figures(experiment: Experiment, outcomes: Mapping[int, Outcome]) -> None:
+    names: Iterable[str] | None = None
+    for seed, outcome in outcomes.items():
+        if names is None:
+            names = outcome.figures.keys()
+        if outcome.figures.keys() != names:
+            raise ExperimentError(f"{experiment.name}: seed {seed} gives other figures than the first one")
+        wrong = [name for name, value in outcome.figures.items() if not math.isfinite(value)]
+        if wrong:
+            raise ExperimentError(f"{experiment.name}: seed {seed} gives no finite {', '.join(wrong)}")

@@ -1,0 +1,15 @@
+"""What one run of an experiment gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one seed. Names carry their units (``a_total_s``, ``b_cost_dollars``); figures are finite numbers."""
+
+    figures: Mapping[str, float]
+    series: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """Curves for plots by name, points (x, y) rising in x. Curves of one plot share the part before a colon:
+    ``"ready replicas: kpa"`` and ``"ready replicas: hpa"``. The part may end with units in brackets, ``[y]`` or
+    ``[y by x]``: ``"throughput [inferences/s by callers]: 65:35"``; without x it is seconds."""

@@ -1,0 +1,54 @@
+"""Setups: the functions that run an experiment once. They lie in ``loadgen/experiments/setups/``, and a definition
+names one as ``MODULE.FUNCTION``."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from loadgen.experiments import setups
+from loadgen.experiments.outcome import Outcome
+from loadgen.experiments.tables import read
+from tidegate.document import Faults
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Call it with the table ``[parameters]`` of a definition and a seed. Equal arguments give equal outcomes."""
+
+    kind: type[Any]
+    """The parameters, as a dataclass."""
+    function: Callable[[Any, int], Outcome]
+
+    def __call__(self, parameters: Mapping[str, Any], seed: int) -> Outcome:
+        """Raises InvalidInputError with every fault of the parameters."""
+        faults = Faults("parameters")
+        read_parameters = self.read(parameters, faults)
+        faults.raise_any()
+        return self.function(read_parameters, seed)
+
+    def read(self, parameters: Mapping[str, Any], faults: Faults) -> object:
+        """The parameters as :attr:`kind`; None: they have faults."""
+        return read(self.kind, parameters, "parameters", faults)
+
+
+def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], Outcome]], Setup]:
+    """Makes a function of parameters, read as ``kind``, and a seed into a setup::
+
+    @setup(Table1)
+    def table1(parameters: Table1, seed: int) -> Outcome: ...
+    """
+    return lambda function: Setup(kind, function)
+
+
+@cache
+def known() -> Mapping[str, Setup]:
+    """Every setup by its name, in alphabetical order."""
+    found = {}
+    for module in pkgutil.iter_modules(setups.__path__):
+        content = vars(importlib.import_module(f"{setups.__name__}.{module.name}"))
+        found.update({f"{module.name}.{name}": each for name, each in content.items() if isinstance(each, Setup)})
+    return MappingProxyType(dict(sorted(found.items())))

@@ -1,0 +1,118 @@
+"""Tables of a TOML document as dataclasses: every fault at once, each with its path and what is allowed there.
+
+The fields of the dataclass are the keys of the table; one without a default must be there. What a value may be is its
+annotation: plain types, ``msgspec.Meta`` for ranges (``Annotated[int, Meta(ge=1)]``), enums, dataclasses for tables
+and ``tuple[X, ...]`` for lists.
+"""
+
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from tidegate.document import Faults, nearest, shown_key
+from tidegate.document import shown as shown_text
+
+T = TypeVar("T")
+
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+}
+
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Word = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+def read(kind: type[T], table: Mapping[str, object], where: str, faults: Faults) -> T | None:
+    """``table`` as a ``kind``; None: it has faults, which were added. ``where``: its path, empty for the document."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    before = len(faults)
+    for key in table:
+        if key not in known:
+            told = ", ".join(known) + nearest(key, known)
+            faults.say(path(where, key), "an unknown key", told or "no keys at all")
+    values = {}
+    for key, each in known.items():
+        if key in table:
+            values[key] = _value(hints[key], table[key], path(where, key), faults)
+        elif each.default is MISSING and each.default_factory is MISSING:
+            faults.say(path(where, key), "nothing", _allowed(hints[key]))
+    return None if len(faults) > before else kind(**values)
+
+
+def path(where: str, key: str) -> str:
+    return f"{where}.{shown_key(key)}" if where else shown_key(key)
+
+
+def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
+    if is_dataclass(hint) and isinstance(hint, type):
+        if isinstance(value, dict):
+            return read(hint, value, where, faults)
+        faults.say(where, shown(value), "a table")
+        return None
+    if typing.get_origin(hint) is tuple and typing.get_args(hint)[1:] == (...,):
+        if isinstance(value, list):
+            inner = typing.get_args(hint)[0]
+            return tuple(_value(inner, item, f"{where}[{index}]", faults) for index, item in enumerate(value))
+        faults.say(where, shown(value), "a list")
+        return None
+    if not _is_finite(value):
+        faults.say(where, shown(value), "finite numbers")
+        return None
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        faults.say(where, shown(value), _words(str(error)))
+        return None
+
+
+def _allowed(hint: Any) -> str:
+    """What may stand under a key that is missing."""
+    if is_dataclass(hint):
+        return "a table"
+    if typing.get_origin(hint) is tuple:
+        return "a list"
+    try:
+        msgspec.convert(object(), hint)
+    except msgspec.ValidationError as error:
+        return _words(str(error))
+    return "a value"
+
+
+def _words(message: str) -> str:
+    """``Expected `int` >= 1`` as ``a whole number >= 1``; ``Expected `str`, got `int``` as ``a text``."""
+    told = message.removeprefix("Expected ").split(", got ")[0].split(" - at ")[0]
+    for name, word in _KINDS.items():
+        told = told.replace(f"`{name}`", word)
+    return told
+
+
+def shown(value: object) -> str:
+    """How a fault quotes a value of TOML."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    return (
+        shown_text(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return all(map(_is_finite, value)) if isinstance(value, list) else True
