@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from autoscaler.observation import AcceleratorRoom
 from deploy.backend import BackendError, ReplicaStatus
 from deploy.fake import FakeBackend
-from deploy.placement.ledger import NoRoomError
+from deploy.placement.ledger import AcceleratorKind, NoRoomError
 from deploy.plan import plan
 from loadgen.metrics.cost import Lease
 from loadgen.simulator.devices import Devices
@@ -21,6 +21,7 @@ from loadgen.simulator.gate import Gate
 from loadgen.simulator.kernel import Kernel
 from loadgen.simulator.profiles import ColdStart
 from loadgen.simulator.replica import VirtualReplica
+from loadgen.simulator.result import Start
 from loadgen.simulator.scenario import Scenario
 from queue_proxy.metrics import Identity
 from tidegate.errors import TidegateError
@@ -56,10 +57,11 @@ class Fleet:
         *,
         replicas: dict[str, VirtualReplica],
         changed: Callable[[ReplicaStatus], None],
+        started: Callable[[Start], None],
         leased: Callable[[Lease], None],
     ) -> None:
         """``replicas``: the living ones by id, kept here and shared with the gate. ``changed`` is told of
-        each change of a replica. ``leased`` is told of each replica that is gone."""
+        each change of a replica, ``started`` of each that became ready, ``leased`` of each that is gone."""
         self._scenario = scenario
         self._kernel = kernel
         self._devices = devices
@@ -67,7 +69,10 @@ class Fleet:
         self._service_rng = random.Random(rng.random())
         self._replicas = replicas
         self._changed = changed
+        self._started = started
         self._leased = leased
+        self._resized_at: dict[str, float] = {}
+        """When a replica was last given other cores."""
         self._deployed = {each.revision.id: each for each in scenario.functions}
         self.gate: Gate
         """Set once, before anything happens."""
@@ -171,9 +176,11 @@ class Fleet:
         if body is None:
             return
         try:
-            done(self.backend.resize(name, threads=cores))
+            status = done(self.backend.resize(name, threads=cores))
         except TidegateError:
             return
+        self._lease(body, status, now)
+        self._resized_at[name] = now
         body.resized(cores)
 
     def crash(self, revision: str) -> None:
@@ -185,8 +192,9 @@ class Fleet:
     def end(self, now: float) -> None:
         """The run is over: what still is there was leased up to now."""
         for status in self.backend.replicas():
-            if status.state not in _GONE:
-                self._lease(status, now)
+            body = self._replicas.get(status.id)
+            if body is not None:
+                self._lease(body, status, now)
 
     # --- what the backend says ---
 
@@ -213,6 +221,7 @@ class Fleet:
             start = self._deployed[status.revision].cold_starts.get(status.accelerator, _UNNAMED)
             body.phases = replace(status.phases, pull_s=start.pull_s, load_s=start.load_s, warm_s=start.warm_s)
             body.ledger.ready(now, body.phases)
+            self._started(Start(status.id, status.function, status.accelerator, status.created_at, now))
         else:
             body.ledger.revive(now)
         body.act(now)
@@ -220,7 +229,7 @@ class Fleet:
     def _gone(self, body: VirtualReplica, status: ReplicaStatus, now: float) -> None:
         del self._replicas[status.id]
         lost = body.breaks(now)
-        self._lease(status, now)
+        self._lease(body, status, now)
         self.gate.lost(status.id, now)
         for bind in lost:
             self.gate.broke(body, bind, now)
@@ -228,10 +237,21 @@ class Fleet:
     def _drained(self, replica: str) -> None:
         self.backend.end_work(replica)
 
-    def _lease(self, status: ReplicaStatus, now: float) -> None:
+    def _lease(self, body: VirtualReplica, status: ReplicaStatus, now: float) -> None:
         function = self._deployed[status.revision].revision.function
-        memory = function.gpu.memory_gb or (function.resources.memory_bytes or 0) / 1e9
-        self._leased(Lease(accelerator=status.accelerator, used_gb=memory, start_s=status.created_at, end_s=now))
+        kind = self._devices.kinds[status.accelerator].accelerator.kind
+        self._leased(
+            Lease(
+                accelerator=status.accelerator,
+                used_gb=function.gpu.memory_gb or (function.resources.memory_bytes or 0) / 1e9,
+                start_s=self._resized_at.pop(status.id, status.created_at),
+                end_s=now,
+                function=function.name,
+                unit=status.unit,
+                share=status.share,
+                cores=body.cores if kind is AcceleratorKind.CPU else 0,
+            )
+        )
 
     def _body(self, status: ReplicaStatus) -> VirtualReplica:
         deployed = self._deployed[status.revision]

@@ -24,6 +24,17 @@ class Second(NamedTuple):
     waiting: int
 
 
+class Start(NamedTuple):
+    """A replica became ready, or was there ready at the beginning."""
+
+    replica: str
+    function: str
+    accelerator: str
+    asked_s: float
+    """When it was asked for."""
+    ready_s: float
+
+
 class Sink(Protocol):
     """Takes what happens, at least once a second and in order of time."""
 
@@ -39,8 +50,12 @@ class Sink(Protocol):
         """A decision as the live log has it: changes, and one a minute."""
         ...
 
+    def start(self, start: Start) -> None:
+        """At the moment itself, before any request that the replica answers."""
+        ...
+
     def lease(self, lease: Lease) -> None:
-        """A replica is gone, or the run is over."""
+        """A replica is gone, has other cores from now on, or the run is over."""
         ...
 
     def second(self, second: Second) -> None: ...
@@ -85,6 +100,9 @@ class Totals:
     def decision(self, decision: Decision) -> None:
         self.decisions += 1
 
+    def start(self, start: Start) -> None:
+        pass
+
     def lease(self, lease: Lease) -> None:
         self.leased_s[lease.accelerator] = self.leased_s.get(lease.accelerator, 0.0) + lease.end_s - lease.start_s
 
@@ -99,6 +117,7 @@ class Everything:
     ended: list[Ended] = field(default_factory=list)
     spans: list[Busy] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
     seconds: list[Second] = field(default_factory=list)
 
@@ -110,6 +129,9 @@ class Everything:
 
     def decision(self, decision: Decision) -> None:
         self.decisions.append(decision)
+
+    def start(self, start: Start) -> None:
+        self.starts.append(start)
 
     def lease(self, lease: Lease) -> None:
         self.leases.append(lease)

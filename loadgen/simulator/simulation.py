@@ -71,6 +71,7 @@ class Simulation:
             rng,
             replicas=self._replicas,
             changed=self._changed,
+            started=sink.start,
             leased=sink.lease,
         )
         self._gate = self.fleet.gate = Gate(

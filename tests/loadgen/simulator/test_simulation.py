@@ -283,6 +283,17 @@ def test_other_cores_come_after_their_time() -> None:
     assert took == {0.1, 0.025}
     (first,) = [sent_at for _, sent_at, at, _, _, _ in sink.ended if at - sent_at < 0.05][:1]
     assert 2.51 <= first < 2.62
+    assert [(each.cores, each.start_s, each.end_s) for each in sink.leases] == [(1, 0.0, 2.51), (4, 2.51, 5.0)]
+
+
+def test_the_sink_is_told_when_a_replica_was_asked_for_and_when_it_was_ready() -> None:
+    scenario = Scenario(kinds=(kind(),), functions=(deployed(ready={}, start=START),), arrivals=[Arrival(5.0)])
+    _, sink = run(scenario)
+    (start,), (lease, *_) = sink.starts, sink.leases
+    assert start.ready_s - start.asked_s == pytest.approx(START.total_s)
+    assert (lease.start_s, lease.function, lease.unit) == (start.asked_s, "f", 0)
+    ((_, _, _, _, replica, _),) = sink.ended
+    assert replica == start.replica
 
 
 def test_what_a_replica_that_dies_was_running_fails() -> None:
