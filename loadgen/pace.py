@@ -5,6 +5,17 @@ of them but one are lost. Source: the thesis on in-flight and utilisation autosc
 """
 
 import math
+from typing import NamedTuple
+
+
+class Phase(NamedTuple):
+    """A phase of the thesis' experiments (A9): its own workers from ``start_s`` on."""
+
+    start_s: float
+    requests: int
+    workers: int
+    rate: float
+    """Requests per second of each worker."""
 
 
 class Ticker:

@@ -4,12 +4,16 @@ Sources: HetSev, section 6 (production and fluctuating patterns); the others are
 """
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from loadgen import arrivals
 from loadgen.arrivals import Shape
+from loadgen.traces.changes import Placement, placed
 
 DAY_S: Final = 86_400.0
+_PARTS: Final = 20
 
 
 class Load(NamedTuple):
@@ -90,3 +94,29 @@ def fluctuating(capacity: float) -> Load:
     """HetSev's fluctuating pattern: 2,500 s at 20 % of ``capacity`` with waves to 60 % (0 to 1,000 s) and to all of it
     (from 1,200 s on)."""
     return waves(2500.0, 0.2 * capacity, [(0.0, 1000.0, 0.6 * capacity), (1200.0, 2200.0, capacity)])
+
+
+def stretched(load: Load, duration_s: float) -> Load:
+    """The same course over another duration."""
+    speed = load.duration_s / duration_s
+    return Load(lambda at_s: load.rate(at_s * speed), duration_s, load.highest)
+
+
+def times(load: Load, placement: Placement, rng: random.Random) -> Iterator[float]:
+    """When the requests of a shape are due. Uniform: as many in each second as the shape has, each anywhere in it."""
+    if placement is Placement.POISSON:
+        return arrivals.poisson(load.rate, load.duration_s, load.highest, rng)
+    if placement is Placement.EVEN:
+        return arrivals.even(load.rate, load.duration_s)
+    return _uniform(load, rng)
+
+
+def _uniform(load: Load, rng: random.Random) -> Iterator[float]:
+    """Of each second the shape's integral, from its values in the middle of so many parts."""
+    second = 0.0
+    while second < load.duration_s:
+        span_s = min(1.0, load.duration_s - second)
+        mean = sum(load.rate(second + (part + 0.5) * span_s / _PARTS) for part in range(_PARTS)) / _PARTS
+        for each in placed([mean * span_s], rng, Placement.UNIFORM, span_s):
+            yield second + each.at_s
+        second += 1.0

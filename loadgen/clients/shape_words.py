@@ -1,13 +1,14 @@
 """Small languages of the command line: ``spike:base=100,peak=400,at=10s,span=5s``, ``1:0.5,8:0.3``, ``0s:100:4:10``."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from loadgen import arrivals, shapes
-from loadgen.clients.workers import Phase
+from loadgen.pace import Phase
 from loadgen.shapes import Load
-from loadgen.traces.changes import Placement, placed
+from loadgen.traces.changes import Placement
+from loadgen.workloads import OLTUNES, THESIS
 from tidegate.document import Faults, nearest
 from tidegate.units import UnreadableError, duration, number, whole
 
@@ -15,30 +16,38 @@ MOST_RATE: Final = 1_000_000.0
 MOST_WORKERS: Final = 10_000
 MOST_BATCH: Final = 100_000
 _TIMES: Final = frozenset({"at", "span", "period"})
-_PARTS: Final = 20
 
 _KEYS: Final = {
     "constant": ("rate",),
     "ramp": ("low", "peak"),
     "spike": ("base", "peak", "at", "span"),
     "diurnal": ("low", "high", "period"),
+    "production": ("low", "high"),
+    "fluctuating": ("capacity",),
 }
+_OWN_LENGTH: Final = frozenset({"production", "fluctuating"})
 SHAPES: Final = (
-    "constant:rate=R, ramp:low=R,peak=R, spike:base=R,peak=R,at=T,span=T, diurnal:low=R,high=R,period=T"
-    " or steps:T@R,T@R,... (R: requests/s, T: a time such as 10s)"
+    "constant:rate=R, ramp:low=R,peak=R, spike:base=R,peak=R,at=T,span=T, diurnal:low=R,high=R,period=T,"
+    " production:low=R,high=R, fluctuating:capacity=R, oltunes:MODEL, steps:T@R,T@R,... or mmpp:T@R,T@R,..."
+    " (R: requests/s, T: a time such as 10s)"
 )
+MMPP: Final = "mmpp"
 
 
-def shape(text: str, duration_s: float | None, faults: Faults) -> Load | None:
-    """A shape over ``duration_s``; ``steps`` say their durations themselves. None: there are faults."""
+def shape(text: str, duration_s: float | None, faults: Faults, placement: Placement = Placement.POISSON) -> Load | None:
+    """A shape over ``duration_s``; ``steps`` say their durations themselves, and HetSev's patterns have one that is
+    stretched to another. OLTunes' rates go with ``placement``. None: there are faults."""
     name, _, rest = text.partition(":")
     if name == "steps":
-        return _steps(text, rest, faults)
+        spans = _spans(name, rest, faults)
+        return None if spans is None else shapes.steps(spans)
+    if name == "oltunes":
+        return _oltunes(rest, duration_s, faults, placement)
     keys = _KEYS.get(name)
     if keys is None:
-        faults.add("--shape", text, SHAPES + nearest(name, [*_KEYS, "steps"]))
+        faults.add("--shape", text, SHAPES + nearest(name, [*_KEYS, "steps", "oltunes", MMPP]))
         return None
-    if duration_s is None:
+    if duration_s is None and name not in _OWN_LENGTH:
         faults.say("--for", "nothing", f"how long the shape {name} lasts, such as 60s")
     values: dict[str, float] = {}
     for part in rest.split(","):
@@ -51,7 +60,34 @@ def shape(text: str, duration_s: float | None, faults: Faults) -> Load | None:
     if missing := [key for key in keys if key not in values]:
         faults.say("--shape", f"{name} without {', '.join(missing)}", SHAPES)
         return None
+    if name in _OWN_LENGTH:
+        load = shapes.production(**values) if name == "production" else shapes.fluctuating(**values)
+        load = load._replace(highest=max(values.values()))
+        return load if duration_s is None else shapes.stretched(load, duration_s)
     return None if duration_s is None else _shape(name, values, duration_s, text, faults)
+
+
+def _oltunes(model: str, duration_s: float | None, faults: Faults, placement: Placement) -> Load | None:
+    rates = OLTUNES.get(model)
+    if rates is None:
+        faults.add(
+            "--shape", f"oltunes:{model}", f"oltunes:MODEL, one of {', '.join(OLTUNES)}{nearest(model, OLTUNES)}"
+        )
+        return None
+    if duration_s is None:
+        faults.say("--for", "nothing", "how long the shape oltunes lasts, such as 60s")
+        return None
+    return shapes.constant(duration_s, rates.of(placement))
+
+
+def modulated(text: str, faults: Faults) -> list[tuple[float, float]] | None:
+    """States of a Markov-modulated Poisson process, ``mmpp:T@R,T@R,...``: (mean stay in seconds, rate) of each."""
+    name, _, rest = text.partition(":")
+    states = _spans(name, rest, faults)
+    if states is not None and len(states) < 2:
+        faults.say("--shape", f"{name} of one state", f"{name}:T@R,T@R,...: two states or more")
+        return None
+    return states
 
 
 def _shape(name: str, given: dict[str, float], duration_s: float, text: str, faults: Faults) -> Load | None:
@@ -74,36 +110,17 @@ def _shape(name: str, given: dict[str, float], duration_s: float, text: str, fau
     return load
 
 
-def _steps(text: str, rest: str, faults: Faults) -> Load | None:
+def _spans(name: str, rest: str, faults: Faults) -> list[tuple[float, float]] | None:
+    """``T@R,T@R,...`` as (seconds, rate)."""
     spans = []
     for part in rest.split(","):
         length, _, word = part.partition("@")
         span_s, rate = _value("at", length), _value("rate", word)
         if span_s is None or rate is None or not span_s > 0.0:
-            faults.add("--shape", part, "steps:T@R,T@R,...: times above 0 such as 10s, rates in requests/s")
+            faults.add("--shape", part, f"{name}:T@R,T@R,...: times above 0 such as 10s, rates in requests/s")
             return None
         spans.append((span_s, rate))
-    return shapes.steps(spans)
-
-
-def times(load: Load, arrivals_as: Placement, rng: random.Random) -> Iterator[float]:
-    """When the requests of a shape are due. Uniform: as many in each second as the shape has, each anywhere in it."""
-    if arrivals_as is Placement.POISSON:
-        return arrivals.poisson(load.rate, load.duration_s, load.highest, rng)
-    if arrivals_as is Placement.EVEN:
-        return arrivals.even(load.rate, load.duration_s)
-    return _uniform(load, rng)
-
-
-def _uniform(load: Load, rng: random.Random) -> Iterator[float]:
-    """Of each second the shape's integral, from its values in the middle of so many parts."""
-    second = 0.0
-    while second < load.duration_s:
-        span_s = min(1.0, load.duration_s - second)
-        mean = sum(load.rate(second + (part + 0.5) * span_s / _PARTS) for part in range(_PARTS)) / _PARTS
-        for each in placed([mean * span_s], rng, Placement.UNIFORM, span_s):
-            yield second + each.at_s
-        second += 1.0
+    return spans
 
 
 class Batches(NamedTuple):
@@ -137,12 +154,16 @@ def batches(text: str, faults: Faults) -> Batches:
 
 
 def phases(texts: Sequence[str], faults: Faults) -> list[Phase]:
-    """Phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker."""
+    """Phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker; or the name of one of
+    its experiments."""
     found: list[Phase] = []
     for text in texts:
+        if text in THESIS:
+            found += THESIS[text]
+            continue
         parts = text.split(":")
         if len(parts) != 4:
-            faults.add("--phase", text, "START:N:WORKERS:RATE, such as 60s:1000:4:10")
+            faults.add("--phase", text, f"START:N:WORKERS:RATE, such as 60s:1000:4:10, {' or '.join(THESIS)}")
             continue
         start_s, rate = _value("at", parts[0]), _value("rate", parts[3])
         count, workers = _whole(parts[1], 1_000_000_000), _whole(parts[2], MOST_WORKERS)

@@ -1,9 +1,8 @@
 """Workers of closed loops: when each sends its next request. Times are seconds after the beginning of the run."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from loadgen.pace import Ticker
+from loadgen.pace import Phase, Ticker
 
 
 class Caller:
@@ -29,16 +28,6 @@ class PacedWorker:
             return None
         self._left -= 1
         return self._start_s + self._ticker.next(max(0.0, free_s - self._start_s))
-
-
-class Phase(NamedTuple):
-    """A phase of the thesis' experiments (A9): its own workers from ``start_s`` on."""
-
-    start_s: float
-    requests: int
-    workers: int
-    rate: float
-    """Requests per second of each worker."""
 
 
 def paced(phases: Sequence[Phase]) -> list[PacedWorker]:

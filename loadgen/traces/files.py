@@ -1,4 +1,7 @@
-"""Traces in files: found out, checked whole, then read as often as one likes. Text, or text packed with gzip."""
+"""Traces in files: found out, checked whole, then read as often as one likes. Text, or text packed with gzip.
+
+``sample:NAME`` is a trace that ships with the package (samples/README.md says where each comes from).
+"""
 
 import gzip
 import io
@@ -13,8 +16,12 @@ from typing import Final
 from loadgen.traces.arrival import Arrival
 from loadgen.traces.changes import Placement, joined, placed, scaled
 from loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
-from tidegate.document import Faults
+from tidegate.document import Faults, nearest
 
+SAMPLE: Final = "sample:"
+SAMPLES: Final = {"azure-llm": "azure-llm.csv.gz", "bursts": "bursts.txt.gz"}
+"""Files by the name of the sample."""
+_SAMPLES_AT: Final = Path(__file__).parent / "samples"
 GZIP: Final = b"\x1f\x8b"
 LINE_CHARACTERS: Final = 64 * 1024
 """Of one line; a longer one is no trace."""
@@ -40,10 +47,10 @@ class TraceFile:
         self.summary = summary
 
     def arrivals(
-        self, rng: random.Random, placement: Placement = Placement.POISSON, factor: float = 1.0
+        self, rng: random.Random, placement: Placement = Placement.POISSON, factor: float = 1.0, least: float = 0.0
     ) -> Iterator[Arrival]:
-        """Its requests, one by one, at ``factor`` times the rate. ``placement`` is for traces of counts; the others
-        tell the time of each request."""
+        """Its requests, one by one, at ``factor`` times the rate. ``placement`` and ``least``, the requests that a
+        second has at least, are for traces of counts; the others tell the time of each request."""
         faults = Faults(str(self.path))
         with _opened(self.path) as lines:
             match self.summary.format:
@@ -52,7 +59,7 @@ class TraceFile:
                 case Format.JSON_LINES:
                     yield from scaled(json_lines(lines, faults), factor, rng)
                 case Format.COUNTS:
-                    yield from placed((count * factor for count in counts(lines, faults)), rng, placement)
+                    yield from placed((max(least, count * factor) for count in counts(lines, faults)), rng, placement)
                 case Format.AZURE_FUNCTIONS:
                     rows = list(azure_functions(lines, faults))
                     seeds = [random.Random(rng.getrandbits(64)) for _ in rows]
@@ -69,9 +76,11 @@ class TraceFile:
 
 
 def open_trace(path: Path) -> TraceFile:
-    """Reads the file through once. Raises InvalidInputError with every fault and its line."""
+    """Reads the file through once; ``sample:NAME`` is one of :data:`SAMPLES`. Raises InvalidInputError with every fault
+    and its line."""
     faults = Faults(str(path))
     numbers = _Numbers(faults)
+    path = _located(path, faults)
     try:
         with _opened(path) as lines:
             first = next(lines, "")
@@ -91,6 +100,18 @@ def open_trace(path: Path) -> TraceFile:
         raise faults.error() from error
     faults.raise_any()
     return TraceFile(path, summary)
+
+
+def _located(path: Path, faults: Faults) -> Path:
+    """The file itself."""
+    text = str(path)
+    if not text.startswith(SAMPLE):
+        return path
+    name = text.removeprefix(SAMPLE)
+    if name not in SAMPLES:
+        faults.add("sample", name, f"one of the samples: {', '.join(SAMPLES)}{nearest(name, SAMPLES)}")
+        raise faults.error()
+    return _SAMPLES_AT / SAMPLES[name]
 
 
 @contextmanager

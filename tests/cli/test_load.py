@@ -69,8 +69,8 @@ def test_faults_of_a_trace_have_their_line(tmp_path: Path) -> None:
         plan_of(options(rate=None, span=None, trace=trace, seed="x"))
     assert [(fault.where, fault.line) for fault in caught.value.faults] == [
         ("--seed", None),
-        ("--trace: trace", 2),
-        ("--trace: trace", 3),
+        (f"--trace {trace}: trace", 2),
+        (f"--trace {trace}: trace", 3),
     ]
 
 

@@ -9,7 +9,8 @@ import pytest
 from loadgen.clients.call import Call, Request
 from loadgen.clients.client import Client
 from loadgen.clients.runs import FAILED_PAUSE_S, Run
-from loadgen.clients.workers import Caller, PacedWorker, Phase, paced
+from loadgen.clients.workers import Caller, PacedWorker, paced
+from loadgen.pace import Phase
 from loadgen.reports.tally import Tally
 from tests.support.virtual_loop import run_virtual
 

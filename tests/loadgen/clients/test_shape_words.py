@@ -5,7 +5,8 @@ import random
 import pytest
 
 from loadgen.clients import shape_words
-from loadgen.clients.workers import Phase
+from loadgen.pace import Phase
+from loadgen.shapes import times
 from loadgen.traces.changes import Placement
 from tidegate.document import Faults
 
@@ -22,6 +23,9 @@ def told(faults: Faults) -> list[str]:
         ("spike:base=1,peak=9,at=4s,span=500ms", 10.0, {3.9: 1.0, 4.2: 9.0, 4.6: 1.0}),
         ("diurnal:low=1,high=3,period=20s", 40.0, {0.0: 1.0, 10.0: 3.0, 20.0: 1.0}),
         ("steps:10s@2,500ms@4", 10.5, {0.0: 2.0, 10.2: 4.0}),
+        ("production:low=2,high=9", 60.0, {0.0: 2.0, 34.0: 2.0, 36.0: 9.0, 42.0: 2.0}),
+        ("fluctuating:capacity=10", 25.0, {0.0: 2.0, 5.0: 6.0, 11.0: 2.0, 17.0: 10.0}),
+        ("oltunes:resnet18", 10.0, {0.0: 60.0}),
     ],
 )
 def test_a_shape_is_what_it_says(text: str, duration_s: float, rates: dict[float, float]) -> None:
@@ -49,6 +53,9 @@ def test_a_shape_is_what_it_says(text: str, duration_s: float, rates: dict[float
         "steps:10@2",
         "steps:0s@2",
         "steps:",
+        "production:low=1",
+        "fluctuating:capacity=x",
+        "oltunes:resnet19",
         "",
     ],
 )
@@ -58,21 +65,46 @@ def test_a_shape_that_cannot_be_is_a_fault(text: str) -> None:
     assert told(faults) == ["--shape"]
 
 
-def test_a_shape_needs_its_duration() -> None:
+@pytest.mark.parametrize("text", ["constant:rate=1", "oltunes:gpt2"])
+def test_a_shape_needs_its_duration(text: str) -> None:
     faults = Faults("test")
-    assert shape_words.shape("constant:rate=1", None, faults) is None
+    assert shape_words.shape(text, None, faults) is None
     assert told(faults) == ["--for"]
+
+
+def test_patterns_of_a_paper_have_a_length_of_their_own() -> None:
+    faults = Faults("test")
+    lengths = {"production:low=2,high=9": 6000.0, "fluctuating:capacity=1": 2500.0}
+    for text, seconds in lengths.items():
+        load = shape_words.shape(text, None, faults)
+        assert load is not None
+        assert load.duration_s == seconds
+    assert not len(faults)
+
+
+def test_rates_of_a_table_go_with_how_requests_arrive() -> None:
+    found = [shape_words.shape("oltunes:gpt2", 1.0, Faults("test"), placement) for placement in Placement]
+    assert [None if load is None else load.rate(0.0) for load in found] == [2.0, 3.0, 3.0]
+
+
+def test_states_of_a_modulated_process_are_two_or_more() -> None:
+    faults = Faults("test")
+    assert shape_words.modulated("mmpp:60s@5,10s@100", faults) == [(60.0, 5.0), (10.0, 100.0)]
+    assert not len(faults)
+    assert shape_words.modulated("mmpp:60s@5", faults) is None
+    assert shape_words.modulated("mmpp:60@5,1s@x", faults) is None
+    assert told(faults) == ["--shape"] * 2
 
 
 @pytest.mark.parametrize("placement", list(Placement))
 def test_arrivals_of_a_shape_rise_inside_it_and_are_as_many_as_it_says(placement: Placement) -> None:
     load = shape_words.shape("steps:5s@100,2500ms@400", None, Faults("test"))
     assert load is not None
-    times = list(shape_words.times(load, placement, random.Random(3)))
-    assert times == sorted(times)
-    assert times[0] >= 0.0
-    assert times[-1] < 7.5
-    assert len(times) == pytest.approx(1500, abs=150 if placement is Placement.POISSON else 1)
+    found = list(times(load, placement, random.Random(3)))
+    assert found == sorted(found)
+    assert found[0] >= 0.0
+    assert found[-1] < 7.5
+    assert len(found) == pytest.approx(1500, abs=150 if placement is Placement.POISSON else 1)
 
 
 def test_batches_are_drawn_by_their_weights() -> None:
@@ -92,3 +124,11 @@ def test_every_fault_of_batches_and_phases_is_told() -> None:
     found = shape_words.phases(["0s:100:4:10", "1:1:1:1", "1s:0:1:1", "1s:1:1:0", "1s:1", "2s:9:10000:1"], faults)
     assert told(faults) == ["--phase"] * 5
     assert found == [Phase(0.0, 100, 4, 10.0)]
+
+
+def test_phases_of_the_thesis_have_names() -> None:
+    faults = Faults("test")
+    assert len(shape_words.phases(["thesis-phases"], faults)) == 4
+    assert shape_words.phases(["thesis-constant"], faults) == [Phase(0.0, 15_000, 6, 15.0)]
+    assert shape_words.phases(["thesis"], faults) == []
+    assert "thesis-constant or thesis-phases" in str(faults.error())
