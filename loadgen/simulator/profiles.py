@@ -81,12 +81,17 @@ class ServiceProfile:
     """1..100: percent of a device with which it is as fast as with all of it; below, time grows as the share falls."""
     width: int = 0
     """Requests that the model server runs at once, others wait inside it; 0: all that it is given."""
+    first_s: float = 0.0
+    """A replica's first execution takes this long at least, and nothing runs beside it: what is loaded or compiled with
+    the first request."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.jitter <= 1.0 or not 0.0 <= self.parallel <= 1.0:
             raise ValueError(f"jitter {self.jitter} and parallel {self.parallel} lie in 0..1")
         if not 1 <= self.full_share <= 100 or self.width < 0:
             raise ValueError(f"full_share {self.full_share} lies in 1..100, width {self.width} is not negative")
+        if not 0.0 <= self.first_s < math.inf:
+            raise ValueError(f"first_s is finite and not negative, got {self.first_s}")
         if self.jitter and self.is_exponential:
             raise ValueError("an exponential profile has no jitter beside it")
 

@@ -36,6 +36,7 @@ class VirtualReplica:
         "_channel",
         "_done",
         "_drained",
+        "_first_s",
         "_flights",
         "_handles",
         "_hop_s",
@@ -108,7 +109,9 @@ class VirtualReplica:
         self._line: deque[tuple[Bind, float]] = deque()
         """Requests that wait inside the model server, and when they were sent."""
         self._running = 0
-        self._width = profile.width or 1 << 30
+        self._first_s = profile.first_s
+        """0: the first execution is over, or like any other."""
+        self._width = 1 if profile.first_s else profile.width or 1 << 30
         self._nominal: dict[int, float] = {}
         self._wake = float("inf")
 
@@ -145,6 +148,8 @@ class VirtualReplica:
         if nominal is None:
             nominal = self._nominal_of(bind.inferences)
         took = nominal if self._is_steady else self.profile.varied(nominal, self._rng)
+        if self._first_s:
+            took = max(took, self._first_s)
         if self._is_shared:
             self._handles[bind] = self._unit.run(self.function, took, self._shared_ended, (bind, sent_at), now)
         else:
@@ -185,7 +190,9 @@ class VirtualReplica:
         else:
             self._unit.end(now)
         self.measure.ended(now, sent_at + self._hop_s, bind.inferences, 0.0, None, 200, False)
-        if self._line:
+        if self._first_s:
+            self._first_s, self._width = 0.0, self.profile.width or 1 << 30
+        while self._line and self._running < self._width:
             self._run(*self._line.popleft(), now)
         if ledger.out:
             self.act(now)

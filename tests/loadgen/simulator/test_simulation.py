@@ -264,6 +264,21 @@ def test_the_hop_holds_the_slot() -> None:
     assert latencies(sink)[1:] == pytest.approx([0.012] * 99)
 
 
+@pytest.mark.parametrize("sharing", [Sharing.EXCLUSIVE, Sharing.TIME_MULTIPLEXED])
+def test_the_first_execution_of_a_replica_is_longer_and_alone(sharing: Sharing) -> None:
+    """Three requests at once: two wait inside the model server for the first one, then all that is there runs."""
+    scenario = Scenario(
+        kinds=(kind(count=1, sharing=sharing),),
+        functions=(deployed(fixed(0.1, first_s=2.0), of=function(concurrency=0)),),
+        callers=(Callers(function="f", callers=3, requests=3, start_s=1.0),),
+        keeps_scale=True,
+    )
+    _, sink = run(scenario)
+    later = 2.1 if sharing is Sharing.EXCLUSIVE else 2.2
+    assert latencies(sink) == pytest.approx([2.0, later, later])
+    assert sum(until - since for _, _, since, until in sink.spans) == pytest.approx(later)
+
+
 def test_other_cores_come_after_their_time() -> None:
     cpu = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=1, memory_bytes=0, cores=4)
     scenario = Scenario(
