@@ -1,0 +1,132 @@
+"""What a larger batch is: more work for one replica (table 1), and load that a count of requests does not see (figure 5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from loadgen.experiments.outcome import Outcome
+from loadgen.experiments.registry import setup
+from loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
+from loadgen.experiments.tables import Count, NotNegative, Positive, Share
+from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
+from loadgen.simulator.result import Everything
+from loadgen.simulator.scenario import Callers, Scenario
+from tidegate.function import Sla
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table1:
+    base_s: Positive
+    per_item_s: NotNegative
+    """A batch of b takes ``base_s + per_item_s * b``."""
+    jitter: Share
+    callers: Count
+    window_s: Positive
+    batches: tuple[Count, ...]
+    """Rising."""
+
+    @property
+    def profile(self) -> ServiceProfile:
+        """One request at a time, as on one device."""
+        return ServiceProfile(times=Line(base_s=self.base_s, per_item_s=self.per_item_s), jitter=self.jitter, width=1)
+
+
+@setup(Table1)
+def table1(parameters: Table1, seed: int) -> Outcome:
+    """One replica under callers that send as soon as they have their answer, once for each batch size.
+
+    The rate is that up to the last answer inside the window: at batch 128 the one that the window cuts off is a
+    twentieth of all.
+    """
+    figures: dict[str, float] = {}
+    rates, times = [], []
+    for batch in parameters.batches:
+        sink = _one_replica(parameters, batch, seed)
+        answered = latencies(sink)
+        rates.append(len(answered) * batch / sink.ended[-1][2])
+        times.append(fmean(answered))
+        figures |= {
+            f"throughput_{batch}_ips": rates[-1],
+            f"throughput_{batch}_cut_ips": len(answered) * batch / parameters.window_s,
+            f"latency_{batch}_s": times[-1],
+        }
+    figures |= {"least_throughput_step": _least_step(rates), "least_latency_step": _least_step(times)}
+    points = tuple(map(float, parameters.batches))
+    return Outcome(
+        figures=figures,
+        series={
+            "throughput [inferences/s by batch size]: simulated": tuple(zip(points, rates, strict=True)),
+            "latency [s by batch size]: simulated": tuple(zip(points, times, strict=True)),
+        },
+    )
+
+
+def _one_replica(parameters: Table1, batch: int, seed: int) -> Everything:
+    scenario = Scenario(
+        kinds=(kind(),),
+        functions=(deployed(parameters.profile, of=function(concurrency=0)),),
+        seed=seed,
+        callers=(Callers(function="f", callers=parameters.callers, inferences=batch),),
+        keeps_scale=True,
+    )
+    return run(scenario, parameters.window_s)[1]
+
+
+def _least_step(values: Sequence[float]) -> float:
+    """The smallest ratio of a value to the one before it: above 1, they rise. 1 where there is only one."""
+    return min((after / before for before, after in pairwise(values)), default=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled(Table1):
+    """``window_s`` is the time that is measured, at the end of ``duration_s``."""
+
+    duration_s: Positive
+    sla_factor: Positive
+    """The latency target, in service times of the tested batch."""
+    max_scale: Count
+    start_s: NotNegative
+    """From a decision to a ready replica."""
+
+
+@setup(Scaled)
+def autoscaling(parameters: Scaled, seed: int) -> Outcome:
+    """The same callers under two policies, once for each batch size: Knative's, which counts requests in flight
+    (a container without a limit, a target of 100), and the SLA policy. Both begin with one replica."""
+    figures: dict[str, float] = {}
+    series = {}
+    gains = []
+    for batch in parameters.batches:
+        rates = {}
+        for policy in ("kpa", "smif"):
+            sink = scaled(parameters, policy, batch, seed)
+            since = parameters.duration_s - parameters.window_s
+            done = sum(each[2] > since and each[5] == "answered" for each in sink.ended)
+            rates[policy] = done * batch / parameters.window_s
+            figures[f"{policy}_{batch}_replicas"] = fmean(each.ready for each in sink.seconds if each.at_s > since)
+            figures[f"{policy}_{batch}_ips"] = rates[policy]
+            curve = tuple((each.at_s, float(each.ready)) for each in sink.seconds)
+            series[f"ready replicas at batch {batch}: {policy}"] = curve
+        gains.append(rates["smif"] / rates["kpa"])
+        figures[f"gain_{batch}"] = gains[-1]
+    replicas = [figures[f"kpa_{batch}_replicas"] for batch in parameters.batches]
+    figures |= {"least_gain": min(gains), "kpa_replicas_apart": max(replicas) - min(replicas)}
+    return Outcome(figures=figures, series=series)
+
+
+def scaled(parameters: Scaled, policy: str, batch: int, seed: int) -> Everything:
+    """One batch size under one policy."""
+    target_s = parameters.sla_factor * parameters.profile.nominal(batch)
+    of = function(
+        concurrency=0,
+        sla=Sla(latency_s=target_s),
+        scaling=scaling(policy, max_scale=parameters.max_scale),
+    )
+    scenario = Scenario(
+        kinds=(kind(count=parameters.max_scale),),
+        functions=(deployed(parameters.profile, of=of, start=ColdStart(load_s=parameters.start_s)),),
+        seed=seed,
+        callers=(Callers(function="f", callers=parameters.callers, inferences=batch),),
+    )
+    return run(scenario, parameters.duration_s)[1]

@@ -1,0 +1,115 @@
+"""Devices of very different speed (figure 2): the load goes to the cheapest group that meets the SLA.
+
+Two parts of the product say which one that is: the answer to a deploy, from declared profiles
+(``autoscaler.admission``), and the SLA policy, which is told nothing and learns from what it serves.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from autoscaler.admission import Kind as AdmissionKind
+from autoscaler.admission import assess
+from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
+from loadgen.experiments.outcome import Outcome
+from loadgen.experiments.registry import setup
+from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, run, scaling
+from loadgen.experiments.tables import Count, Positive, Share, Word
+from loadgen.simulator.scenario import Scenario
+from loadgen.traces.arrival import Arrival
+from tidegate.function import Function, Sla
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    name: Word
+    price_per_hour: Positive
+    seconds: dict[str, Positive]
+    """Of one inference, by model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    devices: tuple[Device, ...]
+    each: Count
+    """Devices of each kind."""
+    models: tuple[Word, ...]
+    room: Positive
+    """Latency targets are the times of the devices times this: those that are slower cannot meet them."""
+    use: Share
+    """Load, as part of what one replica of the right group can do."""
+    jitter: Share
+    duration_s: Positive
+    settled_s: Positive
+    """The end of the run in which the choice is judged."""
+
+
+@setup(Choice)
+def choice(parameters: Choice, seed: int) -> Outcome:
+    """Each model with each latency that one of the devices just meets."""
+    admitted, settled, late, cases = 0, 0.0, 0.0, 0
+    for model in parameters.models:
+        for target_s in sorted(parameters.room * each.seconds[model] for each in parameters.devices):
+            right = min(
+                (each for each in parameters.devices if each.seconds[model] <= target_s),
+                key=lambda each: each.price_per_hour,
+            )
+            cases += 1
+            admitted += _admission(parameters, model, target_s) == right.name
+            share, missed = _settled(parameters, model, target_s, right, seed)
+            settled += share
+            late += missed
+    return Outcome(
+        figures={
+            "cases": float(cases),
+            "admission_right_share": admitted / cases,
+            "settled_right_share": settled / cases,
+            "settled_late_share": late / cases,
+        }
+    )
+
+
+def _function(target_s: float) -> Function:
+    return function(sla=Sla(latency_s=target_s), scaling=scaling("smif"))
+
+
+def _admission(parameters: Choice, model: str, target_s: float) -> str | None:
+    """The first kind that a deploy is told would meet the target, cheapest first."""
+    kinds = []
+    for each in sorted(parameters.devices, key=lambda each: each.price_per_hour):
+        accelerator = Accelerator(
+            name=each.name,
+            kind=AcceleratorKind.EMULATED,
+            count=parameters.each,
+            memory_bytes=16_000_000_000,
+            price_per_hour=each.price_per_hour,
+            profile=Profile(base_s=each.seconds[model], per_item_s=0.0),
+        )
+        kinds.append(AdmissionKind(accelerator=accelerator, room=Room(free=parameters.each, total=parameters.each)))
+    found = assess(_function(target_s), kinds)
+    return next((each.accelerator for each in found.kinds if each.meets_latency), None)
+
+
+def _settled(parameters: Choice, model: str, target_s: float, right: Device, seed: int) -> tuple[float, float]:
+    """(part of the replica time at the end that is the right group's, part of the answers then that are late)."""
+    profiles = {each.name: fixed(each.seconds[model], jitter=parameters.jitter) for each in parameters.devices}
+    cheapest = min(parameters.devices, key=lambda each: each.price_per_hour).name
+    scenario = Scenario(
+        kinds=tuple(kind(each.name, parameters.each, each.price_per_hour) for each in parameters.devices),
+        functions=(deployed(profiles, of=_function(target_s), ready={cheapest: 1}),),
+        seed=seed,
+        arrivals=_arrivals(parameters.use / right.seconds[model], parameters.duration_s, seed),
+    )
+    _, sink = run(scenario, parameters.duration_s)
+    since = parameters.duration_s - parameters.settled_s
+    leased = [replace(each, start_s=max(each.start_s, since)) for each in sink.leases if each.end_s > since]
+    all_s = sum(each.end_s - each.start_s for each in leased)
+    right_s = sum(each.end_s - each.start_s for each in leased if each.accelerator == right.name)
+    times = [each[2] - each[0][2] for each in sink.ended if each[0][2] >= since]
+    return right_s / all_s, sum(each > target_s for each in times) / max(1, len(times))
+
+
+def _arrivals(rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
+    rng, at_s = random.Random(seed), 0.0
+    while (at_s := at_s + rng.expovariate(rate)) < duration_s:
+        yield Arrival(at_s)

@@ -1,0 +1,96 @@
+"""Is one replica enough to know what a group carries? (section 4.4.1)
+
+A group serves Poisson arrivals. Each second the replica whose turn it is tells what it did in that second, times the
+number of replicas: the paper's estimate of one sampled replica. Beside it the same for as many as the product asks
+(``autoscaler.sampling``). Both are held against all that the group did, over windows.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from autoscaler.sampling import sample_size, turn
+from loadgen.experiments.outcome import Outcome
+from loadgen.experiments.registry import setup
+from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, run
+from loadgen.experiments.tables import Count, Positive, Share
+from loadgen.simulator.scenario import Scenario
+from loadgen.traces.arrival import Arrival
+from tidegate.function import Routing
+from tidegate.records import Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    sizes: tuple[Count, ...]
+    """Replicas of the group."""
+    rate_rps: Positive
+    """Of the whole group."""
+    use: Share
+    """How busy its replicas are."""
+    jitter: Share
+    spread: Spread
+    """How a replica is chosen."""
+    duration_s: Positive
+    window_s: Positive
+    error: Positive
+    """Relative to what the group did: what counts as right."""
+
+
+@setup(Sampled)
+def sampling(parameters: Sampled, seed: int) -> Outcome:
+    """Share of the windows in which the estimate is right, over all sizes and at the worst of them."""
+    figures: dict[str, float] = {}
+    shares: dict[str, list[float]] = {"one": [], "asked": []}
+    for size in parameters.sizes:
+        served = _served(parameters, size, seed)
+        names = [f"f-00001-t4-{number}" for number in range(size)]
+        for name, count in (("one", 1), ("asked", sample_size(size))):
+            errors = _errors(parameters, served, names, count)
+            shares[name].append(fmean(each <= parameters.error for each in errors))
+            figures[f"{name}_{size}_mean_error"] = fmean(errors)
+    for name, found in shares.items():
+        figures |= {f"{name}_right_share": fmean(found), f"{name}_worst_right_share": min(found)}
+    points = [(float(size), figures[f"one_{size}_mean_error"]) for size in parameters.sizes]
+    return Outcome(figures=figures, series={"mean error [share by replicas]: one sampled": points})
+
+
+def _served(parameters: Sampled, size: int, seed: int) -> Mapping[tuple[int, str], int]:
+    """Requests that ended, by second and replica."""
+    rng, at_s, arrivals = random.Random(seed * 1000 + size), 0.0, []
+    while (at_s := at_s + rng.expovariate(parameters.rate_rps)) < parameters.duration_s:
+        arrivals.append(Arrival(at_s))
+    of = function(concurrency=4, routing=Routing(spread=parameters.spread))
+    service = fixed(parameters.use * size / parameters.rate_rps, jitter=parameters.jitter)
+    scenario = Scenario(
+        kinds=(kind(count=size),),
+        functions=(deployed(service, of=of, ready={"t4": size}),),
+        seed=seed,
+        arrivals=arrivals,
+        keeps_scale=True,
+    )
+    _, sink = run(scenario, parameters.duration_s)
+    return Counter((int(each[2]), each[4]) for each in sink.ended if each[5] == "answered")
+
+
+def _errors(
+    parameters: Sampled, served: Mapping[tuple[int, str], int], names: Sequence[str], count: int
+) -> list[float]:
+    """Relative error of the estimate of ``count`` replicas in turns, by window."""
+    seconds, errors = int(parameters.window_s), []
+    for first in range(0, int(parameters.duration_s) - seconds + 1, seconds):
+        window = range(first, first + seconds)
+        estimate = sum(
+            served.get((second, name), 0) * len(names) / count
+            for second in window
+            for name in _asked(names, second, count)
+        )
+        truth = sum(served.get((second, name), 0) for second in window for name in names)
+        errors.append(abs(estimate - truth) / max(1, truth))
+    return errors
+
+
+def _asked(names: Sequence[str], second: int, count: int) -> Sequence[str]:
+    return (names[second % len(names)],) if count == 1 else turn(names, second)
