@@ -1,4 +1,4 @@
-"""What a larger batch is: more work for one replica (table 1), and load that a count of requests does not see (figure 5)."""
+"""A larger batch is more work for a replica (table 1), and load that counting requests does not see (figure 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
