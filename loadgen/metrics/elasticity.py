@@ -41,33 +41,50 @@ class Elasticity:
         return (self.tau_under + self.tau_over) / 2.0
 
 
+class ElasticityTally:
+    """Adds spans of constant demand and supply up: the same size after any number of them."""
+
+    __slots__ = ("_long", "_missing", "_short", "_surplus")
+
+    def __init__(self) -> None:
+        self._missing = self._surplus = self._short = self._long = 0.0
+
+    def add(self, demand: float, supply: float, span_s: float) -> None:
+        """``span_s`` seconds more, not negative. Where nothing is demanded the surplus counts as it is (a denominator
+        of 1)."""
+        per = demand if demand > 0.0 else 1.0
+        if demand > supply:
+            self._missing += (demand - supply) / per * span_s
+            self._short += span_s
+        elif supply > demand:
+            self._surplus += (supply - demand) / per * span_s
+            self._long += span_s
+
+    def over(self, duration_s: float) -> Elasticity:
+        """As shares of ``duration_s``. Raises ValueError for one that is not positive."""
+        if duration_s <= 0.0:
+            raise ValueError(f"a duration of {duration_s} s; it must be positive")
+        percent = 100.0 / duration_s
+        return Elasticity(
+            theta_under=self._missing * percent,
+            theta_over=self._surplus * percent,
+            tau_under=self._short * percent,
+            tau_over=self._long * percent,
+        )
+
+
 def elasticity(points: Sequence[Point], duration_s: float) -> Elasticity:
     """Of a step function over ``duration_s``; ``points`` rise in time, the last one holds until the end.
 
-    Where nothing is demanded the surplus counts as it is (a denominator of 1). Raises ValueError for a duration that is
-    not positive and for points that fall in time.
+    Raises ValueError for a duration that is not positive and for points that fall in time.
     """
-    if duration_s <= 0.0:
-        raise ValueError(f"a duration of {duration_s} s; it must be positive")
-    missing = surplus = short = long = 0.0
+    tally = ElasticityTally()
     ends = [point.at_s for point in points[1:]] + [duration_s]
     for (at_s, demand, supply), until_s in zip(points, ends, strict=False):
         if until_s < at_s and until_s != duration_s:
             raise ValueError(f"a point at {until_s} s after one at {at_s} s; points rise in time")
-        span_s = min(until_s, duration_s) - at_s
-        if span_s <= 0.0:
-            continue
-        per = demand if demand > 0.0 else 1.0
-        if demand > supply:
-            missing += (demand - supply) / per * span_s
-            short += span_s
-        elif supply > demand:
-            surplus += (supply - demand) / per * span_s
-            long += span_s
-    percent = 100.0 / duration_s
-    return Elasticity(
-        theta_under=missing * percent, theta_over=surplus * percent, tau_under=short * percent, tau_over=long * percent
-    )
+        tally.add(demand, supply, max(0.0, min(until_s, duration_s) - at_s))
+    return tally.over(duration_s)
 
 
 def workload_demand(arrivals_per_s: float, service_s: float, target: float) -> int:

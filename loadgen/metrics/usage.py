@@ -24,6 +24,30 @@ def activity(busy_s: Iterable[tuple[float, float]], duration_s: float) -> float:
     return 100.0 * covered / duration_s
 
 
+class Occupancy:
+    """Time in which a device was held by at least one lease, of leases that come in order of their ends."""
+
+    __slots__ = ("_open", "_over_s")
+
+    def __init__(self) -> None:
+        self._over_s = 0.0
+        self._open: list[tuple[float, float]] = []
+        """Spans apart from each other, rising, which a lease that began early may still join."""
+
+    def add(self, start_s: float, end_s: float, *, is_alone: bool) -> None:
+        """One more; ``is_alone``: it held the whole device, so nothing that was there before it goes on."""
+        if is_alone:
+            self._over_s += sum(end - start for start, end in self._open)
+            self._open.clear()
+        while self._open and self._open[-1][1] >= start_s:
+            start_s = min(start_s, self._open.pop()[0])
+        self._open.append((start_s, end_s))
+
+    @property
+    def seconds(self) -> float:
+        return self._over_s + sum(end - start for start, end in self._open)
+
+
 def variation(values: Sequence[float]) -> float | None:
     """Coefficient of variation over devices: standard deviation of the population over its mean; 0: even. None: there
     are no values, or they are all zero."""

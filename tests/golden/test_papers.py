@@ -17,6 +17,7 @@ from autoscaler.sla_rule import RuleGroup, RuleParameters, autoscale
 from loadgen.metrics.cost import Accounting, Lease, memory_cost, monthly_cost
 from loadgen.metrics.elasticity import Point, elasticity
 from loadgen.metrics.levels import service_level, windowed_rates
+from loadgen.metrics.power import epc
 from loadgen.metrics.usage import activity
 from loadgen.pace import Ticker
 from loadgen.simulator.scenario import Callers, Scenario
@@ -305,6 +306,7 @@ BUILT: dict[str, Callable[..., Any]] = {
     "hetsev.cost": hetsev_cost,
     "hetsev.rate_window": hetsev_rate_window,
     "hetsev.slo_level": hetsev_slo_level,
+    "oltunes.epc": epc,
     "smif.autoscale": smif_autoscale,
     "smif.batch_from_headers": smif_batch_from_headers,
     "smif.group_load": smif_group_load,
@@ -333,7 +335,6 @@ NOT_YET_BUILT = {
     "hetsev.scale_out",
     "oltunes.affinity",
     "oltunes.autotune",
-    "oltunes.epc",
     "oltunes.fm_grad",
     "oltunes.fm_predict",
     "oltunes.form_batch",

@@ -1,0 +1,112 @@
+"""All figures of one simulated run, added up as it goes: what a page or a table says about it.
+
+A sink of the simulator whose memory does not grow with the requests::
+
+    summary = Summary(scenario)
+    result = Simulation(scenario, summary).run()
+    figures = summary.figures(result)
+
+docs/figures.md lists the figures.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from loadgen.metrics.cost import Lease
+from loadgen.metrics.fleet import FleetTally
+from loadgen.metrics.power import IDLE_W, PowerSample
+from loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
+from loadgen.simulator.counters import Ended
+from loadgen.simulator.devices import Busy
+from loadgen.simulator.result import Result, Second, Start
+from loadgen.simulator.scenario import Scenario
+from tidegate.records import Decision
+
+
+class Summary:
+    """Give it to one simulation, then ask for its figures."""
+
+    def __init__(
+        self, scenario: Scenario, *, idle_w: float = IDLE_W, power: Callable[[PowerSample], None] | None = None
+    ) -> None:
+        """``idle_w``: what a device draws that does nothing; ``power`` is told each sample of it, every two seconds."""
+        self._functions = {
+            each.revision.function.name: RequestTally(
+                limit_s=each.revision.function.sla.latency_s,
+                slots=each.limit,
+                counts=each.revision.function.concurrency_unit,
+                timeout_s=each.revision.function.timeout_s,
+                ready=sum(each.ready.values()),
+            )
+            for each in scenario.functions
+        }
+        self._revisions = {
+            each.revision.id: self._functions[each.revision.function.name] for each in scenario.functions
+        }
+        self._fleet = FleetTally((kind.accelerator for kind in scenario.kinds), idle_w=idle_w, power=power)
+        self._kept_s = LONGEST_RUN_S + max(each.revision.function.timeout_s for each in scenario.functions)
+        self._ready_s: dict[str, float] = {}
+        """When each replica became ready; those go that no request can have waited for any more."""
+        self._cold_starts = self._decisions = 0
+        self._until_s = 0.0
+        self._is_over = False
+
+    # --- the sink ---
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        """See :class:`loadgen.simulator.result.Sink`, here and below."""
+        ready_s, revisions = self._ready_s, self._revisions
+        for (_, revision, arrived_s, inferences, _), sent_s, at_s, _, replica, end in ended:
+            revisions[revision].ended(arrived_s, inferences, sent_s, at_s, end, ready_s.get(replica, 0.0))
+
+    def busy(self, spans: Sequence[Busy]) -> None:
+        self._fleet.busy(spans)
+
+    def decision(self, decision: Decision) -> None:
+        self._decisions += 1
+
+    def start(self, start: Start) -> None:
+        self._cold_starts += start.ready_s > 0.0
+        self._ready_s[start.replica] = start.ready_s
+        while (oldest := next(iter(self._ready_s))) and self._ready_s[oldest] < start.ready_s - self._kept_s:
+            del self._ready_s[oldest]
+
+    def lease(self, lease: Lease) -> None:
+        self._until_s = max(self._until_s, lease.end_s)
+        self._fleet.lease(lease)
+
+    def second(self, second: Second) -> None:
+        self._until_s = second.at_s
+        self._functions[second.function].second(second.at_s, second.wanted, second.ready)
+        self._fleet.second(second.at_s)
+
+    # --- figures ---
+
+    def figures(self, result: Result | None = None) -> Mapping[str, float]:
+        """Of all functions together, when the run is over; the name of each tells its unit. What cannot be said is
+        absent: nothing happened, or the scenario lacks a price, a TDP or an SLA. ``result``: of the run, for what only
+        it knows."""
+        duration_s = self._finish(result)
+        found = {
+            "duration_s": duration_s,
+            **figures_of(self._functions.values(), duration_s),
+            "cold_starts": self._cold_starts,
+            "decisions": self._decisions,
+        }
+        if result is not None:
+            found["unended"] = result.unended
+        return found | self._fleet.figures(int(found["inferences"]), duration_s)
+
+    def of_function(self, name: str, result: Result | None = None) -> Mapping[str, float]:
+        """The figures of one function's requests. Raises KeyError for one that was not deployed."""
+        return figures_of([self._functions[name]], self._finish(result))
+
+    def _finish(self, result: Result | None) -> float:
+        duration_s = self._until_s if result is None else result.simulated_s
+        if not self._is_over:
+            self._is_over = True
+            for tally in self._functions.values():
+                tally.finish(duration_s)
+        return duration_s
+
+    def __repr__(self) -> str:
+        return f"<Summary of {sum(each.requests for each in self._functions.values())} requests>"
