@@ -144,10 +144,12 @@ def _most_free(replicas: Sequence[R], turn: int, inferences: int, rng: random.Ra
     best_free = 0
     for part in (replicas[turn:], replicas[:turn]):  # Ties rotate: the first after the last taken wins.
         for replica in part:
-            free = replica.free
-            if free > best_free and replica.fits(inferences):
-                best, best_free = replica, free
-    return best
+            if replica.free > best_free:
+                best, best_free = replica, replica.free
+    if best is None or best.fits(inferences):
+        return best
+    able = [replica for part in (replicas[turn:], replicas[:turn]) for replica in part if replica.fits(inferences)]
+    return max((replica for replica in able if replica.free), key=lambda replica: replica.free, default=None)
 
 
 def _first_available(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:

@@ -8,6 +8,7 @@ from tidegate.errors import ErrorKind
 from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import WorkerMessage
 from tidegate.flow.ordered_queue import Key
+from tidegate.flow.wants import Want, encode_want
 from tidegate.records import Activation
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class Bind:
         "entry",
         "epoch",
         "group",
-        "header",
         "inferences",
         "is_pinned",
         "key",
@@ -50,6 +50,7 @@ class Bind:
         "revision",
         "size",
         "units",
+        "want",
     )
 
     def __init__(
@@ -99,14 +100,23 @@ class Bind:
         self.credit: int
         """Number of its credit; 0 at a replica without a limit."""
         self.units: int
-        self.header: bytes
-        """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
+        self.want: Want | None
+        """What remains to be told to the replica; None: nothing does."""
         self.epoch: int
         """Which channel of the replica granted the credit."""
 
     @property
     def waits(self) -> bool:
         return bool(self.entry) or self.reserved is not None
+
+    @property
+    def header(self) -> bytes:
+        """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
+        if not self.credit:
+            return b""
+        if self.want is None:
+            return b"tidegate-credit: %d\r\n" % self.credit
+        return b"tidegate-credit: %d\r\ntidegate-want: %b\r\n" % (self.credit, encode_want(self.want))
 
     def __repr__(self) -> str:
         return f"<Bind {self.request!r} of {self.inferences} for {self.revision.id}{', waits' * self.waits}>"
@@ -123,9 +133,10 @@ class Refuse:
     """Whole seconds for Retry-After; None: no such field."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
-    """Write the message to the channel of this replica; drop it when the channel is not open."""
+    """Write the message to the channel of this replica; drop it when the channel is not open. Mutable for speed, never
+    changed after it was made."""
 
     replica: str
     message: WorkerMessage

@@ -77,8 +77,9 @@ class Lane:
     def push(self, bind: "Bind") -> None:
         """The request waits here, in the place of its key."""
         since = bind.key[1]
-        self.tail = max(self.tail, since) if self.queue else since
         queue = self.queue
+        if since > self.tail or not queue:
+            self.tail = since
         if type(queue) is OrderedQueue:
             if bind.claim is None:
                 queue.push(bind)
@@ -98,7 +99,7 @@ class Lane:
 
     def step(self, bind: "Bind") -> int:
         """What a slot for its head costs this worker, against others with tenants' requests; 0: there are none."""
-        if type(self.queue) is not FairQueue or bind.claim is None:
+        if bind.claim is None or type(self.queue) is not FairQueue:
             return 0  # Without a claim: a replica has held back for it since nobody here had one.
         return self.queue.step(bind)
 

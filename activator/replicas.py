@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from activator.choice import expected_s, place_of
-from activator.commands import Bind
+from activator.commands import Bind, Send
 from activator.lanes import Lane
 from tidegate.flow.messages import Grant, Limit, ProxyMessage, Short, State, Void, Welcome
 from tidegate.flow.wants import Want, want_class
@@ -213,11 +213,15 @@ class Replica:
         Those of lower classes are told when it is their turn: what is told has one class, so that free slots go to the
         best key of all workers.
         """
-        if not self.group.revision.waiting or not self.takes_wants:
+        group, head = self.group, self.reserved
+        if not group.revision.waiting or not self.takes_wants:
             return (0, None)
-        head = self.reserved
-        lanes = self.group.lanes
+        lanes = group.lanes
         if head is None:
+            if len(lanes) == 1:  # The lane of all.
+                queue = lanes[0].queue
+                first = queue.head()
+                return (0, None) if first is None else (queue.count(first.key[0]), first)
             for lane in lanes:
                 first = None if lane.avoid == self.id else lane.queue.head()
                 if first is not None and (head is None or first.key < head.key):
@@ -262,16 +266,19 @@ class Replica:
 
     def _want(self, amount: int, head: Bind | None, now: float) -> Want:
         """The level as a want, which counts as told."""
-        self.sequence += 1
+        self.sequence = sequence = self.sequence + 1
         self.told = want_class(amount)
         self.short = None
         if head is None:
-            return Want(self.sequence, 0)
+            return Want(sequence, 0)
         self.told_key = kind = self._kind(head)
-        since = head.key[1]
-        tail = max([since, *(lane.tail for lane in self.group.lanes if lane.queue)])
-        age_ms, tail_ms = max(0, round((now - since) * 1000)), max(0, round((now - tail) * 1000))
-        return Want(self.sequence, amount, kind[0], head.lane.step(head), age_ms, tail_ms, kind[1], kind[2])
+        tail = since = head.key[1]
+        for lane in self.group.lanes:
+            if lane.tail > tail and lane.queue:
+                tail = lane.tail
+        age_ms = round((now - since) * 1000) if since < now else 0
+        tail_ms = round((now - tail) * 1000) if tail < now else 0
+        return Want(sequence, amount, kind[0], head.lane.step(head), age_ms, tail_ms, kind[1], kind[2])
 
     # --- credits ---
 
@@ -359,6 +366,26 @@ class Group:
             return 0.0
         limit = next((replica.limit for replica in self.replicas if replica.usable), 1)
         return expected_s(inferences, limit, self.revision.counts_inferences, self.mu_ips / max(1, self.ready))
+
+    def tell(self, now: float) -> list[Send]:
+        """The wants that have to be told to its replicas."""
+        room, lanes = self.revision, self.lanes
+        known, kind = -1, (0, 0, False)
+        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas have been told it.
+            head = lanes[0].queue.head() if room.waiting else None
+            known = 0
+            if head is not None:
+                kind = (head.key[0], 1, False)
+                known = want_class(lanes[0].queue.count(kind[0]))
+        told = []
+        for replica in self.replicas:
+            if replica.told == known and replica.ready and (not known or replica.told_key == kind):
+                continue
+            if replica.open:
+                want = replica.tell(now)
+                if want is not None:
+                    told.append(Send(replica.id, want))
+        return told
 
     def __repr__(self) -> str:
         return f"<Group {self.accelerator} weight {self.weight:g}, owed {self.owed:.1f}, {len(self.replicas)} replicas>"

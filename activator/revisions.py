@@ -203,6 +203,11 @@ class RevisionRoom:
         return bool(self.main.serving)
 
     @property
+    def is_one_line(self) -> bool:
+        """All who wait stand in one lane and each takes one slot: while anybody waits, none is free."""
+        return len(self.lanes) == 1 and not self.counts_inferences
+
+    @property
     def ready(self) -> int:
         """Replicas that serve new work."""
         return sum(group.ready for group in self.main.serving)
@@ -289,6 +294,8 @@ class RevisionRoom:
 
         In requests whoever may take a free slot has it already; in inferences somebody may wait whom it does not fit.
         """
+        if self.is_one_line:
+            return not self.waiting
         if lane.queue or not self.counts_inferences:
             return not lane.queue
         groups = lane.groups
@@ -342,10 +349,8 @@ class RevisionRoom:
         # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
         since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
         bind.key = (bind.priority, since, bind.number)
-        self.count(now)
         lane.push(bind)
-        self.waiting += 1
-        self.waiting_inferences += bind.inferences
+        self._change(1, bind.inferences, now)
         function.waiting += 1
         function.waiting_bytes += bind.size
         if bind.claim is not None:
@@ -353,18 +358,18 @@ class RevisionRoom:
 
     def part(self, bind: Bind, now: float) -> None:
         """The request waits no more, wherever it stands."""
-        self.count(now)
+        lane, function = bind.lane, self.function
         if bind.reserved is not None:
             self.drop_reservation(bind)
         else:
-            bind.lane.queue.remove(bind)
-        self.tidy(bind.lane)
-        self.waiting -= 1
-        self.waiting_inferences -= bind.inferences
-        self.function.waiting -= 1
-        self.function.waiting_bytes -= bind.size
+            lane.queue.remove(bind)
+        if lane.avoid is not None:
+            self.tidy(lane)
+        self._change(-1, -bind.inferences, now)
+        function.waiting -= 1
+        function.waiting_bytes -= bind.size
         if bind.claim is not None:
-            self.function.holdings.discard(bind)
+            function.holdings.discard(bind)
 
     def wish(self, now: float) -> Activation:
         """What is pushed while nobody serves those who wait."""
@@ -428,16 +433,18 @@ class RevisionRoom:
             bind.reserved = None
             self.reserved.remove(bind)
 
-    def count(self, now: float) -> None:
-        """Brings the integrals of waiting over time up to now; call it before the level changes."""
+    def _change(self, requests: int, inferences: int, now: float) -> None:
+        """So many more wait; the integrals of waiting over time are brought up to now before."""
         elapsed = now - self.counted_at
         self.counted_at = now
         self.waiting_request_s += elapsed * self.waiting
         self.waiting_inference_s += elapsed * self.waiting_inferences
+        self.waiting += requests
+        self.waiting_inferences += inferences
 
     def counts(self, now: float) -> RoomCounts:
         """What the demand record needs."""
-        self.count(now)
+        self._change(0, 0, now)
         oldest = self.oldest()
         return RoomCounts(
             arrivals=self.arrivals,

@@ -30,7 +30,7 @@ from activator.timers import Timers
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
-from tidegate.flow.wants import DEFAULT_PRIORITY, encode_want
+from tidegate.flow.wants import DEFAULT_PRIORITY
 from tidegate.records import RouteTable
 
 UNUSED_S: Final = 60.0
@@ -196,7 +196,7 @@ class WaitingRoom:
             if replica.ready:
                 replica.free += bind.units
                 if room.waiting:
-                    self._serve(room, now)
+                    self._hand_over(room, replica, now)
 
     def cost(self, bind: Bind, cost: float) -> None:
         """What a request that was bound did cost its tenant; tell it before its end."""
@@ -328,14 +328,11 @@ class WaitingRoom:
                 for lane in room.lanes.values():
                     room.reserve(lane, now)
             for group in room.groups:
-                for replica in group.replicas:
-                    if not replica.open:
-                        continue
-                    want = replica.tell(now)
-                    if want is not None:
-                        self.out.append(Send(replica.id, want))
-                    if room.counts_inferences and replica.free and replica.level()[0]:
-                        self._return(replica, replica.surrender())
+                self.out += group.tell(now)
+                if room.counts_inferences:
+                    for replica in group.replicas:
+                        if replica.open and replica.free and replica.level()[0]:
+                            self._return(replica, replica.surrender())
 
     def next_wakeup(self) -> float | None:
         """When ``on_wakeup`` has something to do; None: not by time alone."""
@@ -455,7 +452,8 @@ class WaitingRoom:
             self._be_patient(room)
         if room.reserved or len(room.lanes) > 1:
             self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
-        self._signal(room, now)
+        if room.signal.raised or not room.has_ready:
+            self._signal(room, now)
         return None
 
     def _make_place(self, bind: Bind, now: float) -> bool:
@@ -474,7 +472,8 @@ class WaitingRoom:
         room = bind.revision
         room.join(bind, lane, now)
         self._waiting[bind.request] = bind
-        self._timers.at(min(bind.deadline, bind.arrived + room.function.max_wait_s), bind)
+        latest, deadline = bind.arrived + room.function.max_wait_s, bind.deadline
+        self._timers.in_turn(latest if latest < deadline else deadline, bind)
         self._touch(room)
 
     def _stand(self, bind: Bind, now: float) -> None:
@@ -497,7 +496,7 @@ class WaitingRoom:
         room = bind.revision
         room.part(bind, now)
         del self._waiting[bind.request]
-        if not room.waiting:
+        if not room.waiting and room.signal.raised:
             room.signal.update(False, now)
         self._touch(room)
 
@@ -550,7 +549,7 @@ class WaitingRoom:
     # --- binding ----------------------------------------------------------------------------------------------------
 
     def _bind(self, bind: Bind, replica: Replica, now: float) -> None:
-        """Takes the slot and makes the header; the request is not in the queue."""
+        """Takes the slot; the request is not in the queue."""
         lane, group = bind.lane, replica.group
         bind.replica = replica
         bind.epoch = replica.epoch
@@ -564,14 +563,9 @@ class WaitingRoom:
         if replica.limit == 0:
             replica.free -= 1
             bind.credit = 0
-            bind.header = b""
             return
         bind.credit, bind.units = replica.take(bind.inferences)
-        want = replica.tell_with_request(now)
-        if want is None:
-            bind.header = b"tidegate-credit: %d\r\n" % bind.credit
-        else:
-            bind.header = b"tidegate-credit: %d\r\ntidegate-want: %b\r\n" % (bind.credit, encode_want(want))
+        bind.want = replica.tell_with_request(now) if replica.told or bind.revision.waiting else None
 
     def _serve(self, room: RevisionRoom, now: float) -> None:
         """Binds waiting requests, best first, while slots are free."""
@@ -593,6 +587,18 @@ class WaitingRoom:
                 self._bind_waiting(head, chosen, now)
         if room.patient_until:
             self._be_patient(room)
+
+    def _hand_over(self, room: RevisionRoom, replica: Replica, now: float) -> None:
+        """A slot of the replica is free again, and somebody waits.
+
+        In one line for one group nobody has to choose: no other slot is free.
+        """
+        if not room.is_one_line or len(room.main.serving) != 1:
+            self._serve(room, now)
+            return
+        queue = room.main.queue
+        while replica.free and (head := queue.head()) is not None:
+            self._bind_waiting(head, replica, now)
 
     def _be_patient(self, room: RevisionRoom) -> None:
         """Looks again when the head that left a free slot alone takes it."""
@@ -627,7 +633,7 @@ class WaitingRoom:
             return
         replica.recalled.discard(bind.credit)
         self.out.append(Send(replica.id, Return((bind.credit,))))
-        if b"want" in bind.header:
+        if bind.want is not None:
             self._retell(replica)  # The want in its header may not have arrived.
 
     def _retell(self, replica: Replica) -> None:
@@ -659,4 +665,6 @@ class WaitingRoom:
 
 def _matters(entry: Bind | Replica | RevisionRoom) -> bool:
     """Whether the time of this entry still means something."""
-    return entry.waits if type(entry) is Bind else not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing
+    if type(entry) is Bind:
+        return entry.entry > 0 or entry.reserved is not None
+    return not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing

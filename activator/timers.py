@@ -1,5 +1,10 @@
-"""When to look at what again: a heap of times, in which entries that no longer matter are skipped."""
+"""When to look at what again: times in order, in which entries that no longer matter are skipped.
 
+The times of requests rise nearly always, since each may wait as long as the one before it: those stand in a line, where
+a step costs the same however long it is. A heap beside it has the others.
+"""
+
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
@@ -13,44 +18,62 @@ T = TypeVar("T")
 class Timers(Generic[T]):
     """Entries by time. ``matters`` tells whether an entry still has to be looked at."""
 
-    __slots__ = ("_heap", "_matters", "_number", "_sweep_at")
+    __slots__ = ("_heap", "_line", "_matters", "_number", "_sweep_at")
 
     def __init__(self, matters: Callable[[T], bool]) -> None:
         self._matters = matters
+        self._line: deque[tuple[float, int, T]] = deque()
         self._heap: list[tuple[float, int, T]] = []
         self._number = 0
         self._sweep_at = SPARE
-        """Length at which dead entries are taken out."""
+        """Number of entries at which dead ones are taken out."""
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._line) + len(self._heap)
 
     def __repr__(self) -> str:
-        return f"<Timers {len(self._heap)} entries>"
+        return f"<Timers {len(self)} entries>"
 
     def at(self, when: float, what: T) -> None:
         """Look at it then."""
         self._number += 1
         heappush(self._heap, (when, self._number, what))
-        if len(self._heap) > self._sweep_at:
-            self._heap = [entry for entry in self._heap if self._matters(entry[2])]
-            heapify(self._heap)
-            self._sweep_at = 2 * len(self._heap) + SPARE
+        if len(self._line) + len(self._heap) > self._sweep_at:
+            self._sweep()
+
+    def in_turn(self, when: float, what: T) -> None:
+        """As :meth:`at`, for one of many whose times rise nearly always."""
+        line = self._line
+        if line and when < line[-1][0]:
+            self.at(when, what)
+            return
+        self._number += 1
+        line.append((when, self._number, what))
+        if len(line) + len(self._heap) > self._sweep_at:
+            self._sweep()
 
     def first(self) -> float | None:
         """The next time at which there is something to look at."""
-        heap = self._heap
-        while heap:
-            if self._matters(heap[0][2]):
-                return heap[0][0]
+        line, heap, matters = self._line, self._heap, self._matters
+        while line and not matters(line[0][2]):
+            line.popleft()
+        while heap and not matters(heap[0][2]):
             heappop(heap)
-        return None
+        if line and not (heap and heap[0] < line[0]):
+            return line[0][0]
+        return heap[0][0] if heap else None
 
     def due(self, now: float) -> T | None:
         """Takes out the next entry whose time has come; call it until None."""
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            entry = heappop(heap)[2]
-            if self._matters(entry):
-                return entry
-        return None
+        when = self.first()
+        if when is None or when > now:
+            return None
+        line, heap = self._line, self._heap
+        return (heappop(heap) if not line or (heap and heap[0] < line[0]) else line.popleft())[2]
+
+    def _sweep(self) -> None:
+        """Takes out what is dead."""
+        self._line = deque(row for row in self._line if self._matters(row[2]))
+        self._heap = [row for row in self._heap if self._matters(row[2])]
+        heapify(self._heap)
+        self._sweep_at = 2 * len(self) + SPARE

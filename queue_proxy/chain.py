@@ -36,6 +36,7 @@ from tidegate.errors import (
     Executed,
 )
 from tidegate.flow.slots import Credit, SlotLedger, Visit
+from tidegate.flow.wants import read_want
 from tidegate.replica import ReplicaState
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
 from tidegate.wire.grpc import call_batch
@@ -252,7 +253,7 @@ class Sidecar:
         if now >= ex.deadline:
             self._late(ex)
             return
-        run.credit = self._ledger.start(number, ex.inferences, want, now)
+        run.credit = self._ledger.start(number, ex.inferences, read_want(want), now)
         if run.credit is None:
             self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
         else:

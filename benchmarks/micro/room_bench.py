@@ -116,7 +116,7 @@ def ledger_steady() -> Callable[[], None]:
     def run() -> None:
         start, keeps, ended = ledger.start, ledger.keeps, ledger.ended
         for _ in range(REQUESTS):
-            credit = start(number, 1, b"", 1.0)
+            credit = start(number, 1, None, 1.0)
             assert credit is not None
             keeps(credit, 1.0)
             ended(credit, 1.0)

@@ -121,9 +121,7 @@ class VirtualReplica:
         """A request arrived; False: it was not started, and goes elsewhere."""
         ledger = self.ledger
         if bind.credit:
-            header = bind.header
-            want = header.find(b"want: ")
-            credit = ledger.start(bind.credit, bind.inferences, header[want + 6 : -2] if want >= 0 else b"", now)
+            credit = ledger.start(bind.credit, bind.inferences, bind.want, now)
             if credit is None:
                 self.act(now)
                 return False

@@ -17,6 +17,7 @@ from tidegate.flow.messages import (
     State,
     Void,
 )
+from tidegate.flow.ordered_queue import OrderedQueue
 from tidegate.records import FailureKind, FunctionRoute, RevisionRoute, RouteTable
 from tidegate.replica import ReplicaState
 
@@ -787,7 +788,9 @@ def test_timers_of_requests_that_left_do_not_pile_up() -> None:
         one.arrive(f"q{number}", 1.0)
         one.room.leave(f"q{number}", 1.0)
     assert len(one.room._timers) < 3000
-    assert len(one.room._fleet.revisions[F].main.queue._heap) < 200
+    queue = one.room._fleet.revisions[F].main.queue
+    assert isinstance(queue, OrderedQueue)
+    assert len(queue._line) + len(queue._heap) < 200
 
 
 def test_timers_of_a_wish_that_lasts_do_not_pile_up() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.flow.messages import Return, encode_message
 from tidegate.flow.slots import Admit, Channel, Credit, Reject, Send, SlotLedger, StateIs, Visit
-from tidegate.flow.wants import DEFAULT_PRIORITY, Want, encode_want
+from tidegate.flow.wants import DEFAULT_PRIORITY, Want, encode_want, read_want
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import ColdStartPhases
 from tidegate.replica import ReplicaState
@@ -58,12 +58,12 @@ class Desk:
         return self.said()
 
     def start(self, number: int, now: float, *, units: int = 1, want: bytes = b"") -> Credit:
-        credit = self.ledger.start(BASE + number, units, want, now)
+        credit = self.ledger.start(BASE + number, units, read_want(want), now)
         assert credit is not None, f"credit {number} is not outstanding"
         return credit
 
     def is_refused(self, number: int, now: float, *, units: int = 1) -> bool:
-        return self.ledger.start(BASE + number, units, b"", now) is None
+        return self.ledger.start(BASE + number, units, None, now) is None
 
     def answer(self, credit: Credit, now: float) -> str:
         """Head and end of the answer at one moment."""
@@ -117,7 +117,7 @@ def test_numbers_differ_between_incarnations() -> None:
         ledger.ready(0.0)
     first = next(iter(one.opened("g0", 0.0).idle))
     two.opened("g0", 0.0)
-    assert two.start(first, 1, b"", 0.0) is None
+    assert two.start(first, 1, None, 0.0) is None
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ def test_a_stopped_worker_is_dealt_nothing_until_it_is_heard() -> None:
     desk.want("g0", 0, 2.0)
     granted = []
     for number in (4, 5):
-        credit = desk.ledger.start(BASE + number, 1, b"", 2.1)
+        credit = desk.ledger.start(BASE + number, 1, None, 2.1)
         assert credit is not None
         desk.ledger.ended(credit, 2.2, aborted=True)
         granted += [line.split(":")[0] for line in desk.said()]

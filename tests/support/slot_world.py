@@ -28,6 +28,7 @@ from tidegate.flow.messages import (
     encode_message,
 )
 from tidegate.flow.slots import Channel, Credit, SlotLedger, Visit
+from tidegate.flow.wants import read_want
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import Activation, RouteTable
 from tidegate.replica import ReplicaState
@@ -511,7 +512,7 @@ class World:
                 replica.ledger.leave(visit, self.now)  # There is a limit by now; a strict proxy does not queue it.
         else:
             want = dict(line.split(b": ") for line in bind.header.split(b"\r\n") if line).get(b"tidegate-want", b"")
-            flight.credit = replica.ledger.start(bind.credit, flight.job.inferences, want, self.now)
+            flight.credit = replica.ledger.start(bind.credit, flight.job.inferences, read_want(want), self.now)
         if flight.credit is None:
             self.post(("worker", flight.worker.index, "answer", self.serial()), lambda: self._refused(flight))
         else:

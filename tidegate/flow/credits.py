@@ -114,9 +114,9 @@ class Visit:
         self.credit: Credit | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
-    """Write the message to the channel."""
+    """Write the message to the channel. Mutable for speed, never changed after it was made."""
 
     channel: Channel
     message: ProxyMessage

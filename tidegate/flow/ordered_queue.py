@@ -4,12 +4,17 @@ Requests of one tenant, or of nobody in particular. Turns between tenants are :m
 
 A deadline removes an item, it never promotes one, unless the function asks for it: then an item counts as having
 arrived earlier by as much as its time is shorter. An item that left for a moment (its credit was refused) comes
-back with its old key and so to its old place. Removal is lazy: a removed item stays until it comes to the head, or
-until half of the heap is dead.
+back with its old key and so to its old place.
+
+Nearly all come in the order in which they go: those stand in a line, where a step costs the same however long it is.
+Who would have to go before the last one there (a better class, an old place, a shorter deadline) is in a heap beside
+it. Removal is lazy: a removed item stays until it comes to the head, or until half of what is kept is dead.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 Key = tuple[int, float, int]
@@ -29,11 +34,13 @@ T = TypeVar("T", bound=Item)
 class OrderedQueue(Generic[T]):
     """Items by key."""
 
-    __slots__ = ("_classes", "_heap", "_last_entry", "_length")
+    __slots__ = ("_classes", "_heap", "_last_entry", "_length", "_line")
 
     def __init__(self) -> None:
+        self._line: deque[tuple[Key, int, T]] = deque()
+        """(key, entry number, item) in the order of the keys; an entry whose number is not the item's is dead."""
         self._heap: list[tuple[Key, int, T]] = []
-        """(key, entry number, item); an entry whose number is not the item's is dead."""
+        """The same of those that came out of order."""
         self._length = 0
         self._last_entry = 0
         self._classes: dict[int, int] = {}
@@ -44,7 +51,7 @@ class OrderedQueue(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """All waiting items, in no order."""
-        return (item for _, entry, item in self._heap if item.entry == entry)
+        return (item for _, entry, item in chain(self._line, self._heap) if item.entry == entry)
 
     def __repr__(self) -> str:
         return f"<OrderedQueue {self._length} waiting>"
@@ -55,22 +62,26 @@ class OrderedQueue(Generic[T]):
 
     def push(self, item: T) -> None:
         """Adds an item that is in no queue."""
-        self._last_entry += 1
-        item.entry = self._last_entry
+        self._last_entry = item.entry = entry = self._last_entry + 1
         self._length += 1
-        priority = item.key[0]
-        self._classes[priority] = self._classes.get(priority, 0) + 1
-        heapq.heappush(self._heap, (item.key, self._last_entry, item))
+        key, classes, line = item.key, self._classes, self._line
+        priority = key[0]
+        classes[priority] = classes.get(priority, 0) + 1
+        if not line or line[-1][0] <= key:
+            line.append((key, entry, item))
+        else:
+            heapq.heappush(self._heap, (key, entry, item))
 
     def head(self) -> T | None:
         """The item that goes first, without removing it."""
-        heap = self._heap
-        while heap:
-            _, entry, item = heap[0]
-            if item.entry == entry:
-                return item
+        line, heap = self._line, self._heap
+        while line and line[0][2].entry != line[0][1]:
+            line.popleft()
+        while heap and heap[0][2].entry != heap[0][1]:
             heapq.heappop(heap)
-        return None
+        if line and not (heap and heap[0][0] < line[0][0]):
+            return line[0][2]
+        return heap[0][2] if heap else None
 
     def pop(self) -> T | None:
         """Removes the item that goes first."""
@@ -84,13 +95,18 @@ class OrderedQueue(Generic[T]):
         if not item.entry:
             return False
         item.entry = 0
-        self._length -= 1
+        self._length = length = self._length - 1
         self._classes[item.key[0]] -= 1
-        if len(self._heap) > 2 * self._length + 64:
-            self._heap = [row for row in self._heap if row[2].entry == row[1]]
-            heapq.heapify(self._heap)
+        if len(self._line) + len(self._heap) > 2 * length + 64:
+            self._sweep()
         return True
 
     def items(self) -> list[T]:
         """All waiting items in their order."""
-        return [item for _, entry, item in sorted(self._heap, key=lambda row: row[0]) if item.entry == entry]
+        return sorted(self, key=lambda item: item.key)
+
+    def _sweep(self) -> None:
+        """Takes out what is dead."""
+        self._line = deque(row for row in self._line if row[2].entry == row[1])
+        self._heap = [row for row in self._heap if row[2].entry == row[1]]
+        heapq.heapify(self._heap)

@@ -57,7 +57,7 @@ from tidegate.flow.messages import (
     Welcome,
     WorkerMessage,
 )
-from tidegate.flow.wants import DEFAULT_PRIORITY, Want, WantError, decode_want
+from tidegate.flow.wants import DEFAULT_PRIORITY, Want
 from tidegate.phases import ColdStartPhases
 from tidegate.replica import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
@@ -67,6 +67,8 @@ SILENCE_S: Final = 0.1
 """A recall without an answer, or a grant without a request while others wait, voids after this time."""
 LOST_S: Final = 1.0
 """An idle credit of a worker that wants, unused for this long though nobody else waits, must be lost. Our choice."""
+_READY: Final = ReplicaState.READY
+"""On the path of every request: a member of an enum is looked up much slower than a name of the module."""
 CREDITS_PER_LINE: Final = 1000
 """Keeps a message far below ``messages.LINE_LIMIT``."""
 
@@ -88,6 +90,7 @@ class SlotLedger:
         self.limit = limit
         """Slots; 0: no limit."""
         self.unit = unit
+        self._counts_requests = unit is ConcurrencyUnit.REQUESTS
         self.state = state
         self.out: list[Command] = []
         """What has to be done; the shell takes the list and leaves an empty one."""
@@ -172,8 +175,8 @@ class SlotLedger:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def start(self, number: int, units: int, want: bytes, now: float) -> Credit | None:
-        """A request with ``tidegate-credit: number`` and ``tidegate-want: want`` (b"" where absent) arrived.
+    def start(self, number: int, units: int, want: Want | None, now: float) -> Credit | None:
+        """A request with ``tidegate-credit: number`` and ``tidegate-want: want`` (None where absent) arrived.
 
         None: the credit is not outstanding, or cannot carry so much: answer 409 STALE_CREDIT with outcome not-started
         before the model sees it.
@@ -185,7 +188,7 @@ class SlotLedger:
         assert channel is not None  # visits' credits are in no index
         channel.silent = False
         limit = self.limit
-        if self.unit is ConcurrencyUnit.REQUESTS:
+        if self._counts_requests:
             units = 1
         elif limit and units > limit:
             units = limit
@@ -205,9 +208,9 @@ class SlotLedger:
             credit.units = units
         self.running += units
         channel.typical = units
-        if want:
-            self._overhear(channel, want, now)
-        if not self._is_quiet():
+        if want is not None and want.sequence > channel.sequence:
+            self._set_want(channel, want, now)
+        if not self._is_settled() or (self._wanting and channel.idle):
             self._settle(now)
         return credit
 
@@ -242,9 +245,9 @@ class SlotLedger:
 
         0: it must :meth:`enter`. What passes here needs no visit and no credit, and changes nothing for others.
         """
-        if self._fifo or self._wanting or self.state is not ReplicaState.READY:
+        if self._fifo or self._wanting or self.state is not _READY:
             return 0
-        if self.unit is ConcurrencyUnit.REQUESTS:
+        if self._counts_requests:
             units = 1
         limit = self.limit
         if limit:
@@ -260,7 +263,7 @@ class SlotLedger:
         """A request that entered at once, and its connections, are over. False: nobody is there to get the slot."""
         self.running -= units
         self._charged -= units
-        if self._channels or self._fifo or self.state is not ReplicaState.READY:
+        if self._channels or self._fifo or self.state is not _READY:
             self._settle(now)
             return True
         return False
@@ -274,18 +277,22 @@ class SlotLedger:
     def keeps(self, credit: Credit, now: float) -> bool:
         """At the head of the answer: True for ``tidegate-credit: keep``, False for ``home``. Once per request."""
         channel = credit.channel
-        credit.kept = (
-            channel is not None
-            and channel.open
-            and not channel.silent
-            and not credit.returned
-            and self.state is ReplicaState.READY
-            and self._charged <= self.limit
-            and (not (self._wanting or self._fifo) or self._deserves(channel, credit))
-        )
-        if self._wanting and credit.kept and channel is not None and channel.lacks > 0:
-            self._charge(channel)
-        return credit.kept
+        if (
+            channel is None
+            or not channel.open
+            or channel.silent
+            or credit.returned
+            or self.state is not _READY
+            or self._charged > self.limit
+        ):
+            return False
+        if self._wanting or self._fifo:
+            if not self._deserves(channel, credit):
+                return False
+            if channel.want.cost and channel.lacks > 0:
+                self._charge(channel)
+        credit.kept = True
+        return True
 
     def ended(self, credit: Credit, now: float, *, aborted: bool = False) -> None:
         """The request and its connections are over. ``aborted``: the answer did not end, the slot comes home anyway."""
@@ -298,13 +305,15 @@ class SlotLedger:
                 credit.state = IDLE
                 credit.since = now
                 channel.idle[credit.number] = credit
-                if self._is_quiet():
+                if self._is_settled():
+                    if self._wanting and self._wake is None:
+                        self._wake = now + LOST_S
                     return
             else:  # It was lifted after the head had said keep.
                 self._void(channel, (credit,))
         else:
             self._drop(credit)
-            if not self._channels and not self._fifo and self.state is ReplicaState.READY:
+            if not self._channels and not self._fifo and self.state is _READY:
                 return  # Nobody is there to get the slot.
         self._settle(now)
 
@@ -366,33 +375,38 @@ class SlotLedger:
         """Units that are charged: a request larger than the limit runs alone."""
         return min(units, self.limit) if self.limit else units
 
-    def _is_quiet(self) -> bool:
-        """Nobody waits, nothing is recalled, nothing is above the limit."""
+    def _is_settled(self) -> bool:
+        """Whether :meth:`_settle` has nothing to assign and nothing to ask for.
+
+        Every slot is taken, nothing is recalled, and nobody waits; or the only ones who wait are those of the only
+        channel, whose idle credits are for them.
+        """
         return (
-            not self._wanting
-            and not self._fifo
+            self._charged == self.limit
             and not self._recalled
-            and self.state is ReplicaState.READY
-            and self._charged == self.limit
+            and not self._fifo
+            and self.state is _READY
+            and (not self._wanting or self._is_alone())
         )
 
-    def _overhear(self, channel: Channel, text: bytes, now: float) -> None:
-        """The want in a request's header."""
-        try:
-            want = decode_want(text)
-        except WantError:
-            return  # A level that cannot be read leaves the last one standing; the channel tells the next.
-        if want.sequence > channel.sequence:
-            self._set_want(channel, want, now)
+    def _is_alone(self) -> bool:
+        """Whether there is one channel, whose head can use any credit."""
+        channels = self._channels
+        return len(channels) == 1 and channels[0].need == 1
 
     def _set_want(self, channel: Channel, want: Want, now: float) -> None:
-        self._wanting += (want.amount > 0) - (channel.want.amount > 0)
+        if want.amount:
+            if not channel.want.amount:
+                self._wanting += 1
+        elif channel.want.amount:
+            self._wanting -= 1
         if not channel.want.amount:
             channel.wants_since = now
             if channel.turn < self._time:
                 channel.turn = self._time
         channel.want = want
-        channel.need = self._need(want.units)
+        units, limit = want.units, self.limit
+        channel.need = units if units <= limit or not limit else limit
         channel.sequence = want.sequence
         channel.head_at = now - want.age_ms / 1000
         channel.tail_at = now - want.tail_ms / 1000
@@ -414,6 +428,8 @@ class SlotLedger:
         With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them
         in arrival order; else it stays if the channel's own head is the next in order, and fits.
         """
+        if not self._fifo and self._is_alone():
+            return True
         parties = self._wanting + bool(self._fifo)
         if parties > max(1, self.limit // max(1, credit.units)):
             return False

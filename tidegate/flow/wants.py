@@ -79,3 +79,14 @@ def decode_want(text: bytes) -> Want:
         raise WantError(f"not a want: {text!r}")
     sequence, amount, priority, cost, age_ms, tail_ms, units, reserves = numbers
     return Want(sequence, amount, priority, cost, age_ms, tail_ms, units, reserves == 1)
+
+
+def read_want(text: bytes) -> Want | None:
+    """The want in a request's header (b"": there is none). None where it cannot be read, too: the last one stands, and
+    the channel tells the next."""
+    if not text:
+        return None
+    try:
+        return decode_want(text)
+    except WantError:
+        return None
