@@ -297,7 +297,7 @@ class SmifPolicy:
 
     def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
         """Kinds that can meet the target at all; where none can, the fastest alone, as in the rule."""
-        can = [kind for kind in kinds if kind.execution_s is None or kind.execution_s <= self._slo_s]
+        can = [kind for kind in kinds if not self._is_too_slow(kind)]
         return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
 
     def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
@@ -415,6 +415,7 @@ class SmifPolicy:
         asked = result.replicas
         counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, asked, strict=True)]
         is_guess = any(kind.replicas and kind.how != "learnt" for kind in kinds)
+        has_quick = any(kind.ready and not self._is_too_slow(kind) for kind in kinds)
         for index in reversed(range(len(kinds))):
             wanted, present = asked[index], kinds[index].replicas
             if wanted >= present or kinds[index].least >= present:
@@ -428,7 +429,10 @@ class SmifPolicy:
                 reasons.append(_held_back(name, refusal))
                 continue
             for count in range(wanted, present):
-                refusal = self._refusal(kinds, [*counts[:index], count, *counts[index + 1 :]], load, now)
+                fewer = [*counts[:index], count, *counts[index + 1 :]]
+                refusal = self._overload(kinds, fewer, load)
+                if refusal is None and not (has_quick and self._is_too_slow(kinds[index])):
+                    refusal = self._refusal(kinds, fewer, load, now)
                 if refusal is None:
                     reasons.append(reason("scale_in", f"{name}: {count} of {present}"))
                     counts[index] = count
@@ -438,14 +442,22 @@ class SmifPolicy:
                 reasons.append(_held_back(name, refusal))
         return counts
 
+    def _is_too_slow(self, kind: _Kind) -> bool:
+        """Whether its execution alone misses the target: what it serves is late, whatever the others come to."""
+        return kind.execution_s is not None and kind.execution_s > self._slo_s
+
+    def _overload(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load) -> str | None:
+        """Why so small a fleet cannot carry the load; None: it can. Only replicas that are ready now count."""
+        capacity, rate = _staying(kinds, counts)[1], max(load.mid, load.steady)
+        if capacity > 0.0 and rate <= self._parameters.rho * capacity * (1.0 + 1e-9):
+            return None
+        used = rate / capacity if capacity > 0.0 else 1.0
+        return f"the ready ones that stay would be used at {figure(100 * used)} %"
+
     def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
-        """Why the fleet must not become so small; None: it may. Only replicas that are ready now count."""
-        staying = [min(kind.ready, count) for kind, count in zip(kinds, counts, strict=True)]
-        capacity = sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
-        rate = max(load.mid, load.steady)
-        before, after = _utilization(load.mid, kinds), rate / capacity if capacity > 0.0 else 1.0
-        if capacity <= 0.0 or rate > self._parameters.rho * capacity * (1.0 + 1e-9):
-            return f"the ready ones that stay would be used at {figure(100 * after)} %"
+        """Why a fleet that carries the load must not become so small: the target would be missed; None: it may."""
+        staying, capacity = _staying(kinds, counts)
+        before, after = _utilization(load.mid, kinds), max(load.mid, load.steady) / capacity
         if self._scars.forbid(now, load.high / capacity):
             return f"the target was missed at {figure(100 * self._scars.utilization)} % before"
         servers = (
@@ -551,6 +563,12 @@ def _alone_s(group: GroupObservation) -> float:
 def _held_back(accelerator: str, refusal: str) -> Reason:
     """A refusal holds for some seconds, and is told in each."""
     return reason("scale_in_held", f"{accelerator}: {refusal}")
+
+
+def _staying(kinds: Sequence[_Kind], counts: Sequence[int]) -> tuple[list[int], float]:
+    """(ready replicas that stay of each kind, inferences per second that they carry at full use)."""
+    staying = [min(kind.ready, count) for kind, count in zip(kinds, counts, strict=True)]
+    return staying, sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
 
 
 def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:

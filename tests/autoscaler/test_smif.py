@@ -229,6 +229,19 @@ def test_a_kind_that_cannot_meet_the_target_stays_until_the_other_is_ready() -> 
     assert {row.accelerator: row.replicas for row in later.groups} == {"t4": 0, "v100": 1}
 
 
+def test_a_kind_that_cannot_meet_the_target_goes_though_the_others_come_near_it() -> None:
+    """What it serves is late already: it does not stay because the others would come to 80 % of what is left."""
+    near = replace(V100, ready=1, sampled=1, floor_s=0.05, execution_s=0.05, tail_s=0.06, latency_s=0.19, answers=900)
+    slow = replace(T4, floor_s=0.9, execution_s=0.9, tail_s=1.0, latency_s=1.2, answers=100, late=100)
+    wish = SmifPolicy(smif(), T0 - SETTLE_S, 3).decide(seen(slow, near, ips=40.0), T0)
+    assert wish.groups is not None
+    assert {row.accelerator: row.replicas for row in wish.groups} == {"t4": 0, "v100": 1}
+    merely_idle = replace(slow, floor_s=0.05, execution_s=0.05)
+    held = SmifPolicy(smif(), T0 - SETTLE_S, 3).decide(seen(merely_idle, near, ips=40.0), T0)
+    assert held.desired is not None
+    assert held.desired >= 2
+
+
 IDLE_TWO = replace(T4, latency_s=0.03, answers=500, late=0, tail_s=0.025, busy=0.2, concurrency=0.2)
 
 
