@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tidegate.errors import InvalidInputError, TidegateError
+from tidegate.errors import Fault, InvalidInputError, TidegateError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
+EXIT_INTERRUPTED = 130
 PIPE_WIDTH = 200
 AWAITED_S = 5.0
 """For a deployment that has just been asked to start, by the commands that begin something."""
@@ -95,6 +96,14 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def check_files(command: str, *paths: Path | None) -> None:
+    """Files that are to be written: a long run is not to be lost because its report cannot be. Raises
+    InvalidInputError."""
+    wrong = [path for path in paths if path is not None and (path.is_dir() or not path.absolute().parent.is_dir())]
+    if wrong:
+        raise InvalidInputError(command, [Fault("FILE", str(path), "a file in a folder that exists") for path in wrong])
+
+
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """Turns what people are meant to read into a line on standard error and an exit code."""
@@ -113,7 +122,7 @@ def exit_codes() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_FAILED) from None
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def seconds(value: float | None) -> str:

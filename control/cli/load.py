@@ -5,13 +5,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
-from tidegate.errors import Fault, InvalidInputError
+from control.cli.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    JsonOption,
+    StateOption,
+    check_files,
+    connect,
+    fail,
+    guarded,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from loadgen.reports.record import LoadReport
-
-EXIT_INTERRUPTED = 130
 
 
 def load(
@@ -19,13 +27,13 @@ def load(
     rate: Annotated[str | None, typer.Option(help="Open loop: requests/s.")] = None,
     span: Annotated[str | None, typer.Option("--for", help="How long, such as 30s.")] = None,
     arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
-    trace: Annotated[Path | None, typer.Option(help="Open loop from a trace.")] = None,
-    scale: Annotated[str, typer.Option(help="Times the trace's rate.")] = "1",
+    trace: Annotated[Path | None, typer.Option(help="Open loop from a trace: FILE or sample:NAME.")] = None,
+    scale: Annotated[str, typer.Option(help="Times the trace's rate, or a paper's share of it.")] = "1",
     first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
     last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
     shape: Annotated[
         str | None,
-        typer.Option(help="Open loop: constant:, ramp:, spike:, diurnal: or steps: (docs/load.md).", metavar="SHAPE"),
+        typer.Option(help="Open loop: a rate that changes (docs/load.md).", metavar="SHAPE"),
     ] = None,
     callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers, one request each.")] = None,
     phase: Annotated[
@@ -95,7 +103,7 @@ def load(
         seed=seed,
         sla=sla,
     )
-    _check_files(report, csv)
+    check_files("load", report, csv)
     plan = plan_of(options)
     if "://" in target:
         found = of_url(options, plan)
@@ -114,13 +122,6 @@ def load(
 
 def register(app: typer.Typer) -> None:
     app.command("load")(guarded(load))
-
-
-def _check_files(*paths: Path | None) -> None:
-    """An hour of load is not to be lost because its report cannot be written."""
-    wrong = [path for path in paths if path is not None and (path.is_dir() or not path.absolute().parent.is_dir())]
-    if wrong:
-        raise InvalidInputError("load", [Fault("FILE", str(path), "a file in a folder that exists") for path in wrong])
 
 
 def _write(made: "LoadReport", report: Path | None, csv: Path | None, json: bool) -> None:

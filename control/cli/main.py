@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from control.cli import demo, deploy, doctor, invoke, load, logs, process, replay, series, show, tenants, traffic
+from control.cli import (
+    demo,
+    deploy,
+    doctor,
+    invoke,
+    load,
+    logs,
+    process,
+    replay,
+    series,
+    show,
+    simulate,
+    tenants,
+    traffic,
+)
 
 app = typer.Typer(
     name="tidegate",
@@ -16,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for group in (process, deploy, traffic, tenants, show, series, replay, invoke, load, logs, doctor, demo):
+for group in (process, deploy, traffic, tenants, show, series, replay, invoke, load, simulate, logs, doctor, demo):
     group.register(app)
 
 

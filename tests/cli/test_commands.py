@@ -41,6 +41,7 @@ COMMANDS = [
     "traffic",
     "rollout",
     "rollback",
+    "simulate",
     "logs",
     "doctor",
     "demo",
@@ -55,7 +56,7 @@ def test_help_lists_what_exists_and_nothing_else() -> None:
     text = tidegate("--help").output
     for command in COMMANDS:
         assert f"  {command} " in text
-    for later in ("simulate", "experiment"):
+    for later in ("experiment",):
         assert f"  {later} " not in text
 
 

@@ -1,0 +1,100 @@
+"""``simulate``: what a policy would have done to that load, on hardware that need not be here."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from control.cli.common import EXIT_INTERRUPTED, JsonOption, check_files, fail, guarded, print_json, say
+
+if TYPE_CHECKING:
+    from control.cli.simulate_run import Made
+
+
+def simulate(
+    function: Annotated[Path, typer.Option(metavar="FILE", help="Manifest of the function, as for deploy.")],
+    accelerators: Annotated[Path, typer.Option(metavar="FILE", help="Its hardware, as for up.")],
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Service times where they are not emulated (docs/simulator.md).")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Decide by this policy instead (repeatable: compares them)."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting instead, as for replay (repeatable)."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Load from a trace: FILE or sample:NAME.")] = None,
+    scale: Annotated[str, typer.Option(help="Times the trace's rate, or a paper's share of it.")] = "1",
+    first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
+    rate: Annotated[str | None, typer.Option(help="Load of so many requests/s.")] = None,
+    shape: Annotated[str | None, typer.Option(metavar="SHAPE", help="Load of a shape (docs/load.md).")] = None,
+    span: Annotated[str | None, typer.Option("--for", help="How long the load lasts, such as 30m.")] = None,
+    arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
+    callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers.")] = None,
+    phase: Annotated[
+        list[str] | None, typer.Option(metavar="START:N:WORKERS:RATE", help="Closed loop paced as hey does it.")
+    ] = None,
+    batches: Annotated[str | None, typer.Option(metavar="SIZE:WEIGHT,...", help="Inferences of a request.")] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="Simulated time (default: until all requests have ended).")
+    ] = None,
+    seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the decision log, as JSON lines.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each second.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Simulate a function under a load: the product's own decisions on virtual hardware."""
+    from control.cli.simulate_plan import Options, plan_of
+    from control.cli.simulate_run import run
+
+    check_files("simulate", log, report, csv)
+    plan = plan_of(
+        Options(
+            function=function,
+            accelerators=accelerators,
+            profile=profile,
+            policies=tuple(policy or ()),
+            settings=tuple(settings or ()),
+            trace=trace,
+            scale=scale,
+            first=first,
+            last=last,
+            rate=rate,
+            shape=shape,
+            span=span,
+            arrivals=arrivals,
+            callers=callers,
+            phases=tuple(phase or ()),
+            batches=batches,
+            duration=duration,
+            seed=seed,
+        )
+    )
+    try:
+        made = run(plan, log=log, csv=csv, is_silent=json)
+        _write(made, report, has_power=plan.has_power, json=json)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    if made.report.is_partial:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("simulate")(guarded(simulate))
+
+
+def _write(made: "Made", report: Path | None, *, has_power: bool, json: bool) -> None:
+    from loadgen.reports import simulation
+
+    if json:
+        print_json(made.report)
+    else:
+        print(simulation.text(made.report))
+    if report is not None:
+        page = simulation.html(made.report, made.timelines, has_power=has_power)
+        report.write_text(page, encoding="utf-8")
+        say(f"report: {report.absolute()}")

@@ -1,0 +1,229 @@
+"""What a function takes on real hardware, as people write it: a text in YAML, read whole, every fault at once.
+
+.. code-block:: yaml
+
+    profiles:
+      - accelerator: t4
+        base: 9.05ms                       # an execution takes base + per-item x batch
+        per-item: 5.53ms
+        jitter: 5%
+      - accelerator: v100
+        times: {1: 14ms, 8: 40ms}          # or measured times by batch, straight lines between
+        start: {load: 4s, warm: 500ms}     # phases of a start: schedule, pull, load, warm
+        sharing: mps                       # exclusive | time-multiplexed | mps
+        gain: {2: 1.55, 3: 1.85}           # work that so many executions on one unit do together
+
+What the figures mean: :mod:`loadgen.simulator.profiles` and :mod:`loadgen.simulator.devices`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from loadgen.simulator.devices import Sharing
+from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table, Times
+from tidegate.document import Faults, Node, Section, load
+from tidegate.table import NAME, Choice, Duration, Kind, Number, Percent, Row, Text, Whole, YesNo
+from tidegate.units import UnreadableError
+
+_TIME: Final = Duration(0, 3600)
+_BATCH: Final = Whole(1, 100_000, "inferences")
+_GAIN: Final = Number(0, 1000, above=True)
+_MEMBERS: Final = Whole(2, 1000, "executions")
+
+KEYS: Final[tuple[Row, ...]] = (
+    Row(
+        key="accelerator",
+        kind=Text(NAME, "the name of an accelerator"),
+        lands="accelerator",
+        sentence="Whose profile it is.",
+    ),
+    Row(key="base", kind=_TIME, lands="base_s", sentence="Time of an execution, before its inferences."),
+    Row(
+        key="per-item",
+        kind=_TIME,
+        lands="per_item_s",
+        default="0s",
+        sentence="Time that each inference of a batch adds.",
+    ),
+    Row(
+        key="jitter",
+        kind=Percent(0, 100),
+        lands="jitter",
+        default="0%",
+        sentence="Times vary evenly by this much to both sides.",
+    ),
+    Row(
+        key="exponential",
+        kind=YesNo(),
+        lands="is_exponential",
+        default="false",
+        sentence="Times are exponential around the nominal one instead.",
+    ),
+    Row(
+        key="first",
+        kind=_TIME,
+        lands="first_s",
+        default="0s",
+        sentence="A replica's first execution takes this long at least, alone.",
+    ),
+    Row(
+        key="parallel",
+        kind=Percent(0, 100),
+        lands="parallel",
+        default="0%",
+        sentence="Part of the work that cores divide among them.",
+    ),
+    Row(
+        key="full-share",
+        kind=Percent(1, 100, whole=True),
+        lands="full_share",
+        default="1%",
+        sentence="Part of a device below which it becomes slower.",
+    ),
+    Row(
+        key="width",
+        kind=Whole(0, 100_000, "requests"),
+        lands="width",
+        default="0",
+        sentence="Requests that the model server runs at once; 0: all that it is given.",
+    ),
+    Row(
+        key="sharing",
+        kind=Choice(Sharing),
+        lands="sharing",
+        default="exclusive",
+        sentence="What executions on one unit do to each other.",
+    ),
+)
+START: Final[tuple[Row, ...]] = tuple(
+    Row(key=phase, kind=_TIME, lands=f"{phase}_s", default="0s", sentence=f"Of a start: the phase {phase}.")
+    for phase in ("schedule", "pull", "load", "warm")
+)
+_ON_DEVICE: Final = ("accelerator", "sharing", "base_s", "per_item_s")
+"""Keys that are no part of the service profile itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """One accelerator's entry. ``start`` None: it is not said."""
+
+    accelerator: str
+    profile: ServiceProfile
+    start: ColdStart | None
+    sharing: Sharing
+    gain: Mapping[int, float]
+    line: int
+
+
+def parse(text: str, *, source: str) -> dict[str, Profiled]:
+    """By accelerator. Raises InvalidInputError with every fault."""
+    faults = Faults(source)
+    documents = load(text, faults)
+    faults.raise_any()
+    if len(documents) != 1:
+        faults.say("document", f"{len(documents)} documents", "one, with a list under `profiles`")
+        faults.raise_any()
+    top = Section.of(documents[0], "", faults)
+    if top is None:
+        raise faults.error()
+    items = top.items("profiles")
+    if not items:
+        faults.say("profiles", "nothing", "a list of at least one profile", top.node.line)
+    found: dict[str, Profiled] = {}
+    for index, item in enumerate(items or ()):
+        entry = _entry(item, f"profiles[{index}]", faults)
+        if entry is None:
+            continue
+        if entry.accelerator in found:
+            faults.say(f"profiles[{index}].accelerator", f"{entry.accelerator} again", "each once", entry.line)
+        found[entry.accelerator] = entry
+    top.close()
+    faults.raise_any()
+    return found
+
+
+def _entry(item: Node, where: str, faults: Faults) -> Profiled | None:
+    section = Section.of(item, where, faults)
+    if section is None:
+        return None
+    before = len(faults)
+    values = _read(section, KEYS, faults)
+    measured = _by_number(section, "times", _BATCH, _TIME, faults)
+    gain = _by_number(section, "gain", _MEMBERS, _GAIN, faults)
+    start = section.section("start")
+    phases = None if start is None else _read(start, START, faults)
+    if start is not None:
+        start.close()
+    section.close()
+    _check(section, values, measured, gain, faults)
+    if len(faults) > before:
+        return None
+    times: Times = (
+        Table(measured) if measured else Line(base_s=values["base_s"], per_item_s=values.get("per_item_s", 0.0))
+    )
+    settings = {name: value for name, value in values.items() if name not in _ON_DEVICE}
+    return Profiled(
+        accelerator=values["accelerator"],
+        profile=ServiceProfile(times=times, **settings),
+        start=None if phases is None else ColdStart(**{"load_s": 0.0, **phases}),
+        sharing=values.get("sharing", Sharing.EXCLUSIVE),
+        gain=gain,
+        line=section.node.line,
+    )
+
+
+def _check(
+    section: Section,
+    values: Mapping[str, Any],
+    measured: Mapping[int, float],
+    gain: Mapping[int, float],
+    faults: Faults,
+) -> None:
+    """What keys say together."""
+    line, has_times = section.node.line, section.node.get("times") is not None
+    if section.node.get("accelerator") is None:
+        faults.say(section.path("accelerator"), "nothing", "the name of an accelerator", line)
+    if has_times == (section.node.get("base") is not None):
+        told = "both" if has_times else "nothing"
+        faults.say(section.path("base or times"), told, "one of the two: how long an execution takes", line)
+    elif has_times and section.node.get("per-item") is not None:
+        faults.say(section.path("per-item"), "it beside times", "with base only", line)
+    if values.get("is_exponential") and values.get("jitter"):
+        faults.say(section.path("jitter"), "it beside exponential", "one of the two", line)
+    if gain and values.get("sharing", Sharing.EXCLUSIVE) is Sharing.EXCLUSIVE:
+        faults.say(section.path("gain"), "it with exclusive", "with sharing time-multiplexed or mps", line)
+
+
+def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
+    """Values by where they land; percents of a whole as shares, but for ``full-share``."""
+    values: dict[str, Any] = {}
+    for row in rows:
+        scalar = section.scalar(row.key)
+        if scalar is None:
+            continue
+        try:
+            value = row.kind.read(scalar.text)
+        except UnreadableError:
+            faults.add(section.path(row.key), scalar, row.kind.allowed)
+            continue
+        is_share = isinstance(row.kind, Percent) and not row.kind.whole
+        values[row.lands] = value / 100.0 if is_share else value
+    return values
+
+
+def _by_number(section: Section, key: str, keys: Kind, values: Kind, faults: Faults) -> dict[int, float]:
+    """A mapping of whole numbers to values."""
+    found: dict[int, float] = {}
+    for pair, scalar in section.pairs(key):
+        where = f"{section.path(key)}.{pair.key}"
+        try:
+            number = int(keys.read(pair.key))
+        except UnreadableError:
+            faults.add(where, pair.key, keys.allowed, pair.line)
+            continue
+        try:
+            found[number] = float(values.read(scalar.text))
+        except UnreadableError:
+            faults.add(where, scalar, values.allowed)
+    return found

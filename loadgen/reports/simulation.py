@@ -1,0 +1,285 @@
+"""The report of a simulation as a record, and from it text, CSV and plots: nothing is read or written here."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from loadgen.reports import page
+from loadgen.reports.plot import COLOURS, Plot, Point, Series
+from loadgen.reports.timeline import Slot, Timeline
+
+VIOLATIONS_S: Final = 5
+"""Over which violations are plotted, at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundFigures:
+    """The cheapest fleets of somebody who knows the future (:mod:`loadgen.bound`), in dollars."""
+
+    b0_dollars: float
+    """With no request late."""
+    bq_dollars: float
+    """With as many late as the percentile allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRun:
+    """One policy's. ``figures``: docs/metrics.md; the name of each tells its unit."""
+
+    policy: str
+    is_partial: bool
+    figures: dict[str, float]
+    cost_over_b0: float | None
+    cost_over_bq: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationReport:
+    function: str
+    load: str
+    seed: int
+    latency_s: float | None
+    """The SLA's; None: none is promised."""
+    percentile: float
+    is_partial: bool
+    """It was interrupted: figures are of what had happened by then."""
+    bound: BoundFigures | None
+    notes: tuple[str, ...]
+    """What a reader should know before believing it."""
+    policies: tuple[PolicyRun, ...]
+
+
+def run_of(
+    policy: str, figures: dict[str, float], timeline: Timeline, bound: BoundFigures | None, *, is_partial: bool
+) -> PolicyRun:
+    """A policy's part of the report, with its cost against the bound and its numbers of replicas."""
+    seconds = figures.get("duration_s", 0.0)
+    if seconds > 0.0:
+        figures = figures | {
+            "mean_replicas": figures.get("replica_seconds", 0.0) / seconds,
+            "most_ready_replicas": float(timeline.most_ready),
+        }
+    cost = figures.get("cost_dollars")
+    return PolicyRun(
+        policy=policy,
+        is_partial=is_partial,
+        figures=figures,
+        cost_over_b0=None if bound is None else _over(cost, bound.b0_dollars),
+        cost_over_bq=None if bound is None else _over(cost, bound.bq_dollars),
+    )
+
+
+def _over(cost: float | None, bound: float) -> float | None:
+    return None if cost is None or not bound > 0.0 else cost / bound
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+_MAIN: Final = (
+    ("requests", "requests"),
+    ("answered", "answered"),
+    ("failures", "failed"),
+    ("unended", "not ended"),
+    ("mean_latency_s", "latency, mean"),
+    ("p50_s", "latency, 50 %"),
+    ("p90_s", "latency, 90 %"),
+    ("p98_s", "latency, 98 %"),
+    ("p99_s", "latency, 99 %"),
+    ("max_latency_s", "latency, slowest"),
+    ("queue_p99_s", "waiting, 99 %"),
+    ("execution_p99_s", "execution, 99 %"),
+    ("violations_share", "SLA violations"),
+    ("slot_violations_share", "violations per 5 s, mean"),
+    ("worst_slot_violations_share", "violations per 5 s, worst"),
+    ("cold_starts", "cold starts"),
+    ("cold_start_requests", "requests that waited for one"),
+    ("mean_cold_start_wait_s", "their wait, mean"),
+    ("mean_replicas", "replicas, mean"),
+    ("most_ready_replicas", "replicas ready, most"),
+    ("core_seconds", "core-seconds"),
+    ("activity_variation", "balance (variation of work)"),
+    ("mean_watts", "power, mean"),
+    ("energy_joules", "energy"),
+    ("inferences_per_dollar", "inferences per dollar"),
+    ("cost_dollars", "cost"),
+)
+_COST: Final = (("cost over B0", "cost_over_b0"), ("cost over Bq", "cost_over_bq"))
+
+
+def value(name: str, figure: float | None) -> str:
+    """A figure for people; its name tells the unit."""
+    if figure is None:
+        return "-"
+    stem = name.partition(".")[0]
+    if stem.endswith("_dollars"):
+        return f"${figure:.4g}"
+    if stem.endswith("_share"):
+        return f"{100.0 * figure:.2f} %"
+    if stem.endswith("_percent"):
+        return f"{figure:.1f} %"
+    if stem.endswith("_watts"):
+        return f"{figure:.0f} W"
+    if stem.endswith("_joules"):
+        return f"{figure / 3600.0:.4g} Wh"
+    if stem.endswith("_s"):
+        return (
+            f"{figure * 1e3:.3g} ms" if figure < 0.1 else f"{figure * 1e3:.0f} ms" if figure < 10 else f"{figure:.1f} s"
+        )
+    return f"{figure:.0f}" if figure == int(figure) else f"{figure:.4g}"
+
+
+def main_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
+    """(name, a value for each policy) of the figures that are looked at first."""
+    for name, told in _MAIN:
+        if any(name in run.figures for run in report.policies):
+            yield told, *(value(name, run.figures.get(name)) for run in report.policies)
+    if report.bound is not None:
+        for told, field in _COST:
+            found = (getattr(run, field) for run in report.policies)
+            yield told, *("-" if each is None else f"{each:.2f}" for each in found)
+    names = dict.fromkeys(name for run in report.policies for name in run.figures if name.count(".") == 1)
+    for name in names:
+        stem, _, kind = name.partition(".")
+        if stem == "utilisation_percent":
+            yield f"utilisation, {kind}", *(value(name, run.figures.get(name)) for run in report.policies)
+
+
+def all_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
+    """Every figure by its name, as numbers."""
+    for name in dict.fromkeys(name for run in report.policies for name in run.figures):
+        yield name, *("" if (each := run.figures.get(name)) is None else f"{each:g}" for run in report.policies)
+
+
+def facts(report: SimulationReport) -> Iterator[tuple[str, str]]:
+    """What was simulated."""
+    yield "function", report.function
+    yield "load", report.load
+    yield "seed", str(report.seed)
+    promised = report.latency_s is not None
+    yield (
+        "SLA",
+        f"{report.percentile:g} % within {value('_s', report.latency_s)}" if promised else "no latency promised",
+    )
+    if report.bound is not None:
+        yield "B0", f"{value('_dollars', report.bound.b0_dollars)}: the least that no late request costs"
+        yield "Bq", f"{value('_dollars', report.bound.bq_dollars)}: with as many late as the SLA allows"
+    for note in report.notes:
+        yield "note", note
+
+
+def text(report: SimulationReport) -> str:
+    """All of it, with a column for each policy."""
+    lines = ["INTERRUPTED: this report is partial", ""] if report.is_partial else []
+    lines += [f"{name:<9} {told}" for name, told in facts(report)]
+    heads = ("", *(_head(run) for run in report.policies))
+    lines += ["", *_aligned([heads, *main_rows(report)])]
+    return "\n".join(lines)
+
+
+def _head(run: PolicyRun) -> str:
+    return f"{run.policy} (partial)" if run.is_partial else run.policy
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for first, *cells in rows:
+        yield "  ".join(
+            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
+        )
+
+
+# --- rows of seconds --------------------------------------------------------------------------------------------------
+
+CSV_HEAD: Final = (
+    "policy,at_s,wanted,ready,starting,draining,waiting,ended,answered,late_or_failed,p50_ms,p99_ms,busy_units,watts"
+)
+
+
+def csv_row(policy: str, second: Slot) -> str:
+    """One second: numbers of replicas and of the waiting at its end, requests that ended in it. Empty: unknown."""
+    p50, p99 = ("" if each is None else f"{each * 1e3:.3f}" for each in second.latency.quantiles((0.5, 0.99)))
+    watts = f"{second.watts / second.samples:g}" if second.samples else ""
+    replicas = f"{second.wanted},{second.ready},{second.starting},{second.draining},{second.waiting}"
+    requests = f"{second.ended},{second.answered},{second.broken},{p50},{p99}"
+    return f"{policy},{second.at_s:g},{replicas},{requests},{second.busy_s:.6g},{watts}"
+
+
+# --- plots ------------------------------------------------------------------------------------------------------------
+
+
+def plots(timeline: Timeline, *, latency_s: float | None, has_power: bool) -> list[Plot]:
+    """Of one policy over time; a slot's value stands where it begins."""
+    slots = [slot for slot in timeline.slots if slot.seconds]
+    latency = [
+        Series("p50", tuple(_quantile(slots, 0.5)), COLOURS["main"]),
+        Series("p99", tuple(_quantile(slots, 0.99)), COLOURS["second"]),
+    ]
+    if latency_s is not None and slots:
+        ends = (0.0, slots[-1].at_s + slots[-1].seconds)
+        latency.append(Series("SLA", tuple((at_s, latency_s * 1e3) for at_s in ends), COLOURS["limit"], dashed=True))
+    found = [
+        Plot(
+            "Replicas",
+            "replicas",
+            (
+                Series("wanted", _means(slots, [each.wanted for each in slots]), COLOURS["second"], True, True),
+                Series("ready", _means(slots, [each.ready for each in slots]), COLOURS["main"], True),
+            ),
+        ),
+        Plot("Waiting", "requests", (_line("waiting, most", [(each.at_s, float(each.waiting)) for each in slots]),)),
+        Plot("Latency, by when requests ended", "ms", tuple(latency)),
+    ]
+    if latency_s is not None:
+        width_s = max(VIOLATIONS_S, timeline.slot_s)
+        found.append(Plot(f"SLA violations per {width_s} s", "%", (_line("late or failed", _broken(slots, width_s)),)))
+    found.append(
+        Plot(
+            "Utilisation",
+            "units",
+            (
+                Series("ready", _means(slots, [each.ready for each in slots]), COLOURS["quiet"], True),
+                _line("at work", [(each.at_s, each.busy_s / each.seconds) for each in slots]),
+            ),
+        )
+    )
+    if has_power:
+        watts = [(each.at_s, each.watts / each.samples) for each in slots if each.samples]
+        found.append(Plot("Power of all units", "W", (_line("power", watts),)))
+    return found
+
+
+def _line(name: str, points: Iterable[Point]) -> Series:
+    return Series(name, tuple(points), COLOURS["main"])
+
+
+def _means(slots: Sequence[Slot], sums: Sequence[int]) -> tuple[Point, ...]:
+    return tuple((slot.at_s, each / slot.seconds) for slot, each in zip(slots, sums, strict=True))
+
+
+def _quantile(slots: Iterable[Slot], q: float) -> Iterator[Point]:
+    for slot in slots:
+        found = slot.latency.quantile(q)
+        if found is not None:
+            yield slot.at_s, found * 1e3
+
+
+def _broken(slots: Iterable[Slot], width_s: int) -> list[Point]:
+    """Percent of the requests that ended in each period; none where none did."""
+    sums: dict[int, list[int]] = {}
+    for slot in slots:
+        found = sums.setdefault(int(slot.at_s) // width_s, [0, 0])
+        found[0] += slot.ended
+        found[1] += slot.broken
+    return [(float(at * width_s), 100.0 * broken / ended) for at, (ended, broken) in sums.items() if ended]
+
+
+def html(report: SimulationReport, timelines: Sequence[Timeline], *, has_power: bool) -> str:
+    """The whole file; ``timelines``: of the policies, in their order."""
+    heads = ("", *(_head(run) for run in report.policies))
+    parts = [page.verdict("Interrupted: this report is partial.", False)] if report.is_partial else []
+    parts += [page.facts(facts(report)), page.heading("Figures"), page.table(heads, main_rows(report))]
+    for run, timeline in zip(report.policies, timelines, strict=True):
+        parts.append(page.heading(f"Policy {_head(run)}"))
+        parts += page.plots(plots(timeline, latency_s=report.latency_s, has_power=has_power))
+    parts += [page.heading("All figures"), page.table(heads, all_rows(report))]
+    return page.page(f"Simulation of {report.function}", parts)

@@ -1,0 +1,136 @@
+"""What a simulated function did over time: one moment for each second as it comes, and slots of time for plots.
+
+Memory does not grow with the run: there are at most ``MOST_SLOTS`` slots, a longer run has wider ones.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from loadgen.metrics.cost import Lease
+from loadgen.metrics.power import PowerSample
+from loadgen.reports.histogram import FineHistogram
+from loadgen.simulator.counters import Ended
+from loadgen.simulator.devices import Busy
+from loadgen.simulator.result import Second, Start
+from tidegate.records import Decision
+
+MOST_SLOTS: Final = 512
+
+
+class Slot:
+    """Sums over the seconds of a slot; requests lie in the one in which they ended."""
+
+    __slots__ = (
+        *("answered", "at_s", "broken", "busy_s", "draining", "ended", "latency", "ready", "samples", "seconds"),
+        *("starting", "waiting", "wanted", "watts"),
+    )
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+        """Where it begins."""
+        self.seconds = 0
+        self.wanted = self.ready = self.starting = self.draining = 0
+        """Sums of what was there at the end of each second."""
+        self.waiting = 0
+        """The most."""
+        self.ended = self.answered = self.broken = 0
+        """``broken``: later than the SLA allows, or failed."""
+        self.latency = FineHistogram()
+        """Of answered requests."""
+        self.busy_s = 0.0
+        """Over all units."""
+        self.watts = 0.0
+        """Sum over samples of all units together."""
+        self.samples = 0
+
+    def add(self, other: "Slot") -> None:
+        """All of a later one."""
+        self.seconds += other.seconds
+        self.wanted += other.wanted
+        self.ready += other.ready
+        self.starting += other.starting
+        self.draining += other.draining
+        self.waiting = max(self.waiting, other.waiting)
+        self.ended += other.ended
+        self.answered += other.answered
+        self.broken += other.broken
+        self.latency.add(other.latency)
+        self.busy_s += other.busy_s
+        self.watts += other.watts
+        self.samples += other.samples
+
+
+class Timeline:
+    """A sink of the simulator, of a run of one function. ``limit_s``: the SLA's latency; ``told`` gets each second as a
+    slot of its own when it is over. :meth:`power` takes samples of the same run."""
+
+    def __init__(self, limit_s: float | None, told: Callable[[Slot], None] | None = None) -> None:
+        self._limit_s = float("inf") if limit_s is None else limit_s + 1e-9
+        self._told = told
+        self._now = Slot(0.0)
+        self.slot_s = 1
+        self.slots: list[Slot] = []
+        self.most_ready = 0
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        now, limit_s = self._now, self._limit_s
+        record = now.latency.record
+        now.ended += len(ended)
+        for (_, _, arrived_s, _, _), _, at_s, _, _, end in ended:
+            latency_s = at_s - arrived_s
+            if end == "answered":
+                now.answered += 1
+                now.broken += latency_s > limit_s
+                record(latency_s)
+            else:
+                now.broken += 1
+
+    def busy(self, spans: Sequence[Busy]) -> None:
+        self._now.busy_s += sum(until - since for _, _, since, until in spans)
+
+    def power(self, sample: PowerSample) -> None:
+        self._now.watts += sample.total_w
+        self._now.samples += 1
+
+    def decision(self, decision: Decision) -> None: ...
+
+    def start(self, start: Start) -> None: ...
+
+    def lease(self, lease: Lease) -> None: ...
+
+    def second(self, second: Second) -> None:
+        now = self._now
+        now.seconds = 1
+        now.wanted, now.ready, now.waiting = second.wanted, second.ready, second.waiting
+        now.starting, now.draining = second.starting, second.draining
+        self.most_ready = max(self.most_ready, second.ready)
+        self._over(second.at_s)
+
+    def finish(self) -> None:
+        """The run is over: what ended since the last whole second counts to that one."""
+        if self._now.ended and self.slots:
+            self.slots[-1].add(self._now)
+        self._now = Slot(self._now.at_s)
+
+    def _over(self, at_s: float) -> None:
+        now, self._now = self._now, Slot(at_s)
+        if self._told is not None:
+            self._told(now)
+        index = int(now.at_s) // self.slot_s
+        if index >= MOST_SLOTS:
+            self._widen()
+            index = int(now.at_s) // self.slot_s
+        if index < len(self.slots):
+            self.slots[index].add(now)
+        else:
+            self.slots.append(now)
+
+    def _widen(self) -> None:
+        """Twice as long slots: two of the old ones become one."""
+        self.slot_s *= 2
+        for at in range(0, len(self.slots) - 1, 2):
+            self.slots[at].add(self.slots[at + 1])
+        self.slots = self.slots[::2]
+
+    def __repr__(self) -> str:
+        return f"<Timeline of {len(self.slots)} slots of {self.slot_s} s>"

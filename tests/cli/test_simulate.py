@@ -1,0 +1,269 @@
+"""``tidegate simulate``: one's own case from files, every fault at once, the same bytes every time."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from control.cli.simulate_plan import Options, Plan, plan_of
+from control.cli.simulate_run import Made, run
+from loadgen.reports import simulation
+from loadgen.traces.arrival import Arrival
+from tests.cli.test_commands import tidegate
+from tidegate.codec import decode
+from tidegate.errors import InvalidInputError
+from tidegate.records import Decision
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FUNCTION = """apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: resnet
+  annotations:
+    tidegate.dev/latency: 300ms
+    tidegate.dev/percentile: "98"
+spec:
+  server:
+    command: [serve]
+  concurrency: 1
+"""
+ACCELERATORS = """accelerators:
+  - {name: t4, kind: emulated, count: 8, memory: 16Gi, price-per-hour: 0.53, tdp: 70, start-up: 2s,
+     profile: {base: 9ms, per-item: 11ms, jitter: 5%}}
+  - {name: v100, kind: nvidia, count: 4, memory: 16Gi, price-per-hour: 3.06, tdp: 250}
+"""
+PROFILES = "profiles:\n  - {accelerator: v100, base: 5ms, per-item: 5ms, start: {load: 4s}}\n"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> list[str]:
+    """The options that name the three files."""
+    for name, text in (("f.yaml", FUNCTION), ("a.yaml", ACCELERATORS), ("p.yaml", PROFILES)):
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in ("f.yaml", "a.yaml", "p.yaml")]
+    return ["--function", files[0], "--accelerators", files[1], "--profile", files[2]]
+
+
+def options(tmp_path: Path, **given: object) -> Options:
+    files = {"function": "f.yaml", "accelerators": "a.yaml", "profile": "p.yaml"}
+    here = {key: tmp_path / name for key, name in files.items()}
+    return Options(**({"rate": "40", "span": "30s"} | here | given))  # type: ignore[arg-type]  # of every kind
+
+
+def made(plan: Plan) -> Made:
+    return run(plan, log=None, csv=None, is_silent=True)
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def test_policies_are_compared_under_the_same_load(case: list[str]) -> None:
+    done = tidegate("simulate", *case, "--rate", "40", "--for", "30s", "--policy", "smif", "--policy", "kpa")
+    assert done.exit_code == 0, done.output
+    rows = {line[:30].strip(): line[30:].split() for line in done.output.splitlines() if line}
+    assert rows[""] == ["smif", "kpa"]
+    assert rows["requests"][0] == rows["requests"][1]
+    assert all(cost.startswith("$") for cost in rows["cost"])
+    assert "98 % within 300 ms" in done.output
+
+
+def test_json_tells_each_policys_figures(case: list[str]) -> None:
+    done = tidegate("simulate", *case, "--rate", "40", "--for", "30s", "--json")
+    found = json.loads(done.output)
+    (policy,) = found["policies"]
+    assert (policy["policy"], found["bound"], found["is_partial"]) == ("smif", None, False)
+    assert policy["figures"]["answered"] == policy["figures"]["requests"] > 1000
+    assert policy["figures"]["cost_dollars"] > 0
+
+
+def test_the_log_the_rows_and_the_report_are_written(case: list[str], tmp_path: Path) -> None:
+    log, csv, report = (tmp_path / name for name in ("log.jsonl", "rows.csv", "report.html"))
+    files = ("--log", str(log), "--csv", str(csv), "--report", str(report))
+    both = ("--policy", "kpa", "--policy", "smif")
+    assert tidegate("simulate", *case, *both, "--rate", "40", "--for", "30s", *files).exit_code == 0
+    decisions = [decode(line, Decision) for line in log.read_bytes().splitlines()]
+    assert {each.policy for each in decisions} == {"kpa", "smif"}
+    assert all(each.function == "resnet" and each.reasons for each in decisions)
+    head, *rows = csv.read_text().splitlines()
+    assert head == simulation.CSV_HEAD
+    assert {len(row.split(",")) for row in rows} == {len(head.split(","))}
+    seconds = [float(row.split(",")[1]) for row in rows if row.startswith("kpa,")]
+    assert seconds == [float(second) for second in range(len(seconds))]
+    assert len(seconds) >= 30
+    page = report.read_text()
+    for plot in ("Replicas", "Waiting", "Latency", "SLA violations per 5 s", "Utilisation", "Power"):
+        assert f"aria-label='{plot}" in page, plot
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed(case: list[str], tmp_path: Path) -> None:
+    def bytes_of(hash_seed: str) -> tuple[bytes, ...]:
+        files = [tmp_path / f"{hash_seed}.{kind}" for kind in ("log", "csv", "html")]
+        named = [
+            text for option, path in zip(("--log", "--csv", "--report"), files, strict=True) for text in (option, path)
+        ]
+        load = [
+            "--shape",
+            "mmpp:5s@10,2s@80",
+            "--for",
+            "20s",
+            "--batches",
+            "1:3,4:1",
+            "--policy",
+            "kpa",
+            "--policy",
+            "smif",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "control.cli", "simulate", *case, *load, "--json", *named],
+            capture_output=True,
+            check=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )
+        return (done.stdout, *(path.read_bytes() for path in files))
+
+    first, second = bytes_of("1"), bytes_of("2")
+    assert first == second
+    assert all(first)
+
+
+def test_another_seed_gives_other_requests(case: list[str], tmp_path: Path) -> None:
+    drawn = [list(plan_of(options(tmp_path, seed=seed)).arrivals()) for seed in ("1", "1", "2")]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_profiles_come_from_the_file_else_from_the_emulated_accelerator(case: list[str], tmp_path: Path) -> None:
+    plan = plan_of(options(tmp_path))
+    assert plan.profiles["t4"].nominal(1) == pytest.approx(0.020)
+    assert plan.profiles["v100"].nominal(1) == pytest.approx(0.010)
+    assert plan.starts["v100"].total_s == 4.0
+    assert any("t4" in note and "a start takes 1 s" in note for note in plan.notes)
+
+
+def test_closed_loops_are_simulated_too(case: list[str], tmp_path: Path) -> None:
+    callers = plan_of(options(tmp_path, rate=None, callers="4", span="20s"))
+    assert callers.duration_s == 20.0
+    (found,) = made(callers).report.policies
+    assert found.figures["requests"] > 100
+    phases = plan_of(options(tmp_path, rate=None, span=None, phases=("0s:30:2:10", "2s:10:1:5")))
+    (found,) = made(phases).report.policies
+    assert (phases.duration_s, found.figures["requests"]) == (None, 40)
+
+
+def test_a_duration_cuts_the_load_and_goes_on_behind_it(case: list[str], tmp_path: Path) -> None:
+    short, long = (plan_of(options(tmp_path, duration=text)) for text in ("10s", "90s"))
+    assert max(each.at_s for each in short.arrivals()) < 10.0
+    (found,) = made(long).report.policies
+    assert found.figures["duration_s"] == 90.0
+
+
+def test_settings_and_policies_win_over_the_manifest(case: list[str], tmp_path: Path) -> None:
+    (function,) = plan_of(options(tmp_path, policies=("kpa",), settings=("max-scale=3", "latency=1s"))).functions
+    assert (function.scaling.policy, function.scaling.max_scale, function.sla.latency_s) == ("kpa", 3, 1.0)
+
+
+# --- an interrupted run -----------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_a_partial_report_of_what_had_happened(case: list[str], tmp_path: Path) -> None:
+    """The signal comes in the middle of the first policy: there is no second one."""
+    plan = plan_of(options(tmp_path, policies=("kpa", "smif"), span="1000s"))
+
+    def interrupted(rng: random.Random) -> Iterator[Arrival]:
+        for number in range(40_000):
+            if number == 2_000:
+                signal.raise_signal(signal.SIGINT)
+            yield Arrival(number / 40.0)
+
+    before = signal.getsignal(signal.SIGINT)
+    found = made(replace(plan, source=replace(plan.source, schedule=interrupted)))
+    assert signal.getsignal(signal.SIGINT) is before
+    (only,) = found.report.policies
+    assert found.report.is_partial and only.is_partial
+    assert only.policy == "kpa"
+    assert 49.0 <= only.figures["duration_s"] <= 52.0
+    assert 1_900 <= only.figures["requests"] <= 2_100
+    assert "INTERRUPTED" in simulation.text(found.report)
+    assert "Interrupted" in simulation.html(found.report, found.timelines, has_power=True)
+
+
+# --- input ------------------------------------------------------------------------------------------------------------
+
+
+def test_faults_of_all_files_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(FUNCTION.replace("concurrency: 1", "concurency: 1").replace("300ms", "soon"))
+    (tmp_path / "a.yaml").write_text("accelerators:\n  - {name: t4, kind: nvidia}\n  - {name: a, kind: tpu}\n")
+    (tmp_path / "p.yaml").write_text("profiles:\n  - {accelerator: t4}\n")
+    (tmp_path / "trace.txt").write_text("1\n-1\n")
+    with pytest.raises(InvalidInputError) as caught:
+        plan_of(options(tmp_path, rate=None, span=None, trace=tmp_path / "trace.txt", seed="x", duration="0s"))
+    told = [(fault.where.removeprefix("--").replace(f"{tmp_path}/", ""), fault.line) for fault in caught.value.faults]
+    assert set(told) == {
+        ("seed", None),
+        ("duration", None),
+        ("trace trace.txt: trace", 2),
+        ("accelerators a.yaml: accelerators[1].kind", 3),
+        ("profile p.yaml: profiles[0].base or times", 2),
+        ("function f.yaml: metadata.annotations.tidegate.dev/latency", 6),
+        ("function f.yaml: spec.concurency", 11),
+    }
+
+
+def test_hardware_that_is_not_here_says_what_it_is(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "accelerators:\n  - {name: t4, kind: nvidia}\n  - {name: c, kind: cpu, count: 2}\n"
+    )
+    with pytest.raises(InvalidInputError) as caught:
+        plan_of(options(tmp_path, profile=None))
+    where = f"--accelerators {tmp_path / 'a.yaml'}: accelerators"
+    assert [(fault.where, fault.line) for fault in caught.value.faults] == [
+        (f"{where}[0].count", 2),
+        (f"{where}[0].memory", 2),
+        (f"{where}[1].memory", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"profile": None}, "no profile"),
+        ({"policies": ("kpa", "kpa")}, "each policy once"),
+        ({"policies": ("kap",)}, "hpa, kpa, smif"),
+        ({"settings": ("min-scal=1",), "policies": ("kpa", "smif")}, "one of "),
+        ({"function": Path("nowhere.yaml")}, "No such file"),
+        ({"trace": Path("sample:burst"), "rate": None, "span": None}, "azure-llm, bursts"),
+        ({"rate": None, "callers": "2", "batches": "1:1,2:1"}, "one size"),
+        ({"rate": None}, "exactly one of"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told_once(
+    case: list[str], tmp_path: Path, given: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=told) as caught:
+        plan_of(options(tmp_path, **given))
+    assert len(caught.value.faults) == 1
+
+
+def test_a_manifest_has_one_function_and_a_place_for_it(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(FUNCTION + "---\n" + FUNCTION.replace("resnet", "bert"))
+    with pytest.raises(InvalidInputError, match="2 functions"):
+        plan_of(options(tmp_path))
+    (tmp_path / "f.yaml").write_text(FUNCTION + "  accelerators: [h100]\n")
+    with pytest.raises(InvalidInputError, match="h100"):
+        plan_of(options(tmp_path))
+
+
+def test_wrong_input_ends_with_2_and_a_file_that_cannot_be_written_is_told_first(
+    case: list[str], tmp_path: Path
+) -> None:
+    assert tidegate("simulate", *case).exit_code == 2
+    done = tidegate("simulate", *case, "--rate", "1", "--for", "1s", "--report", str(tmp_path / "none" / "r.html"))
+    assert done.exit_code == 2
+    assert "a file in a folder that exists" in done.output

@@ -1,0 +1,86 @@
+"""Service profiles in a file: what they mean, and every fault of them with its line."""
+
+import pytest
+
+from loadgen.profile_file import parse
+from loadgen.simulator.devices import Sharing
+from loadgen.simulator.profiles import ColdStart
+from tidegate.errors import InvalidInputError
+
+GOOD = """
+profiles:
+  - accelerator: t4
+    base: 9ms
+    per-item: 5ms
+    jitter: 5%
+    parallel: 90%
+    full-share: 40%
+    width: 1
+  - accelerator: v100
+    times: {1: 14ms, 8: 42ms}
+    exponential: true
+    first: 2s
+    start: {load: 4s, warm: 500ms}
+    sharing: mps
+    gain: {2: 1.55, 3: 1.85}
+"""
+
+
+def faults(text: str) -> list[tuple[str, int | None]]:
+    with pytest.raises(InvalidInputError) as caught:
+        parse(text, source="profiles.yaml")
+    return [(fault.where, fault.line) for fault in caught.value.faults]
+
+
+def test_a_profile_is_what_it_says() -> None:
+    found = parse(GOOD, source="profiles.yaml")
+    t4, v100 = found["t4"], found["v100"]
+    assert t4.profile.nominal(4) == pytest.approx(0.029)
+    assert t4.profile.nominal(4, share=20) == pytest.approx(0.058)
+    assert (t4.profile.jitter, t4.profile.parallel, t4.profile.width) == (0.05, 0.9, 1)
+    assert (t4.start, t4.sharing, t4.gain) == (None, Sharing.EXCLUSIVE, {})
+    assert v100.profile.nominal(1) == pytest.approx(0.014)
+    assert v100.profile.nominal(4) == pytest.approx(0.026)
+    assert (v100.profile.is_exponential, v100.profile.first_s) == (True, 2.0)
+    assert v100.start == ColdStart(load_s=4.0, warm_s=0.5)
+    assert (v100.sharing, v100.gain) == (Sharing.MPS, {2: 1.55, 3: 1.85})
+
+
+def test_every_fault_is_told_with_its_line() -> None:
+    text = """profiles:
+  - accelerator: t4
+    base: 9
+    jiter: 5%
+  - times: {0: 1ms, 2: x}
+    base: 1ms
+  - accelerator: v100
+    base: 1ms
+    gain: {2: 1.5}
+    jitter: 5%
+    exponential: true
+    start: {boot: 1s}
+  - accelerator: a100
+  - t4
+"""
+    assert faults(text) == [
+        ("profiles[0].base", 3),
+        ("profiles[0].jiter", 4),
+        ("profiles[1].times.0", 5),
+        ("profiles[1].times.2", 5),
+        ("profiles[1].accelerator", 5),
+        ("profiles[1].base or times", 5),
+        ("profiles[2].jitter", 7),
+        ("profiles[2].gain", 7),
+        ("profiles[2].start.boot", 12),
+        ("profiles[3].base or times", 13),
+        ("profiles[4]", 14),
+    ]
+
+
+def test_an_accelerator_has_one_profile_and_a_file_has_one_at_least() -> None:
+    entry = "  - {accelerator: t4, base: 1ms}\n"
+    assert faults(f"profiles:\n{entry}{entry}") == [("profiles[1].accelerator", 3)]
+    assert faults("profiles: []\n") == [("profiles", 1)]
+    assert faults("") == [("document", None)]
+    assert faults("a: 1\n---\nb: 2\n") == [("document", None)]
+    assert faults("- 1\n") == [("", 1)]
