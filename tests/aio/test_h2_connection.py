@@ -1,6 +1,7 @@
 """A client's HTTP/2 connection without sockets: how it begins, what it may not do, how it ends."""
 
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -54,6 +55,44 @@ def test_the_preface_decides_wherever_it_is_split(made: Callable[..., World]) ->
         world.answer()
         assert world.app.log[-1] == "finished 200"
         assert world.server.connections == 1
+
+
+@pytest.mark.parametrize("first", range(1, len(PREFACE) + 2))
+def test_the_preface_may_come_in_three_pieces_with_time_between(made: Callable[..., World], first: int) -> None:
+    """Cut here and at every later place: whichever piece completes it brings the connection over."""
+    for second in range(first + 1, len(PREFACE) + 3):
+        world = made(Limits(head_timeout_s=2.0), begin=False)
+        whole = world.client.take()
+        for piece in (whole[:first], whole[first:second], whole[second:]):
+            world.sweeper.tick(monotonic() + 0.5)
+            assert not world.wire.is_closed
+            world.feed(piece)
+        world.call()
+        world.answer()
+        assert world.app.log[-1] == "finished 200"
+
+
+def test_the_preface_may_come_byte_by_byte(made: Callable[..., World]) -> None:
+    world = made(begin=False)
+    for byte in world.client.take():
+        world.feed(bytes([byte]))
+    world.call()
+    world.answer()
+    assert world.app.log[-1] == "finished 200"
+
+
+def test_who_sends_a_preface_while_we_drain_is_told_the_end_in_its_own_protocol(made: Callable[..., World]) -> None:
+    """Its first bytes came before the drain: it is no idle connection."""
+    world = made(Limits(head_timeout_s=2.0, idle_timeout_s=75.0), begin=False)
+    whole = world.client.take()
+    world.feed(whole[:7])
+    world.server.draining = True
+    world.sweeper.tick(monotonic() + 0.1)
+    assert not world.wire.is_closed
+    world.feed(whole[7:])
+    world.pass_time(0.1)
+    assert world.goodbyes[-1] == wire.NO_ERROR
+    assert world.wire.is_closed
 
 
 @pytest.mark.parametrize("cut", range(1, 6))

@@ -368,9 +368,10 @@ class ServerConn(asyncio.Protocol):
     def close_if_idle(self, now: float) -> None:
         """While draining: closes between two requests, unless the next one has already reached our socket.
 
-        A client that has just connected has its first request on the way, and does not try that one again.
+        A client that has just connected has its first request on the way, and does not try that one again; one that
+        has sent a part of HTTP/2's preface is not idle.
         """
-        if self.phase in (_IDLE, _NEW):
+        if self.phase == _IDLE or (self.phase == _NEW and not self._first):
             since = self.deadline - self._server.idle_timeout_s
             if now - since < (FIRST_REQUEST_S if self.engine.head is None else QUIET_S):
                 return
