@@ -15,7 +15,7 @@ import pytest
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_live import run_case
 from tests.support.h2_view import Case, load
-from tests.support.http_doors import Door, door, loop_of
+from tests.support.http_doors import door, loop_of
 from tests.support.loopback import LOOPS, run_on
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -51,21 +51,8 @@ async def _lane(kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[C
             case = waiting.pop()
             name = case["name"]
             verdicts[kind, name] = await run_case(case, way.address, backend, way.pids)
-        if left := await _in_flight(way):
+        if left := await way.left_in_flight():
             verdicts[kind, name].append(f"{left} calls are still in flight behind this door")
-
-
-async def _in_flight(way: Door) -> int:
-    """What the queue_proxy says that it is working on, once it has had time to hear of the last cancel."""
-    assert way.world is not None
-    assert way.replica is not None
-    left = 0
-    for _ in range(20):
-        left = int((await way.world.sample(way.replica.admin))["in_flight"])
-        if not left:
-            break
-        await asyncio.sleep(0.05)
-    return left
 
 
 @cache

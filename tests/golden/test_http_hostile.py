@@ -4,7 +4,8 @@
 the same format, for the rules of ours that the first does not reach. Each runs against a gateway (with a queue_proxy
 behind it), a queue_proxy and a bare relay, on uvloop and on plain asyncio. Most of a case's time is waiting for its
 verdict, so all doors of a loop work side by side; behind one door cases run one after the other, and what one leaves
-behind (a slot, a byte, a connection) the next one meets.
+behind (a slot, a byte, a connection) the next one meets. They are judged when the door has closed: what a client has
+begun may reach the backend after it has its answer.
 """
 
 import asyncio
@@ -14,9 +15,10 @@ from functools import cache
 import pytest
 
 from tests.support.http_capture import CaptureBackend
-from tests.support.http_doors import KINDS, Door, door, loop_of
-from tests.support.http_hostile import CORPUS, OWN, STANDARD, Case, for_front_door, judge, load, run_case
+from tests.support.http_doors import KINDS, door, loop_of
+from tests.support.http_hostile import CORPUS, OWN, STANDARD, Case, Outcome, for_front_door, judge, load, run_case
 from tests.support.loopback import LOOPS, run_on
+from tidegate.aio.sockets import host_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(150)]
 
@@ -36,17 +38,24 @@ async def _lane(
     kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[tuple[str, Case]], verdicts: Verdicts
 ) -> None:
     """One door, and one case after the other until none is left."""
+    outcomes: list[tuple[str, Case, Outcome]] = []
     async with AsyncExitStack() as stack:
         backend = CaptureBackend()
         stack.push_async_callback(backend.close)
-        way: Door = await stack.enter_async_context(door(kind, loop, await backend.start(), STANDARD))
-        assert {loop_of(pid) for pid in way.pids} <= {loop}
-        await all_open.wait()  # starting processes takes the time that cases are given
-        while waiting:
-            file, case = waiting.pop()
-            if kind == "gateway":
-                case = for_front_door(case)
-            verdicts[file, kind, case["name"]] = judge(case, await run_case(case, way.address, backend))
+        async with door(kind, loop, await backend.start(), STANDARD) as way:
+            assert {loop_of(pid) for pid in way.pids} <= {loop}
+            await all_open.wait()  # starting processes takes the time that cases are given
+            while waiting:
+                file, case = waiting.pop()
+                if kind == "gateway":
+                    case = for_front_door(case)
+                outcomes.append((file, case, await run_case(case, way.address, backend)))
+            left = await way.left_in_flight()
+        await backend.unused()
+    faults = [f"{left} requests are still in flight behind this door"] if left else []
+    for file, case, outcome in reversed(outcomes):
+        verdicts[file, kind, case["name"]] = judge(case, outcome) + faults
+        faults = []
 
 
 @cache
@@ -77,3 +86,26 @@ def test_every_case_ends_in_a_permitted_outcome(file: str, kind: str, loop: str)
     assert len(set(names)) == len(names)
     failed = {name: faults for name in names if (faults := verdicts[file, kind, name])}
     assert not failed, "\n".join(f"{name}: {'; '.join(faults)}" for name, faults in failed.items())
+
+
+def test_what_arrives_late_belongs_to_the_case_that_sent_it() -> None:
+    """The client of the first case has gone, and the second one runs, when the first one's request arrives."""
+
+    async def main() -> None:
+        backend = CaptureBackend()
+        host, port = host_port(await backend.start())
+        first, second = backend.begin(), backend.begin()
+        reader, writer = await asyncio.open_connection(host, port)
+        forwarded = f"x-forwarded-for: 6.6.6.6, {first.client}\r\nx-forwarded-for: 127.0.0.1\r\n"
+        writer.write(f"GET /late HTTP/1.1\r\nhost: a\r\n{forwarded}\r\n".encode())
+        writer.write(b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\nGET /cut-off")
+        writer.write_eof()
+        await reader.read()
+        assert [request.target for request in first.requests] == [b"/late", b"/smuggled"]
+        assert first.malformed == ["head cut off: b'GET /cut-off'"]
+        assert second.requests == second.malformed == []
+        await backend.unused()
+        writer.close()
+        await backend.close()
+
+    run_on("asyncio", main())

@@ -80,12 +80,14 @@ class H2Client(asyncio.Protocol):
         self.transport.abort()
 
 
-async def connect(address: Address) -> H2Client:
-    """A connection without Nagle's algorithm."""
+async def connect(address: Address, client_host: str | None = None) -> H2Client:
+    """A connection without Nagle's algorithm; ``client_host``: the address that it comes from."""
     loop = asyncio.get_running_loop()
     sock = socket.socket()
     sock.setblocking(False)
     try:
+        if client_host is not None:
+            sock.bind((client_host, 0))
         await loop.sock_connect(sock, address)
     except BaseException:
         sock.close()
@@ -112,10 +114,10 @@ async def is_alive(address: Address) -> bool:
         client.transport.abort()
 
 
-async def send_case(case: Case, address: Address, rest_s: float) -> View:
-    """The steps of a case alone, and so long a rest: what its client has got then."""
+async def send_case(case: Case, address: Address, rest_s: float, client_host: str) -> View:
+    """The steps of a case alone, from that address, and so long a rest: what its client has got then."""
     live = _Live(case, address, H2Capture(), ())
-    live.client = await connect(address)
+    live.client = await connect(address, client_host)
     live.view = View(case, live.client.write)
     live.client.on_data = live.view.received
     try:

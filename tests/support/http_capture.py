@@ -1,12 +1,20 @@
-"""A backend that writes down what a proxy sends it. Parses strictly, by hand, and not with the code under test."""
+"""A backend that writes down what a proxy sends it. Parses strictly, by hand, and not with the code under test.
+
+Cases follow each other behind one proxy, and what a client has begun may arrive here when it has already gone. So each
+case has a client address of its own (all of 127.0.0.0/8 is this machine), and a request belongs to the case whose
+address the proxy names in ``x-forwarded-for``.
+"""
 
 import asyncio
 import socket
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 _DIGITS = frozenset(b"0123456789")
+_CLIENTS = IPv4Address("127.1.0.0")
+"""The first case's client has the address after it."""
 
 
 class MalformedError(Exception):
@@ -31,8 +39,10 @@ class Captured:
 
 @dataclass
 class Captures:
-    """What came while one case ran."""
+    """What came of one case."""
 
+    client: str = ""
+    """The address from which its client must connect."""
     requests: list[Captured] = field(default_factory=list)
     """In order of arrival; ``complete`` tells whole ones from partial ones."""
     malformed: list[str] = field(default_factory=list)
@@ -47,11 +57,13 @@ class CaptureBackend:
     """Answers 200 with three bytes; keeps complete, partial and malformed requests apart, case by case."""
 
     def __init__(self) -> None:
-        self.log = Captures()
-        """Of the case that runs; a request belongs to the case in which it began."""
         self.address = ""
+        self._cases: dict[str, Captures] = {}
+        """By their clients' addresses, the present one last."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._is_unused = asyncio.Event()
+        self._is_unused.set()
 
     async def start(self) -> str:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=4 << 20)
@@ -61,8 +73,13 @@ class CaptureBackend:
 
     def begin(self) -> Captures:
         """A new case begins."""
-        self.log = Captures()
-        return self.log
+        client = str(_CLIENTS + len(self._cases) + 1)
+        self._cases[client] = found = Captures(client)
+        return found
+
+    async def unused(self) -> None:
+        """Until no connection is left: nothing can arrive any more once the proxy has ended."""
+        await self._is_unused.wait()
 
     async def close(self) -> None:
         if self._server is not None:
@@ -75,9 +92,11 @@ class CaptureBackend:
         sock: socket.socket = writer.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._writers.add(writer)
+        self._is_unused.clear()
+        log: Captures | None = None
         try:
-            while (head := await self._head(reader)) is not None:
-                log = self.log
+            while (head := await self._head(reader, log)) is not None:
+                log = self._case_of(head, log)
                 try:
                     if not await self._request(head, log, reader, writer):
                         break
@@ -89,13 +108,30 @@ class CaptureBackend:
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
+            if not self._writers:
+                self._is_unused.set()
 
-    async def _head(self, reader: asyncio.StreamReader) -> bytes | None:
+    def _case_of(self, head: bytes, before: Captures | None) -> Captures:
+        """The case of a request. One that no proxy vouches for was smuggled in: it belongs to the one ``before`` it on
+        its connection, else to the present case."""
+        for line in reversed(head.split(b"\r\n")):
+            name, _, value = line.partition(b":")
+            if name.lower() == b"x-forwarded-for":
+                for address in reversed(value.split(b",")):
+                    if (found := self._cases.get(address.strip().decode("latin-1"))) is not None:
+                        return found
+        return before or self._present
+
+    @property
+    def _present(self) -> Captures:
+        return next(reversed(self._cases.values())) if self._cases else self.begin()
+
+    async def _head(self, reader: asyncio.StreamReader, before: Captures | None) -> bytes | None:
         try:
             return await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
             if error.partial:
-                self.log.malformed.append(f"head cut off: {error.partial[:80]!r}")
+                self._case_of(error.partial, before).malformed.append(f"head cut off: {error.partial[:80]!r}")
             return None
 
     async def _request(

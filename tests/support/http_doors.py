@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.edge import ROOT, Edge, Replica, edge, table
-from tests.support.loopback import start_relay
+from tests.support.loopback import Relay, start_relay
 from tidegate.aio.server import Limits
 from tidegate.aio.sockets import host_port
 from tidegate.records import RouteTable
@@ -21,16 +21,19 @@ from tidegate.records import RouteTable
 KINDS = ("gateway", "queue_proxy", "relay")
 LIMIT = "4"
 """Slots of a replica: what a case does not give back, the next ones miss."""
+ASKED_TIMES = 500
+"""Ten seconds, for the last cancel to be heard on a machine that has other work."""
 
 
 @dataclass(slots=True)
 class Door:
-    """One way in; ``world`` None: the relay."""
+    """One way in: processes, or a relay."""
 
     kind: str
     address: tuple[str, int]
     world: Edge | None = None
     replica: Replica | None = None
+    relay: Relay | None = None
 
     @property
     def pids(self) -> list[int]:
@@ -38,6 +41,21 @@ class Door:
         if self.world is None:
             return []
         return [worker.pid for worker in self.world.workers] + [one.proxy.pid for one in self.world.replicas]
+
+    async def left_in_flight(self) -> int:
+        """Requests that what stands next to the backend still works on, when it has had time to end them."""
+        for _ in range(ASKED_TIMES):
+            if not await self._in_flight():
+                return 0
+            await asyncio.sleep(0.02)
+        return await self._in_flight()
+
+    async def _in_flight(self) -> int:
+        if self.relay is not None:
+            return self.relay.app.running
+        assert self.world is not None
+        assert self.replica is not None
+        return int((await self.world.sample(self.replica.admin))["in_flight"])
 
 
 def use_loop(world: Edge, loop: str) -> None:
@@ -81,7 +99,7 @@ async def door(
     if kind == "relay":
         relay = await start_relay(upstream, Limits(**limits | {"trusted_proxies": ()}), sweep_s=0.1)
         try:
-            yield Door(kind, (relay.host, relay.port))
+            yield Door(kind, (relay.host, relay.port), relay=relay)
         finally:
             await relay.close()
         return
