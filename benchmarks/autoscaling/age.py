@@ -20,7 +20,8 @@ from benchmarks.autoscaling.setup import Setup, client_rows
 from benchmarks.autoscaling.timeline import Look
 from loadgen.arrivals import poisson
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import Shot
+from loadgen.clients.call import Request
+from loadgen.clients.outcomes import Shot
 
 METRIC = "tidegate_decision_age_seconds"
 KINDS = (Kind(name="v100", base_s=1 / 117.0, count=2), Kind(name="t4", base_s=1 / 65.25, count=2))
@@ -47,7 +48,7 @@ def run(setup: Setup, judge: Judge) -> Iterator[Row]:
 
 def _shots(setup: Setup, seconds: float) -> list[Shot]:
     body = v2_body(1)
-    return [Shot(at_s, body) for at_s in poisson(lambda at_s: RATE, seconds, RATE, random.Random(setup.seed))]
+    return [(at_s, Request(body)) for at_s in poisson(lambda at_s: RATE, seconds, RATE, random.Random(setup.seed))]
 
 
 # --- steady

@@ -14,7 +14,9 @@ from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, throughput_ips, within
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import HttpLoad, Shot
+from loadgen.clients.call import Request
+from loadgen.clients.runs import Run as Load
+from loadgen.clients.workers import callers
 
 CALLERS = 12
 EVERY_S = 2.0
@@ -72,17 +74,17 @@ def phases_of(batches: Sequence[int], each_s: float) -> list[Phase]:
 
 
 def _drive(phases: Sequence[Phase]) -> Drive:
-    shots = {phase: Shot(0.0, v2_body(phase.batch), phase.batch) for phase in phases}
+    requests = {phase: Request(v2_body(phase.batch), phase.batch) for phase in phases}
 
-    async def drive(load: HttpLoad) -> None:
+    async def drive(load: Load) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
 
-        def draw() -> Shot:
+        def draw() -> Request:
             at_s = loop.time() - began
-            return shots[next((phase for phase in phases if at_s < phase.last_s), phases[-1])]
+            return requests[next((phase for phase in phases if at_s < phase.last_s), phases[-1])]
 
-        await load.run_callers(CALLERS, draw, phases[-1].last_s, every_s=EVERY_S)
+        await load.closed_loop(callers(CALLERS, phases[-1].last_s, every_s=EVERY_S), draw)
 
     return drive
 

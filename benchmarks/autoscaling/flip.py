@@ -16,7 +16,8 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run
 from loadgen.arrivals import poisson
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import Shot
+from loadgen.clients.call import Request
+from loadgen.clients.outcomes import Shot
 
 KINDS = (
     Kind(name="weak", base_s=0.004, per_item_s=0.008, price=0.5),
@@ -71,7 +72,7 @@ def _shots(setup: Setup, seconds: float, every_s: float) -> list[Shot]:
     shots = []
     for at_s in poisson(lambda at_s: RATE, seconds, RATE, rng):
         size = LARGE if int(at_s / every_s) % 2 and rng.random() < 1 / 3 else 1
-        shots.append(Shot(at_s, v2_body(size), size))
+        shots.append((at_s, Request(v2_body(size), size)))
     return shots
 
 

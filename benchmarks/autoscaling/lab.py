@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,13 @@ from benchmarks.autoscaling.timeline import Look, Run
 from benchmarks.deployment import Deployment, running
 from control.views import FunctionView, Role
 from loadgen.clients.bodies import v2_body
+from loadgen.clients.call import Request
 from loadgen.clients.honesty import report_of
-from loadgen.clients.http_load import HttpLoad, Outcome, Shot
+from loadgen.clients.outcomes import Shot, posts
+from loadgen.clients.runs import Run as Load
+from loadgen.clients.workers import callers as callers_of
 from tidegate.codec import decode
+from tidegate.phases import ColdStartPhases
 from tidegate.records import RevisionRoute, RouteTable
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +70,7 @@ class Kind:
         return batch / (self.base_s + self.per_item_s * batch)
 
 
-Drive = Callable[[HttpLoad], Coroutine[Any, Any, None]]
+Drive = Callable[[Load], Coroutine[Any, Any, None]]
 """What sends a load."""
 
 
@@ -76,6 +80,29 @@ def lab(kinds: Iterable[Kind], *, workers: int = 1) -> Iterator["Lab"]:
     accelerators = json.dumps({"accelerators": [kind.entry() for kind in kinds]})
     with running(workers=workers, accelerators=accelerators) as deployment:
         yield Lab(deployment)
+
+
+def manifest_text(
+    name: str,
+    *,
+    on: Iterable[str] = (),
+    handler: str = "work.py:Nap",
+    env: Mapping[str, str] | None = None,
+    annotations: Mapping[str, object],
+) -> str:
+    """The manifest of a function on these accelerators (none: on all)."""
+    known = {f"tidegate.dev/{key}": str(value) for key, value in annotations.items()}
+    spec: dict[str, Any] = {"server": {"handler": handler}, "env": dict(env or {})}
+    if kinds := list(on):
+        spec["accelerators"] = kinds
+    return json.dumps(
+        {
+            "apiVersion": "tidegate.dev/v1alpha1",
+            "kind": "Function",
+            "metadata": {"name": name, "annotations": known},
+            "spec": spec,
+        }
+    )
 
 
 class Lab:
@@ -96,19 +123,12 @@ class Lab:
         handler: str = "work.py:Nap",
         env: Mapping[str, str] | None = None,
         annotations: Mapping[str, object],
+        base: Path = HERE,
     ) -> None:
-        """A function on these accelerators (none: on all); returns when so many ``replicas`` are ready."""
-        known = {f"tidegate.dev/{key}": str(value) for key, value in annotations.items()}
-        spec: dict[str, Any] = {"server": {"handler": handler}, "env": dict(env or {})}
-        if kinds := list(on):
-            spec["accelerators"] = kinds
-        manifest = {
-            "apiVersion": "tidegate.dev/v1alpha1",
-            "kind": "Function",
-            "metadata": {"name": name, "annotations": known},
-            "spec": spec,
-        }
-        self.client.deploy(json.dumps(manifest), base=HERE, wait=replicas > 0)
+        """A function on these accelerators (none: on all); returns when so many ``replicas`` are ready. ``base``: the
+        folder of its handler."""
+        manifest = manifest_text(name, on=on, handler=handler, env=env, annotations=annotations)
+        self.client.deploy(manifest, base=base, wait=replicas > 0)
         self._until(lambda: self.client.function(name).ready >= replicas, f"{replicas} replicas of {name}")
 
     def delete(self, name: str) -> None:
@@ -147,6 +167,7 @@ class Lab:
             weights=self.weights(name),
             price_per_hour=view.price_per_hour,
             waiting=view.traffic.waiting,
+            starts={each.id: _start_s(each.phases) for each in _serving(view) if each.state == "ready"},
         )
 
     def busy_s(self, name: str) -> dict[str, float]:
@@ -162,10 +183,9 @@ class Lab:
 
     def closed(self, name: str, callers: int, seconds: float, *, batch: int = 1, every_s: float = 0.0) -> Run:
         """So many callers in a closed loop, with requests of one size."""
-        shot = Shot(0.0, v2_body(batch), batch)
-        return self.run(
-            seconds, {name: lambda load: load.run_callers(callers, lambda: shot, seconds, every_s=every_s)}
-        )[name]
+        request = Request(v2_body(batch), batch)
+        workers = callers_of(callers, seconds, every_s=every_s)
+        return self.run(seconds, {name: lambda load: load.closed_loop(workers, lambda: request)})[name]
 
     def open(
         self,
@@ -177,7 +197,7 @@ class Lab:
         address: str | None = None,
     ) -> Run:
         """An open loop."""
-        return self.run(seconds, {name: lambda load: load.run(shots)}, during, address)[name]
+        return self.run(seconds, {name: lambda load: load.open_loop(shots)}, during, address)[name]
 
     def run(
         self,
@@ -202,7 +222,7 @@ class Lab:
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(watch(), name="watch")
                 helping = group.create_task(_beside(during, began), name="beside")
-                await asyncio.gather(*(drive(_load(target, name, runs[name])) for name, drive in drives.items()))
+                await asyncio.gather(*(_send(target, name, runs[name], drive) for name, drive in drives.items()))
                 await helping
                 watching.cancel()
 
@@ -213,13 +233,9 @@ class Lab:
         return runs
 
 
-def _load(address: str, name: str, run: Run) -> HttpLoad:
-    return HttpLoad(
-        address,
-        f"/v2/models/{name}/infer",
-        timeout_s=TIMEOUT_S,
-        done=lambda outcome: run.outcomes.append(_bare(outcome)),
-    )
+async def _send(address: str, name: str, run: Run, drive: Drive) -> None:
+    async with posts(address, f"/v2/models/{name}/infer", run.outcomes.append, timeout_s=TIMEOUT_S) as load:
+        await drive(load)
 
 
 def series(text: str, metric: str, label: str) -> dict[str, float]:
@@ -242,6 +258,6 @@ def _serving(view: FunctionView) -> Iterator[Any]:
     return (each for revision in view.revisions if revision.role is Role.SERVING for each in revision.replicas)
 
 
-def _bare(outcome: Outcome) -> Outcome:
-    """Without what is only needed to understand a failure."""
-    return outcome if not outcome.is_good else replace(outcome, headers=(), body=b"")
+def _start_s(phases: ColdStartPhases) -> float:
+    """From the decision to ready."""
+    return sum(each or 0.0 for each in (phases.schedule_s, phases.pull_s, phases.load_s, phases.warm_s))

@@ -16,7 +16,7 @@ from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows
 from loadgen.arrivals import poisson
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import Shot
+from loadgen.clients.call import Request
 
 USE = 0.8
 POLL_S = 0.5
@@ -52,7 +52,7 @@ def _case(
     rng = random.Random(setup.seed)
     rate = USE * sum(truth.values()) / mean
     times = poisson(lambda at_s: rate, seconds, rate, rng)
-    shots = [Shot(at_s, v2_body(batch), batch) for at_s, batch in zip(times, _endless(batches, rng), strict=False)]
+    shots = [(at_s, Request(v2_body(batch), batch)) for at_s, batch in zip(times, _endless(batches, rng), strict=False)]
     seen: list[Seen] = []
     with lab(kinds) as world:
         annotations = {"latency": "500ms", "min-scale": 2, "max-scale": 2, "percentile": "98"}

@@ -13,7 +13,9 @@ from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, ended_s
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import HttpLoad, Shot
+from loadgen.clients.call import Request
+from loadgen.clients.runs import Run as Load
+from loadgen.clients.workers import callers
 
 CALLERS = 24
 KINDS = (
@@ -65,13 +67,13 @@ def rate_rps(found: Run) -> float:
     return sum(each.is_good and half <= ended_s(each) < found.seconds for each in found.outcomes) / half
 
 
-async def _drive(load: HttpLoad, seconds: float, seed: int) -> None:
-    small, large = (Shot(0.0, v2_body(size), size) for size in (SMALL, LARGE))
+async def _drive(load: Load, seconds: float, seed: int) -> None:
+    small, large = (Request(v2_body(size), size) for size in (SMALL, LARGE))
     mix = mixed(small, large, random.Random(seed))
-    await load.run_callers(CALLERS, lambda: next(mix), seconds)
+    await load.closed_loop(callers(CALLERS, seconds), lambda: next(mix))
 
 
-def mixed(small: Shot, large: Shot, rng: random.Random) -> Iterator[Shot]:
+def mixed(small: Request, large: Request, rng: random.Random) -> Iterator[Request]:
     """Without end, in an order that is shuffled and with a share that is exact in every twenty."""
     count = round(20 * SHARE_LARGE)
     while True:

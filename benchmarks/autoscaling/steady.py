@@ -14,7 +14,8 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, flip_flops, latency_s, within
 from loadgen.arrivals import poisson
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import HttpLoad, Shot
+from loadgen.clients.call import Request
+from loadgen.clients.runs import Run as Load
 
 TARGET_S = 0.25
 REPLICAS = 2
@@ -33,8 +34,8 @@ def run(setup: Setup, judge: Judge) -> Iterator[Row]:
             annotations: dict[str, object] = {"policy": policy, "latency": f"{TARGET_S:g}s", "initial-scale": REPLICAS}
             world.deploy(policy, on=[kind.name], replicas=REPLICAS, annotations=annotations)
             times = poisson(lambda at_s: rate, seconds, rate, random.Random(setup.seed))
-            shots = [Shot(at_s, body) for at_s in times]
-            drives[policy] = partial(HttpLoad.run, shots=shots)
+            shots = [(at_s, Request(body)) for at_s in times]
+            drives[policy] = partial(Load.open_loop, schedule=shots)
         runs = world.run(seconds, drives)
     for policy in POLICIES:
         yield from client_rows(judge, policy, runs[policy])

@@ -18,7 +18,7 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, latency_s
 from loadgen.arrivals import poisson
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import Shot
+from loadgen.clients.call import Request
 
 USE = 0.75
 WARM_S = 5.0
@@ -79,7 +79,7 @@ class _Figures:
         times = poisson(lambda at_s: rate, self.seconds, rate, random.Random(self.setup.seed))
         body = v2_body(1)
         before = world.busy_s("three")
-        found = world.open("three", [Shot(at_s, body) for at_s in times], self.seconds, address=address)
+        found = world.open("three", [(at_s, Request(body)) for at_s in times], self.seconds, address=address)
         after = world.busy_s("three")
         self._note(name, found, before, after)
         yield from client_rows(self.judge, name, found)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadgen.clients.honesty import ClientReport
-from loadgen.clients.http_load import Outcome
+from loadgen.clients.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,8 @@ class Look:
     """By accelerator, as the gateways have them."""
     price_per_hour: float
     waiting: int
+    starts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds from the decision to ready, by ready replica."""
 
     @property
     def replicas(self) -> int:

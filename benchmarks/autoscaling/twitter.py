@@ -17,7 +17,7 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, cost, latency_s, within
 from benchmarks.autoscaling.trace import arrivals, cut, parse, scaled, smoothed
 from loadgen.clients.bodies import v2_body
-from loadgen.clients.http_load import Shot
+from loadgen.clients.call import Request
 
 TARGET_S = 0.3
 LOW, HIGH = 20.0, 200.0
@@ -37,7 +37,7 @@ def run(setup: Setup, judge: Judge) -> Iterator[Row]:
     first = min(SMOKE_FIRST_S if setup.smoke else FIRST_S, max(0, len(counts) - seconds))
     rates = scaled(smoothed(cut(counts, first, seconds), 9), LOW, HIGH)
     body = v2_body(1)
-    shots = [Shot(at_s, body) for at_s in arrivals(rates, random.Random(setup.seed))]
+    shots = [(at_s, Request(body)) for at_s in arrivals(rates, random.Random(setup.seed))]
     with lab(KINDS) as world:
         annotations: dict[str, object] = {
             "policy": "smif",

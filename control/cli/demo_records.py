@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loadgen.clients.http_load import Outcome
+from loadgen.clients.outcomes import Outcome
 
 SLICE_S = 1.0
 
@@ -70,10 +70,9 @@ class Records:
         if not first_was_good:
             faults.append("the first request was not answered")
         if self.lost:
-            what = (
-                self.lost[0].error
-                or f"status {self.lost[0].status}: {self.lost[0].body[:200].decode(errors='replace')}"
-            )
+            first = self.lost[0]
+            what = "no answer" if first.status is None else f"status {first.status}"
+            what += f", {first.error}" if first.error else ""
             faults.append(f"{len(self.lost)} of {len(self.outcomes)} requests were lost ({what})")
         if not self.looks or self.looks[0].present != 0:
             faults.append("it did not begin at zero replicas")

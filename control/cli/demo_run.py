@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,15 +20,17 @@ from control.cli.common import say, seconds
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
+    from httpx import Response
     from rich.table import Table
 
     from control.cli.demo_records import Look, Records
     from control.cli.demo_report import Report
     from control.sdk import Tidegate
     from control.views import ColdStartView
-    from loadgen.clients.http_load import HttpLoad, Outcome, Shot
+    from loadgen.clients.outcomes import Shot
 
 NAME: Final = "magika"
+PATH: Final = f"/v2/models/{NAME}/infer"
 SEED: Final = 20
 BUSY_AT_PEAK: Final = 0.9
 """Replicas' worth of work at the peak: above the 70% that the policy aims at, so that one replica is not enough,
@@ -118,14 +120,13 @@ class Demo:
 
     async def _first_request(self) -> None:
         name, row = self._files[0]
-        load = self._client()
-        outcome = await load.fire(self._body([row]))
-        load.close()
-        self._first_good = outcome.is_good
-        if not outcome.is_good:
-            raise DemoError(f"the first request failed: {outcome.error or outcome.body.decode(errors='replace')}")
-        ((label, score),) = self._example.labels_of(json_text.loads(outcome.body), self._layout)
-        self._answer = f"{name} is {label} ({score:.1%} sure), answered after {seconds(outcome.latency_s)}"
+        async with self._asking() as ask:
+            answer, latency_s = await ask(self._body([row]))
+        self._first_good = answer.is_success
+        if not answer.is_success:
+            raise DemoError(f"the first request failed: {answer.text}")
+        ((label, score),) = self._example.labels_of(answer.json(), self._layout)
+        self._answer = f"{name} is {label} ({score:.1%} sure), answered after {seconds(latency_s)}"
         say(f"the first request: {self._answer}")
 
     async def _cold_start(self) -> "ColdStartView":
@@ -143,14 +144,13 @@ class Demo:
     async def _plan_load(self) -> "list[Shot]":
         """As much load as takes more than one replica on this machine, from what one request costs the model."""
         from loadgen.arrivals import poisson, ramp
-        from loadgen.clients.http_load import Shot
+        from loadgen.clients.call import Request
 
         costs = []
-        load = self._client()
-        for _ in range(10):
-            outcome = await load.fire(self._body([self._files[0][1]] * 2))
-            costs.append(model_s(outcome) / 2)
-        load.close()
+        async with self._asking() as ask:
+            for _ in range(10):
+                answer, latency_s = await ask(self._body([self._files[0][1]] * 2))
+                costs.append(model_s(answer.headers.get("server-timing", ""), latency_s) / 2)
         cost_s = sorted(costs)[len(costs) // 4]  # what disturbs it only adds
         bodies = [self._sized_body() for _ in range(300)]
         mean = sum(size for _, size in bodies) / len(bodies)
@@ -161,27 +161,31 @@ class Demo:
             f"one inference takes {seconds(cost_s)}; load for {length_s:g} s, up to {peak:.0f} requests/s "
             f"with {mean:.1f} inferences each, seed {SEED}"
         )
-        return [Shot(at_s, *bodies[index % len(bodies)]) for index, at_s in enumerate(times)]
+        return [(at_s, Request(*bodies[index % len(bodies)])) for index, at_s in enumerate(times)]
 
     async def _load(self, shots: "list[Shot]") -> None:
         from rich.console import Console
         from rich.live import Live
 
-        load = self._client(self._records.outcomes)
+        from loadgen.clients.outcomes import posts
+
         self._shift(time.monotonic())
         console = Console(stderr=True, highlight=False)
-        async with asyncio.TaskGroup() as group:
-            sending = group.create_task(load.run(shots), name="load")
+        async with (
+            posts(self._tidegate.gateway.partition("://")[2], PATH, self._records.outcomes.append) as load,
+            asyncio.TaskGroup() as group,
+        ):
+            sending = group.create_task(load.open_loop(shots), name="load")
             if console.is_terminal:
                 with Live(console=console, auto_refresh=False) as live:
                     while not sending.done():
-                        live.update(self._table(load.in_flight), refresh=True)
+                        live.update(self._table(load.unfinished), refresh=True)
                         await self._pace(sending)
             else:
                 turn = 0
                 while not sending.done():
                     if turn % 10 == 0:
-                        say(self._line(load.in_flight))
+                        say(self._line(load.unfinished))
                     turn += 1
                     await self._pace(sending)
         say(self._line(0))
@@ -264,12 +268,22 @@ class Demo:
 
     # --- input ---
 
-    def _client(self, outcomes: "list[Outcome] | None" = None) -> "HttpLoad":
-        from loadgen.clients.http_load import HttpLoad
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> "AsyncIterator[Callable[[bytes], Awaitable[tuple[Response, float]]]]":
+        """Sends one request after the other, outside any schedule: (answer, seconds that it took) of each."""
+        import httpx
 
-        address = self._tidegate.gateway.partition("://")[2]
-        done = (lambda _: None) if outcomes is None else outcomes.append
-        return HttpLoad(address, f"/v2/models/{NAME}/infer", keep_bodies=outcomes is None, done=done)
+        async with httpx.AsyncClient(base_url=self._tidegate.gateway, timeout=60.0, trust_env=False) as client:
+
+            async def ask(body: bytes) -> tuple[httpx.Response, float]:
+                began = time.monotonic()
+                try:
+                    answer = await client.post(PATH, content=body, headers={"content-type": "application/json"})
+                except httpx.HTTPError as error:
+                    raise DemoError(f"no answer to a request: {str(error) or type(error).__name__}") from error
+                return answer, time.monotonic() - began
+
+            yield ask
 
     def _real_files(self) -> list[tuple[str, list[int]]]:
         """Files of this source tree that the model can judge, each as a row of its input."""
@@ -384,14 +398,13 @@ def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:
     )
 
 
-def model_s(outcome: "Outcome") -> float:
+def model_s(timing: str, latency_s: float) -> float:
     """What the model server took, from ``Server-Timing``; all of the latency where it is not said."""
-    timing = dict(outcome.headers).get("server-timing", "")
     for part in timing.split(","):
         name, _, value = part.strip().partition(";dur=")
         if name == "model" and value:
             return float(value) / 1e3
-    return outcome.latency_s
+    return latency_s
 
 
 def example_folder() -> Path:

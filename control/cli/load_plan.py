@@ -9,7 +9,7 @@ from typing import Final
 from control.cli.load_modes import Asked, Loop, Reader, Source, source_of
 from loadgen.clients import shape_words
 from loadgen.clients.runs import Worker
-from loadgen.clients.workers import Caller, paced
+from loadgen.clients.workers import callers, paced
 from loadgen.pace import Phase
 from loadgen.traces.arrival import Arrival
 from tidegate.document import Faults
@@ -142,7 +142,7 @@ class _Reader:
 def _workers(source: Source) -> Callable[[], list[Worker]] | None:
     """Those of the closed loops; None: it is an open one."""
     phases = [loop for loop in source.loops if isinstance(loop, Phase)]
-    callers = [loop for loop in source.loops if isinstance(loop, Loop)]
+    loops = [loop for loop in source.loops if isinstance(loop, Loop)]
     if not source.loops:
         return None
-    return lambda: [*paced(phases), *(Caller(loop.seconds) for loop in callers for _ in range(loop.callers))]
+    return lambda: [*paced(phases), *(each for loop in loops for each in callers(loop.callers, loop.seconds))]

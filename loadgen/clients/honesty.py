@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadgen.clients.http_load import Outcome
+from loadgen.clients.outcomes import Outcome
 
 LATE_S = 0.020
 """A request that left so much after it was due left late."""

@@ -6,13 +6,23 @@ from loadgen.pace import Phase, Ticker
 
 
 class Caller:
-    """Sends as soon as it is free, for so many seconds."""
+    """Sends as soon as it is free, for so many seconds; first at ``first_s``, and never sooner than ``every_s`` after
+    its last request."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, first_s: float = 0.0, every_s: float = 0.0) -> None:
         self._seconds = seconds
+        self._every_s = every_s
+        self._due_s = first_s
 
     def next(self, free_s: float) -> float | None:
-        return free_s if free_s < self._seconds else None
+        at_s = max(free_s, self._due_s)
+        self._due_s = at_s + self._every_s
+        return at_s if at_s < self._seconds - 1e-6 else None
+
+
+def callers(count: int, seconds: float, *, every_s: float = 0.0) -> list[Caller]:
+    """So many, whose first requests are spread evenly over ``every_s``."""
+    return [Caller(seconds, first_s=every_s * number / count, every_s=every_s) for number in range(count)]
 
 
 class PacedWorker:

@@ -10,7 +10,7 @@ from benchmarks.autoscaling.age import buckets, difference, quantile_bound
 from benchmarks.autoscaling.haproxy import config
 from benchmarks.autoscaling.lab import Kind, series
 from benchmarks.autoscaling.sizes import KINDS, LARGE, SHARE_LARGE, SMALL, mixed, oracle_rps
-from loadgen.clients.http_load import Shot
+from loadgen.clients.call import Request
 from traffic.cuts import BatchClass, CutGroup, route_cuts
 
 AGES = """
@@ -48,7 +48,7 @@ def test_cuts_of_those_sizes_are_the_oracles() -> None:
 
 
 def test_the_mix_of_sizes_is_exact_and_not_in_order() -> None:
-    shots = list(itertools.islice(mixed(Shot(0, b"", SMALL), Shot(0, b"", LARGE), random.Random(1)), 200))
+    shots = list(itertools.islice(mixed(Request(b"", SMALL), Request(b"", LARGE), random.Random(1)), 200))
     assert sum(shot.inferences == LARGE for shot in shots) == 200 * SHARE_LARGE
     assert [shot.inferences for shot in shots[:20]] != [shot.inferences for shot in shots[20:40]]
 

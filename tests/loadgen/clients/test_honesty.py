@@ -3,7 +3,7 @@
 import pytest
 
 from loadgen.clients.honesty import report_of
-from loadgen.clients.http_load import Outcome
+from loadgen.clients.outcomes import Outcome
 
 
 def outcomes(*lags_s: float) -> list[Outcome]:
