@@ -5,15 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadgen.experiments.definition import Check, Experiment, Reported
-from loadgen.experiments.outcome import Outcome
-from tidegate.errors import Fault, InvalidInputError, TidegateError
+from loadgen.experiments.outcome import ExperimentError, Outcome
+from tidegate.errors import Fault, InvalidInputError
 
 TIE = 1e-9
 """Relative: a bound that is reached but for rounding holds."""
-
-
-class ExperimentError(TidegateError):
-    """A setup gave what cannot be judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

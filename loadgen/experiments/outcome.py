@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.errors import TidegateError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -13,3 +15,7 @@ class Outcome:
     """Curves for plots by name, points (x, y) rising in x. Curves of one plot share the part before a colon:
     ``"ready replicas: kpa"`` and ``"ready replicas: hpa"``. The part may end with units in brackets, ``[y]`` or
     ``[y by x]``: ``"throughput [inferences/s by callers]: 65:35"``; without x it is seconds."""
+
+
+class ExperimentError(TidegateError):
+    """A setup has nothing that could be judged: it cannot run with these parameters, or gave no finite figures."""

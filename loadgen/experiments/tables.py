@@ -2,7 +2,8 @@
 
 The fields of the dataclass are the keys of the table; one without a default must be there. What a value may be is its
 annotation: plain types, ``msgspec.Meta`` for ranges (``Annotated[int, Meta(ge=1)]``), enums, dataclasses for tables
-and ``tuple[X, ...]`` for lists.
+and ``tuple[X, ...]`` or ``Some[X]`` for lists. What fields must be together its ``__post_init__`` checks; the
+ValueError that it raises says what is allowed.
 """
 
 import math
@@ -32,6 +33,8 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Word = Annotated[str, msgspec.Meta(min_length=1)]
+Some = Annotated[tuple[T, ...], msgspec.Meta(min_length=1)]
+"""A list with something in it."""
 
 
 def read(kind: type[T], table: Mapping[str, object], where: str, faults: Faults) -> T | None:
@@ -49,7 +52,13 @@ def read(kind: type[T], table: Mapping[str, object], where: str, faults: Faults)
             values[key] = _value(hints[key], table[key], path(where, key), faults)
         elif each.default is MISSING and each.default_factory is MISSING:
             faults.say(path(where, key), "nothing", _allowed(hints[key]))
-    return None if len(faults) > before else kind(**values)
+    if len(faults) > before:
+        return None
+    try:
+        return kind(**values)
+    except ValueError as error:
+        faults.say(where or "document", "values that do not fit together", str(error))
+        return None
 
 
 def path(where: str, key: str) -> str:
@@ -62,12 +71,9 @@ def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
             return read(hint, value, where, faults)
         faults.say(where, shown(value), "a table")
         return None
-    if typing.get_origin(hint) is tuple and typing.get_args(hint)[1:] == (...,):
-        if isinstance(value, list):
-            inner = typing.get_args(hint)[0]
-            return tuple(_value(inner, item, f"{where}[{index}]", faults) for index, item in enumerate(value))
-        faults.say(where, shown(value), "a list")
-        return None
+    items = _items(hint)
+    if items is not None:
+        return _list(hint, items, value, where, faults)
     if not _is_finite(value):
         faults.say(where, shown(value), "finite numbers")
         return None
@@ -78,12 +84,30 @@ def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
         return None
 
 
+def _list(hint: Any, items: Any, value: object, where: str, faults: Faults) -> tuple[object, ...] | None:
+    if not isinstance(value, list) or (not value and hint is not _plain(hint)):
+        faults.say(where, "an empty list" if value == [] else shown(value), _allowed(hint))
+        return None
+    return tuple(_value(items, item, f"{where}[{index}]", faults) for index, item in enumerate(value))
+
+
+def _plain(hint: Any) -> Any:
+    """Without what an ``Annotated`` adds."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+
+
+def _items(hint: Any) -> Any:
+    """The X of ``tuple[X, ...]``; None: it is something else."""
+    plain = _plain(hint)
+    return typing.get_args(plain)[0] if typing.get_origin(plain) is tuple else None
+
+
 def _allowed(hint: Any) -> str:
     """What may stand under a key that is missing."""
     if is_dataclass(hint):
         return "a table"
-    if typing.get_origin(hint) is tuple:
-        return "a list"
+    if _items(hint) is not None:
+        return "a list" if hint is _plain(hint) else "a list of one or more"
     try:
         msgspec.convert(object(), hint)
     except msgspec.ValidationError as error:
