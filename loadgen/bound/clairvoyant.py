@@ -1,0 +1,236 @@
+"""What a trace costs at the very least under an SLA, for somebody who knows the future.
+
+A lower bound that holds for every plan: starts are paid, fleets are whole, but a plan may split a request's work over
+time and replicas as it likes, and starts and ends may fall anywhere in a slot. docs/bound.md says what is relaxed and
+why it stays a bound.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from loadgen.bound.demand import Demand, Floats, Job, demand
+from loadgen.bound.levels import Supply, levels
+from loadgen.bound.table import Quanta, least_costs
+from loadgen.simulator.profiles import Times
+from tidegate.errors import Fault, InvalidInputError
+
+SHORTEST_SLOT_S: Final = 0.1
+"""A start has to last two slots; shorter ones than this are not cut for starts that are quicker still."""
+QUANTA: Final = (8, 4, 2, 1)
+"""That a level does in a slot: as many as the width allows."""
+WIDEST: Final = 96
+"""Backlogs that a table tells apart, where there is a choice."""
+NEVER: Final = 1e15
+"""Dollars for late work that may not be."""
+SPREAD: Final = np.geomspace(0.3, 1000.0, 10)
+"""Prices of a late request that are tried first, in mean costs of a request."""
+NOISE: Final = 1e-6
+"""Quanta: far above the rounding of sums of floats, far below what costs anything."""
+
+TIMES: Final = "a finite, positive number of seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Replicas of one function on one kind of accelerator."""
+
+    name: str
+    times: Times
+    """Service seconds by batch, at the concurrency limit."""
+    slots: int
+    """Requests that a replica runs at once."""
+    price_per_hour: float
+    start_s: float
+    """From the start call, when paying begins, to ready."""
+    max_replicas: int
+    """At once, starting and draining ones included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """Dollars; infinite: no fleet keeps the SLA."""
+
+    b0: float
+    """No request is late."""
+    bq: float
+    """At most a share of 1 - quantile is late."""
+
+
+def clairvoyant(
+    arrivals: Iterable[tuple[float, int]],
+    groups: Sequence[Group],
+    *,
+    latency_s: float,
+    quantile: float,
+    duration_s: float,
+) -> Bound:
+    """The bound for ``arrivals`` (at, inferences), read once, in any order; those from ``duration_s`` on are ignored.
+
+    Raises InvalidInputError with every fault of groups, arrivals and figures.
+    """
+    faults = [*_faults(latency_s, quantile, duration_s), *_faults_of(groups)]
+    if faults:
+        demand(
+            arrivals, lambda _: Job(work_s=1.0, least_s=1.0), latency_s=1.0, duration_s=1.0, slot_s=1.0, faults=faults
+        )
+        raise InvalidInputError("clairvoyant bound", faults)
+    slot_s, has_starts = _slot_s(latency_s, groups)
+    reference = min(groups, key=lambda each: each.price_per_hour * each.times.seconds(1) / each.slots)
+    asked = demand(
+        arrivals,
+        _job(groups, reference, faults),
+        latency_s=latency_s,
+        duration_s=duration_s,
+        slot_s=slot_s,
+        faults=faults,
+    )
+    if faults:
+        raise InvalidInputError("clairvoyant bound", faults)
+    may_be_late = (1.0 - quantile) * asked.requests + 1e-9 - asked.hopeless
+    b0 = bq = 0.0
+    if asked.batches and len(asked.required_s) and asked.required_s[-1] > 0.0:
+        supplies = _supplies(groups, reference, asked.batches, latency_s)
+        largest_s = max(reference.times.seconds(batch) for batch in asked.batches)
+        b0, bq = _work_alone(asked, supplies, may_be_late * largest_s)
+        if has_starts:
+            plans = _Plans(asked, supplies, largest_s)
+            b0 = max(b0, plans.on_time())
+            bq = max(bq, plans.mostly_on_time(max(0.0, may_be_late), b0))
+    if may_be_late < 0.0:
+        bq = inf
+    return Bound(b0=inf if asked.hopeless else max(b0, bq), bq=bq)
+
+
+class _Plans:
+    """The relaxed problem of one trace."""
+
+    def __init__(self, asked: Demand, supplies: Sequence[Supply], largest_s: float) -> None:
+        self._asked = asked
+        waits = asked.possible_s - asked.required_s
+        waited = np.concatenate(([0.0], waits[:-1]))
+        comes = np.diff(asked.possible_s, prepend=0.0)
+        self._levels = levels(supplies, float((waited + comes).max()) / asked.slot_s, asked.slot_s)
+        does_s = self._levels.step * asked.slot_s
+        widest = float(waits.max())
+        self._per_level = next((each for each in QUANTA if widest * each / does_s <= WIDEST), QUANTA[-1])
+        self._quantum_s = does_s / self._per_level
+        self._per_request = largest_s / self._quantum_s
+        """Quanta of work that a late request does not need in time, at the most."""
+
+    def on_time(self) -> float:
+        """Both curves are rounded up. What a fleet does between two slots is a whole number of quanta, so what it must
+        do there may be rounded up as a whole, and the difference of the rounded curves is no larger."""
+        possible = np.ceil(self._asked.possible_s / self._quantum_s - NOISE)
+        required = np.ceil(self._asked.required_s / self._quantum_s - 2.0 * NOISE)
+        (cost,) = self._least(possible, required, np.array([NEVER]))
+        return inf if cost >= 0.1 * NEVER else float(cost)
+
+    def mostly_on_time(self, late: float, b0: float) -> float:
+        """At most ``late`` requests are not.
+
+        For any price of a late request: the least cost with each late one paid for, less the price of those that may be
+        late, is a lower bound (weak duality). It is concave in the price: the best of some prices, then of some around
+        that one. ``b0`` tells where to look.
+        """
+        possible = np.ceil(self._asked.possible_s / self._quantum_s)
+        required = np.maximum(0.0, np.floor(self._asked.required_s / self._quantum_s - NOISE))
+        scale = (b0 if 0.0 < b0 < inf else float(self._levels.price_per_s[-1])) / max(1, self._asked.requests)
+        prices, best = scale * SPREAD, 0.0
+        for _ in range(2):
+            bounds = self._least(possible, required, prices / self._per_request) - prices * late
+            best = max(best, float(bounds.max()))
+            around = float(prices[int(bounds.argmax())])
+            ratio = SPREAD[1] / SPREAD[0]
+            prices = around * np.geomspace(1.0 / ratio, ratio, len(SPREAD))[1:-1]
+        return best
+
+    def _least(self, possible: Floats, required: Floats, prices: Floats) -> Floats:
+        quanta = Quanta(
+            possible=possible.astype(np.int64), required=required.astype(np.int64), per_level=self._per_level
+        )
+        return least_costs(quanta, self._levels, self._asked.slot_s, prices)
+
+
+def _slot_s(latency_s: float, groups: Sequence[Group]) -> tuple[float, bool]:
+    """The slot, and whether starts last two of them, so that they can be charged."""
+    usual_s = 0.25 if latency_s < 1.0 else 0.5 if latency_s < 3.0 else 1.0
+    slot_s = min(usual_s, min(each.start_s for each in groups) / 2.0)
+    return (slot_s, True) if slot_s >= SHORTEST_SLOT_S else (usual_s, False)
+
+
+def _job(groups: Sequence[Group], reference: Group, faults: list[Fault]) -> Callable[[int], Job]:
+    """What a batch needs; a time that is none becomes one of ``faults``."""
+
+    def job(batch: int) -> Job:
+        times = {each.name: each.times.seconds(batch) for each in groups}
+        wrong = {name: time_s for name, time_s in times.items() if not 0.0 < time_s < inf}
+        faults.extend(
+            Fault(f"groups.{name}.times", f"{time_s} s for batch {batch}", TIMES) for name, time_s in wrong.items()
+        )
+        return Job(work_s=1.0, least_s=1.0) if wrong else Job(work_s=times[reference.name], least_s=min(times.values()))
+
+    return job
+
+
+def _supplies(groups: Sequence[Group], reference: Group, batches: Sequence[int], latency_s: float) -> list[Supply]:
+    """The groups that are in time with some batch, each at the one that suits it best."""
+    found = []
+    for group in groups:
+        gains = [
+            reference.times.seconds(batch) / group.times.seconds(batch)
+            for batch in batches
+            if group.times.seconds(batch) <= latency_s
+        ]
+        if gains:
+            found.append(
+                Supply(
+                    capacity=group.slots * max(gains),
+                    price_per_s=group.price_per_hour / 3600.0,
+                    start_s=group.start_s,
+                    max_replicas=group.max_replicas,
+                )
+            )
+    return found
+
+
+def _work_alone(asked: Demand, supplies: Sequence[Supply], late_s: float) -> tuple[float, float]:
+    """Both bounds if starts cost nothing and replicas could be divided: the work at its lowest price."""
+    price = min(each.price_per_s / each.capacity for each in supplies)
+    required_s = float(asked.required_s[-1])
+    return price * required_s, price * max(0.0, required_s - max(0.0, late_s))
+
+
+def _faults(latency_s: float, quantile: float, duration_s: float) -> Iterator[Fault]:
+    for name, value in (("latency_s", latency_s), ("duration_s", duration_s)):
+        if not 0.0 < value < inf:
+            yield Fault(name, f"{value}", "a positive number of seconds")
+    if not 0.0 < quantile <= 1.0:
+        yield Fault("quantile", f"{quantile}", "more than 0, 1 at most")
+
+
+def _faults_of(groups: Sequence[Group]) -> Iterator[Fault]:
+    if not groups:
+        yield Fault("groups", "none", "one group or more")
+    names = [each.name for each in groups]
+    for name in sorted({each for each in names if names.count(each) > 1}):
+        yield Fault(f"groups.{name}", f"{names.count(name)} groups", "one group of each name")
+    for group in groups:
+        rules = (
+            ("slots", group.slots, group.slots >= 1, "1 or more"),
+            (
+                "price_per_hour",
+                group.price_per_hour,
+                0.0 <= group.price_per_hour < inf,
+                "a finite number, not negative",
+            ),
+            ("start_s", group.start_s, 0.0 <= group.start_s < inf, "a finite number of seconds, not negative"),
+            ("max_replicas", group.max_replicas, group.max_replicas >= 1, "1 or more"),
+            ("times", f"{group.times.seconds(1)} s for batch 1", 0.0 < group.times.seconds(1) < inf, TIMES),
+        )
+        for field, value, is_right, allowed in rules:
+            if not is_right:
+                yield Fault(f"groups.{group.name}.{field}", f"{value}", allowed)

@@ -1,0 +1,109 @@
+"""Capacity in whole steps, and the least that each level costs.
+
+Every group's capacity is rounded up to a multiple of one step, so that the capacity of every fleet is a whole number of
+steps; a fleet may be stronger here than it is, never weaker, and costs what it costs.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINEST: Final = 16
+"""Steps of which the weakest group has at most so many."""
+ROUNDING: Final = 0.005
+"""A step that makes no group stronger than this is fine enough."""
+MOST_LEVELS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """One group as the table sees it."""
+
+    capacity: float
+    """Reference slots of one replica, at the batch that suits it best."""
+    price_per_s: float
+    start_s: float
+    max_replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """Level j has ``step * j`` reference slots."""
+
+    step: float
+    price_per_s: NDArray[np.float64]
+    """Of the cheapest fleet that has the level's capacity."""
+    up_price: float
+    """Dollars for each level that capacity rises by."""
+
+    @property
+    def count(self) -> int:
+        return len(self.price_per_s)
+
+
+def levels(supplies: Sequence[Supply], most: float, slot_s: float, limit: int = MOST_LEVELS) -> Levels:
+    """``most``: reference slots beyond which nobody can use more. ``start_s`` of every group is ``2 * slot_s`` or more.
+
+    Where there were more than ``limit`` levels, one stands for k steps. A fleet counts as a level that is less than
+    two levels above it, and pays for what it has there at the least. It changes its level only when it has crossed a
+    whole one since the last time, so no rise is counted twice.
+    """
+    step = _step([each.capacity for each in supplies], most)
+    sizes = [math.ceil(each.capacity / step - 1e-9) for each in supplies]
+    # Two steps more: what comes and what waits is rounded up by two quanta at the most.
+    useful = _up(most / step) + 2
+    most_steps = min(useful, sum(size * each.max_replicas for size, each in zip(sizes, supplies, strict=True)))
+    prices = _cheapest(supplies, sizes, most_steps)
+    up_price = min(
+        each.price_per_s * (each.start_s - 2.0 * slot_s) / size for size, each in zip(sizes, supplies, strict=True)
+    )
+    each_level = _up(most_steps / limit)
+    if each_level <= 1:
+        return Levels(step=step, price_per_s=prices, up_price=up_price)
+    count = _up(most_steps / each_level) + 2
+    least = np.clip((np.arange(count) - 2) * each_level + 1, 0, most_steps)
+    return Levels(step=step * each_level, price_per_s=prices[least], up_price=up_price * each_level)
+
+
+def _up(value: float) -> int:
+    return math.ceil(value - 1e-9)
+
+
+def _step(capacities: Sequence[float], most: float) -> float:
+    """The coarsest step that is fine enough, or the one that rounds least of those with few enough levels."""
+    weakest = min(capacities)
+    best, least = weakest, inf
+    for parts in range(1, FINEST + 1):
+        step = weakest / parts
+        if parts > 1 and most / step > MOST_LEVELS:
+            break
+        worst = max(_up(each / step) * step / each for each in capacities) - 1.0
+        if worst < least - 1e-9:
+            best, least = step, worst
+        if least <= ROUNDING:
+            break
+    return best
+
+
+def _cheapest(supplies: Sequence[Supply], sizes: Sequence[int], most: int) -> NDArray[np.float64]:
+    """Price of the cheapest fleet with so many steps or more, for 0..``most``; every group has its limit."""
+    prices = np.full(most + 1, inf)
+    prices[0] = 0.0
+    for size, supply in zip(sizes, supplies, strict=True):
+        left = supply.max_replicas
+        share = 1
+        while left > 0:  # Bounded knapsack: 1, 2, 4, ... replicas at once, each lot taken or not.
+            lot = min(share, left)
+            left, share = left - lot, 2 * share
+            steps = min(size * lot, most)
+            more = prices + supply.price_per_s * lot
+            with_lot = np.full(most + 1, inf)
+            with_lot[steps:] = more[: most + 1 - steps]
+            with_lot[most] = min(with_lot[most], more[most - steps :].min())  # Beyond the last step counts as it.
+            prices = np.minimum(prices, with_lot)
+    return np.asarray(np.minimum.accumulate(prices[::-1])[::-1])
