@@ -42,6 +42,9 @@ def simulate(
         str | None, typer.Option(help="Simulated time (default: until all requests have ended).")
     ] = None,
     seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
+    no_bound: Annotated[
+        bool, typer.Option("--no-bound", help="Leave out what the load costs at least (docs/bound.md).")
+    ] = False,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the decision log, as JSON lines.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each second.")] = None,
@@ -75,7 +78,7 @@ def simulate(
         )
     )
     try:
-        made = run(plan, log=log, csv=csv, is_silent=json)
+        made = run(plan, has_bound=not no_bound, log=log, csv=csv, is_silent=json)
         _write(made, report, has_power=plan.has_power, json=json)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")

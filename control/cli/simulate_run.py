@@ -12,7 +12,7 @@ from typing import IO, Final
 from control.cli.simulate_plan import Plan
 from loadgen.metrics.cost import Lease
 from loadgen.metrics.summary import Summary
-from loadgen.reports.simulation import CSV_HEAD, PolicyRun, SimulationReport, csv_row, run_of
+from loadgen.reports.simulation import CSV_HEAD, BoundFigures, PolicyRun, SimulationReport, csv_row, run_of
 from loadgen.reports.timeline import Slot, Timeline
 from loadgen.simulator.counters import Ended
 from loadgen.simulator.devices import Busy
@@ -53,7 +53,7 @@ class Stop:
                 signal.signal(each, handler)
 
 
-def run(plan: Plan, *, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
+def run(plan: Plan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
     """Simulates every policy. Raises OSError where a file cannot be written."""
     stop = Stop()
     runs: list[tuple[str, dict[str, float], Timeline, bool]] = []
@@ -66,17 +66,21 @@ def run(plan: Plan, *, log: Path | None, csv: Path | None, is_silent: bool) -> M
             runs.append(_simulate(plan, function, stop, decisions, rows, is_silent=is_silent))
             if stop.is_asked:
                 break
-    return Made(_report(plan, runs, stop), tuple(timeline for _, _, timeline, _ in runs))
+    bound, note = (None, None) if stop.is_asked or not has_bound else _bound(plan, stop)
+    return Made(_report(plan, runs, bound, note, stop), tuple(timeline for _, _, timeline, _ in runs))
 
 
 def _report(
     plan: Plan,
     runs: Sequence[tuple[str, dict[str, float], Timeline, bool]],
+    bound: BoundFigures | None,
+    note: str | None,
     stop: Stop,
 ) -> SimulationReport:
     function = plan.functions[0]
     made: list[PolicyRun] = [
-        run_of(policy, figures, timeline, None, is_partial=is_partial) for policy, figures, timeline, is_partial in runs
+        run_of(policy, figures, timeline, bound, is_partial=is_partial)
+        for policy, figures, timeline, is_partial in runs
     ]
     return SimulationReport(
         function=function.name,
@@ -85,8 +89,8 @@ def _report(
         latency_s=function.sla.latency_s,
         percentile=function.sla.percentile,
         is_partial=stop.is_asked,
-        bound=None,
-        notes=plan.notes,
+        bound=bound,
+        notes=plan.notes if note is None else (*plan.notes, note),
         policies=tuple(made),
     )
 
@@ -153,6 +157,17 @@ class _Sinks:
         self._show(second.at_s)
         if self._stop.is_asked:
             self.end()
+
+
+def _bound(plan: Plan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
+    """Ctrl-C leaves it out, and the report without it is partial."""
+    from control.cli.simulate_bound import bound_of
+
+    try:
+        return bound_of(plan)
+    except KeyboardInterrupt:
+        stop.ask()
+        return None, "no bound: interrupted"
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ VIOLATIONS_S: Final = 5
 class BoundFigures:
     """The cheapest fleets of somebody who knows the future (:mod:`loadgen.bound`), in dollars."""
 
-    b0_dollars: float
-    """With no request late."""
+    b0_dollars: float | None
+    """With no request late; None: no fleet does that."""
     bq_dollars: float
     """With as many late as the percentile allows."""
 
@@ -69,8 +69,8 @@ def run_of(
     )
 
 
-def _over(cost: float | None, bound: float) -> float | None:
-    return None if cost is None or not bound > 0.0 else cost / bound
+def _over(cost: float | None, bound: float | None) -> float | None:
+    return cost / bound if cost is not None and bound else None
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

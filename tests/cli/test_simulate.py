@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from control.cli.simulate_bound import bound_of
 from control.cli.simulate_plan import Options, Plan, plan_of
 from control.cli.simulate_run import Made, run
 from loadgen.reports import simulation
@@ -58,7 +59,7 @@ def options(tmp_path: Path, **given: object) -> Options:
 
 
 def made(plan: Plan) -> Made:
-    return run(plan, log=None, csv=None, is_silent=True)
+    return run(plan, has_bound=False, log=None, csv=None, is_silent=True)
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------
@@ -71,11 +72,12 @@ def test_policies_are_compared_under_the_same_load(case: list[str]) -> None:
     assert rows[""] == ["smif", "kpa"]
     assert rows["requests"][0] == rows["requests"][1]
     assert all(cost.startswith("$") for cost in rows["cost"])
+    assert all(float(times) >= 1.0 for times in rows["cost over B0"] + rows["cost over Bq"])
     assert "98 % within 300 ms" in done.output
 
 
 def test_json_tells_each_policys_figures(case: list[str]) -> None:
-    done = tidegate("simulate", *case, "--rate", "40", "--for", "30s", "--json")
+    done = tidegate("simulate", *case, "--rate", "40", "--for", "30s", "--no-bound", "--json")
     found = json.loads(done.output)
     (policy,) = found["policies"]
     assert (policy["policy"], found["bound"], found["is_partial"]) == ("smif", None, False)
@@ -167,6 +169,44 @@ def test_a_duration_cuts_the_load_and_goes_on_behind_it(case: list[str], tmp_pat
 def test_settings_and_policies_win_over_the_manifest(case: list[str], tmp_path: Path) -> None:
     (function,) = plan_of(options(tmp_path, policies=("kpa",), settings=("max-scale=3", "latency=1s"))).functions
     assert (function.scaling.policy, function.scaling.max_scale, function.sla.latency_s) == ("kpa", 3, 1.0)
+
+
+# --- the bound --------------------------------------------------------------------------------------------------------
+
+
+def test_the_bound_is_of_the_same_load_sla_and_hardware(case: list[str], tmp_path: Path) -> None:
+    bound, note = bound_of(plan_of(options(tmp_path)))
+    assert note is None
+    assert bound is not None
+    assert bound.b0_dollars is not None
+    assert 0.0 < bound.bq_dollars <= bound.b0_dollars
+    twice, _ = bound_of(plan_of(options(tmp_path, rate="80")))
+    assert twice is not None
+    assert twice.bq_dollars > bound.bq_dollars
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"rate": None, "callers": "2"}, "closed loop"),
+        ({"settings": ("concurrency=0",)}, "without a limit"),
+        ({"settings": ("latency=1ms",)}, "no fleet keeps the SLA"),
+    ],
+)
+def test_where_there_is_no_bound_it_is_said_why(
+    case: list[str], tmp_path: Path, given: dict[str, object], why: str
+) -> None:
+    bound, note = bound_of(plan_of(options(tmp_path, **given)))
+    assert bound is None
+    assert note is not None
+    assert why in note
+
+
+def test_without_a_latency_or_a_price_there_is_none(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(ACCELERATORS.replace("price-per-hour: 3.06, ", ""))
+    assert bound_of(plan_of(options(tmp_path)))[1] == "no bound: an accelerator has no price"
+    (tmp_path / "f.yaml").write_text(FUNCTION.replace("    tidegate.dev/latency: 300ms\n", ""))
+    assert bound_of(plan_of(options(tmp_path))) == (None, None)
 
 
 # --- an interrupted run -----------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """Service profiles in a file: what they mean, and every fault of them with its line."""
 
+from pathlib import Path
+
 import pytest
 
-from loadgen.profile_file import parse
+from loadgen.profile_file import KEYS, parse
 from loadgen.simulator.devices import Sharing
 from loadgen.simulator.profiles import ColdStart
 from tidegate.errors import InvalidInputError
@@ -84,3 +86,10 @@ def test_an_accelerator_has_one_profile_and_a_file_has_one_at_least() -> None:
     assert faults("") == [("document", None)]
     assert faults("a: 1\n---\nb: 2\n") == [("document", None)]
     assert faults("- 1\n") == [("", 1)]
+
+
+def test_the_example_in_the_docs_is_one() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text()
+    found = parse(page.split("```yaml\n")[1].split("```")[0], source="docs/simulator.md")
+    assert list(found) == ["t4", "v100"]
+    assert all(f"`{row.key}`" in page or f"{row.key}:" in page for row in KEYS)
