@@ -9,6 +9,7 @@ from control.cli import (
     demo,
     deploy,
     doctor,
+    experiment,
     invoke,
     load,
     logs,
@@ -30,7 +31,22 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for group in (process, deploy, traffic, tenants, show, series, replay, invoke, load, simulate, logs, doctor, demo):
+for group in (
+    process,
+    deploy,
+    traffic,
+    tenants,
+    show,
+    series,
+    replay,
+    invoke,
+    load,
+    simulate,
+    experiment,
+    logs,
+    doctor,
+    demo,
+):
     group.register(app)
 
 

@@ -32,7 +32,7 @@ from typing import Annotated, Any
 import msgspec
 
 from loadgen.experiments.registry import known
-from loadgen.experiments.tables import Positive, Word, read, shown
+from loadgen.experiments.tables import Positive, Some, Word, read, shown
 from tidegate.document import Faults, nearest
 
 MAX_BYTES = 256 * 1024
@@ -58,6 +58,17 @@ class Check:
     """Judged on every seed; else on the mean over seeds."""
     why: str = ""
     """Where the check differs from the source, or cannot be met."""
+
+    def __post_init__(self) -> None:
+        has_ends = self.at_least is not None or self.at_most is not None
+        if has_ends == (self.within is not None):
+            raise ValueError("within, or else at_least, at_most or both of them")
+        if self.within is not None and not self._centre:
+            raise ValueError("beside within a number other than 0, in of or in printed")
+        if self.of is not None and self.within is None:
+            raise ValueError("of only beside within")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError("no at_least above at_most")
 
     @property
     def low(self) -> float | None:
@@ -93,7 +104,7 @@ class Experiment:
     """What it says."""
     setup: Word
     """A key of :func:`loadgen.experiments.registry.known`."""
-    checks: tuple[Check, ...]
+    checks: Some[Check]
     parameters: dict[str, Any] = field(default_factory=dict)
     reported: tuple[Reported, ...] = ()
     seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_SEEDS)] = 5
@@ -108,10 +119,6 @@ def parse(text: str, source: str) -> Experiment:
     faults.raise_any()
     found = read(Experiment, document, "", faults)
     _check_setup(document, faults)
-    for index, check in enumerate(() if found is None else found.checks):
-        _check_bounds(check, f"checks[{index}]", faults)
-    if found is not None and not found.checks:
-        faults.say("checks", "none", "one at least")
     faults.raise_any()
     assert found is not None  # or there were faults
     return found
@@ -151,16 +158,3 @@ def _check_setup(document: Mapping[str, Any], faults: Faults) -> None:
         faults.say("setup", shown(name), ", ".join(known()) + nearest(name, known()))
     elif isinstance(parameters, dict):
         known()[name].read(parameters, faults)
-
-
-def _check_bounds(check: Check, where: str, faults: Faults) -> None:
-    bounds = check.at_least is not None or check.at_most is not None
-    if bounds == (check.within is not None):
-        got = "both" if bounds else "no bound"
-        faults.say(where, got, "within, or at_least, at_most or both of them")
-    elif check.within is not None and not check._centre:
-        faults.say(f"{where}.within", f"of {check._centre:g}", "of a number other than 0: in of, or in printed")
-    if check.of is not None and check.within is None:
-        faults.say(f"{where}.of", f"{check.of:g}", "beside within only")
-    if check.at_least is not None and check.at_most is not None and check.at_least > check.at_most:
-        faults.say(f"{where}.at_least", f"{check.at_least:g}", f"at most at_most, {check.at_most:g}")

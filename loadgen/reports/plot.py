@@ -64,7 +64,8 @@ def svg(plot: Plot) -> str:
         parts.append(f"<polyline fill='none' stroke='{series.colour}' stroke-width='1.8'{dash} points='{line}'/>")
         x = LEFT + 10 + index * LEGEND_STEP
         parts.append(f"<rect x='{x}' y='{TOP - 8}' width='12' height='3' fill='{series.colour}'/>")
-        parts.append(f"<text x='{x + 17}' y='{TOP - 2}'>{escape(series.name)}, {escape(plot.unit)}</text>")
+        told = f"{series.name}, {plot.unit}" if plot.unit else series.name
+        parts.append(f"<text x='{x + 17}' y='{TOP - 2}'>{escape(told)}</text>")
     parts.append("</svg>")
     return "".join(parts)
 

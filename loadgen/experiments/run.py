@@ -1,0 +1,111 @@
+"""Runs experiments, one seed after the other or in several processes, and keeps what is finished when interrupted."""
+
+import multiprocessing
+import signal
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loadgen.experiments.definition import Experiment
+from loadgen.experiments.judge import Result, judge
+from loadgen.experiments.outcome import ExperimentError, Outcome
+from loadgen.experiments.registry import known
+from tidegate.errors import TidegateError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    results: tuple[Result, ...]
+    not_run: tuple[str, ...] = ()
+    """Experiments of which no seed was finished."""
+
+    @property
+    def is_partial(self) -> bool:
+        """It was interrupted."""
+        return bool(self.not_run) or any(result.is_partial for result in self.results)
+
+    @property
+    def holds(self) -> bool:
+        return all(result.holds for result in self.results)
+
+
+class Listener(Protocol):
+    """Is told while experiments run."""
+
+    def seed(self, experiment: Experiment, seed: int) -> None:
+        """A seed is finished."""
+        ...
+
+    def result(self, result: Result) -> None:
+        """An experiment is finished, or was interrupted after a seed at least."""
+        ...
+
+
+def run(experiments: Sequence[Experiment], listener: Listener, *, seeds: int | None = None, jobs: int = 1) -> Report:
+    """All of them, with ``seeds`` seeds each (None: as many as each asks for), in ``jobs`` processes. The report does
+    not depend on ``jobs``. KeyboardInterrupt ends it early: the report is partial then.
+
+    Raises InvalidInputError for checks of figures that a setup does not give, and ExperimentError where a run cannot be
+    judged.
+    """
+    tasks = [(each, seed) for each in experiments for seed in range(1, (seeds or each.seeds) + 1)]
+    results: list[Result] = []
+    outcomes: dict[int, Outcome] = {}
+    with closing(_outcomes(tasks, jobs)) as stream:
+        try:
+            for (experiment, seed), outcome in zip(tasks, stream, strict=True):
+                outcomes[seed] = outcome
+                is_last = seed == (seeds or experiment.seeds)
+                # Also before the last one: a check of a figure that is not there need not wait for it.
+                judged = judge(experiment, outcomes, is_partial=not is_last)
+                listener.seed(experiment, seed)
+                if is_last:
+                    outcomes = {}
+                    results.append(judged)
+                    listener.result(judged)
+        except KeyboardInterrupt:
+            if outcomes:
+                results.append(judge(experiments[len(results)], outcomes, is_partial=True))
+                listener.result(results[-1])
+    return Report(results=tuple(results), not_run=tuple(each.name for each in experiments[len(results) :]))
+
+
+def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[Outcome, None, None]:
+    """In the order of ``tasks``."""
+    if jobs == 1:
+        for experiment, seed in tasks:
+            yield _outcome(experiment.name, experiment.setup, experiment.parameters, seed)
+        return
+    others = multiprocessing.active_children()
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts_to_the_parent)
+    try:
+        futures = [
+            pool.submit(_outcome, experiment.name, experiment.setup, experiment.parameters, seed)
+            for experiment, seed in tasks
+        ]
+        for future in futures:
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise ExperimentError("a process that ran a seed has died; is there memory for so many jobs?") from error
+    finally:
+        # What is under way is worth nothing now, and nobody is to wait for it.
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.terminate()
+        pool.shutdown(cancel_futures=True)
+
+
+def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> Outcome:
+    """Also runs in other processes, and raises only what passes between them."""
+    try:
+        return known()[setup](parameters, seed)
+    except TidegateError as error:
+        raise ExperimentError(f"{name}, seed {seed}: {error}") from None
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
