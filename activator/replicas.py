@@ -208,13 +208,14 @@ class Replica:
         self.refresh()
 
     def level(self) -> tuple[int, Bind | None]:
-        """How many requests of the best waiting class this queue_proxy should know of, and the first of them.
+        """How many requests of the best waiting class this queue_proxy should know of, and the first of them; (0, None)
+        where none may go there, now or when it becomes ready.
 
         Those of lower classes are told when it is their turn: what is told has one class, so that free slots go to the
         best key of all workers.
         """
         group, head = self.group, self.reserved
-        if not group.revision.waiting or not self.takes_wants:
+        if not (group.revision.waiting and group.share > 0) or self.rests_until or self.ejected_until or self.gone:
             return (0, None)
         lanes = group.lanes
         if head is None:
@@ -243,19 +244,20 @@ class Replica:
 
     def tell_with_request(self, now: float) -> Want | None:
         """The want that remains after a request, for its header; None: zero, and known to be zero."""
-        if self.told == 0 and not self.group.revision.waiting:
+        known = self.told
+        if known == 0 and not self.group.revision.waiting:
             return None
         amount, head = self.level()
-        return None if head is None and self.told == 0 else self._want(amount, head, now)
+        if head is None and known == 0:
+            return None
+        want = self._want(amount, head, now)
+        if self.told != known and self.group.has_one:
+            self.group.revision.has_told(want.amount, want.priority)
+        return want
 
     def forget_told(self) -> None:
         """What was told may not have arrived, or was dropped: tell it again."""
         self.told = _UNTOLD
-
-    @property
-    def takes_wants(self) -> bool:
-        """Whether waiting requests may go there, now or when it becomes ready."""
-        return not self.gone and not self.rests_until and not self.ejected_until and self.group.share > 0
 
     def _kind(self, head: Bind) -> tuple[int, int, bool]:
         """What of a head must be told when it changes: class, units, whether this replica holds back for it."""
@@ -271,14 +273,19 @@ class Replica:
         self.short = None
         if head is None:
             return Want(sequence, 0)
-        self.told_key = kind = self._kind(head)
-        tail = since = head.key[1]
+        priority, since, _ = head.key
+        if self.group.revision.counts_inferences:
+            self.told_key = kind = self._kind(head)
+        else:
+            self.told_key = kind = (priority, 1, False)
+        tail = since
         for lane in self.group.lanes:
             if lane.tail > tail and lane.queue:
                 tail = lane.tail
         age_ms = round((now - since) * 1000) if since < now else 0
         tail_ms = round((now - tail) * 1000) if tail < now else 0
-        return Want(sequence, amount, kind[0], head.lane.step(head), age_ms, tail_ms, kind[1], kind[2])
+        cost = 0 if head.claim is None else head.lane.step(head)
+        return Want(sequence, amount, priority, cost, age_ms, tail_ms, kind[1], kind[2])
 
     # --- credits ---
 
@@ -359,6 +366,11 @@ class Group:
     def serves(self, inferences: int) -> bool:
         """Whether a request of so many inferences may run here."""
         return self.smallest <= inferences and (self.largest is None or inferences <= self.largest)
+
+    @property
+    def has_one(self) -> bool:
+        """Its replica is the only one of the revision."""
+        return len(self.replicas) == 1 and len(self.revision.groups) == 1
 
     def expected_s(self, inferences: int) -> float:
         """How long a request takes here; 0 while no rate is learnt: it gets the benefit of the doubt."""

@@ -15,6 +15,7 @@ from activator.holdings import Holdings
 from activator.lanes import Lane, LaneKey
 from activator.prefixes import PrefixIndex
 from activator.replicas import Group, Replica
+from tidegate.flow.wants import want_range
 from tidegate.records import Activation, Binding, FailureKind, FunctionRoute, QueueOrder, Spread
 
 SHORT_S: Final = 0.1
@@ -102,11 +103,13 @@ class RevisionRoom:
     """One revision's waiting requests on this worker, its groups, and its counters."""
 
     __slots__ = (
+        "_inference_moments",
+        "_request_moments",
+        "_since",
         "active",
         "arrivals",
         "arrivals_inferences",
         "cancelled",
-        "counted_at",
         "counts_inferences",
         "expired",
         "failure",
@@ -115,6 +118,7 @@ class RevisionRoom:
         "gone",
         "groups",
         "id",
+        "is_one_line",
         "is_plain",
         "is_tagged",
         "lanes",
@@ -126,13 +130,14 @@ class RevisionRoom:
         "reserved",
         "shape",
         "signal",
+        "told_from",
+        "told_priority",
+        "told_to",
         "unheard_until",
         "unlink_at",
         "used_at",
         "waiting",
-        "waiting_inference_s",
         "waiting_inferences",
-        "waiting_request_s",
     )
 
     def __init__(self, id: str, function: FunctionState, now: float) -> None:  # noqa: A002 - the record's field
@@ -155,6 +160,8 @@ class RevisionRoom:
         self.main = Lane(self.groups)
         """The lane of all groups."""
         self.lanes: dict[LaneKey, Lane] = {self.main.key: self.main}
+        self.is_one_line = True
+        """All who wait stand in one lane and each takes one slot: while anybody waits, none is free for him."""
         self.is_plain = True
         """Every request that avoids no replica belongs into the main lane."""
         self.shape: tuple[object, ...] = ()
@@ -171,9 +178,13 @@ class RevisionRoom:
         """Until then a replica that has not been heard counts as perhaps ready."""
         self.waiting = 0
         self.waiting_inferences = 0
-        self.waiting_request_s = 0.0
-        self.waiting_inference_s = 0.0
-        self.counted_at = now
+        self._since = now
+        self._request_moments = self._inference_moments = 0.0
+        """Times of those who left less times of those who came: ``moments + waiting * now`` is the integral of waiting
+        over time, without a step for the time between."""
+        self.told_priority = 0
+        self.told_from, self.told_to = 1, 0
+        """While so many of this priority class wait, nothing has to be told to any replica; no number: not known."""
         self.arrivals = 0
         self.arrivals_inferences = 0
         self.refused = 0
@@ -201,11 +212,6 @@ class RevisionRoom:
     def has_ready(self) -> bool:
         """Whether some replica serves new work."""
         return bool(self.main.serving)
-
-    @property
-    def is_one_line(self) -> bool:
-        """All who wait stand in one lane and each takes one slot: while anybody waits, none is free."""
-        return len(self.lanes) == 1 and not self.counts_inferences
 
     @property
     def ready(self) -> int:
@@ -275,6 +281,7 @@ class RevisionRoom:
         self.lanes[lane.key] = lane
         for group in lane.groups:
             group.lanes.append(lane)
+        self.is_one_line = len(self.lanes) == 1 and not self.counts_inferences
         return lane
 
     def _let_return(self) -> None:
@@ -294,8 +301,6 @@ class RevisionRoom:
 
         In requests whoever may take a free slot has it already; in inferences somebody may wait whom it does not fit.
         """
-        if self.is_one_line:
-            return not self.waiting
         if lane.queue or not self.counts_inferences:
             return not lane.queue
         groups = lane.groups
@@ -307,6 +312,7 @@ class RevisionRoom:
             del self.lanes[lane.key]
             for group in lane.groups:
                 group.lanes.remove(lane)
+            self.is_one_line = len(self.lanes) == 1 and not self.counts_inferences
 
     def rebuild(self) -> list[Bind]:
         """After a table: where the groups are others, or what they serve, the lanes are made anew.
@@ -350,7 +356,11 @@ class RevisionRoom:
         since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
         bind.key = (bind.priority, since, bind.number)
         lane.push(bind)
-        self._change(1, bind.inferences, now)
+        self.waiting += 1
+        self.waiting_inferences += bind.inferences
+        moment = now - self._since
+        self._request_moments -= moment
+        self._inference_moments -= moment * bind.inferences
         function.waiting += 1
         function.waiting_bytes += bind.size
         if bind.claim is not None:
@@ -365,11 +375,40 @@ class RevisionRoom:
             lane.queue.remove(bind)
         if lane.avoid is not None:
             self.tidy(lane)
-        self._change(-1, -bind.inferences, now)
+        self.waiting -= 1
+        self.waiting_inferences -= bind.inferences
+        moment = now - self._since
+        self._request_moments += moment
+        self._inference_moments += moment * bind.inferences
         function.waiting -= 1
         function.waiting_bytes -= bind.size
         if bind.claim is not None:
             function.holdings.discard(bind)
+        if not self.waiting and self.signal.raised:
+            self.signal.update(False, now)
+
+    def has_told(self, amount: int, priority: int) -> None:
+        """Each replica knows now what there is to know: so many of this priority class wait."""
+        if amount:
+            self.told_priority = priority
+        self.told_from, self.told_to = want_range(amount) if self.is_one_line else (1, 0)
+
+    def settled(self) -> None:
+        """What there was to tell has been told."""
+        queue = self.main.queue
+        head = queue.head() if self.waiting else None
+        if head is None:
+            self.has_told(0, 0)
+        else:
+            self.has_told(queue.count(head.key[0]), head.key[0])
+
+    def is_told(self, priority: int) -> bool:
+        """After one of this priority class came or left: whether there still is nothing to tell."""
+        return (
+            self.is_one_line
+            and priority == self.told_priority
+            and self.told_from <= self.main.queue.count(priority) <= self.told_to
+        )
 
     def wish(self, now: float) -> Activation:
         """What is pushed while nobody serves those who wait."""
@@ -433,19 +472,10 @@ class RevisionRoom:
             bind.reserved = None
             self.reserved.remove(bind)
 
-    def _change(self, requests: int, inferences: int, now: float) -> None:
-        """So many more wait; the integrals of waiting over time are brought up to now before."""
-        elapsed = now - self.counted_at
-        self.counted_at = now
-        self.waiting_request_s += elapsed * self.waiting
-        self.waiting_inference_s += elapsed * self.waiting_inferences
-        self.waiting += requests
-        self.waiting_inferences += inferences
-
     def counts(self, now: float) -> RoomCounts:
         """What the demand record needs."""
-        self._change(0, 0, now)
         oldest = self.oldest()
+        moment = now - self._since
         return RoomCounts(
             arrivals=self.arrivals,
             arrivals_inferences=self.arrivals_inferences,
@@ -455,8 +485,8 @@ class RevisionRoom:
             waiting=self.waiting,
             waiting_inferences=self.waiting_inferences,
             oldest_waiting_s=0.0 if oldest is None else now - oldest,
-            waiting_request_s=self.waiting_request_s,
-            waiting_inference_s=self.waiting_inference_s,
+            waiting_request_s=self._request_moments + moment * self.waiting,
+            waiting_inference_s=self._inference_moments + moment * self.waiting_inferences,
         )
 
 

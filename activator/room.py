@@ -116,7 +116,7 @@ class WaitingRoom:
                 room.refused += 1
                 return unserved(bind)
             lane = found
-        if not room.waiting or room.is_unclaimed(lane):
+        if not room.waiting or (not room.is_one_line and room.is_unclaimed(lane)):
             replica = lane.choose(bind, now, function.pick, self._rng)
             if replica is not None:
                 if avoid is not None:
@@ -333,6 +333,7 @@ class WaitingRoom:
                     for replica in group.replicas:
                         if replica.open and replica.free and replica.level()[0]:
                             self._return(replica, replica.surrender())
+            room.settled()
 
     def next_wakeup(self) -> float | None:
         """When ``on_wakeup`` has something to do; None: not by time alone."""
@@ -452,7 +453,7 @@ class WaitingRoom:
             self._be_patient(room)
         if room.reserved or len(room.lanes) > 1:
             self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
-        if room.signal.raised or not room.has_ready:
+        if room.signal.raised or not room.main.serving:
             self._signal(room, now)
         return None
 
@@ -474,7 +475,8 @@ class WaitingRoom:
         self._waiting[bind.request] = bind
         latest, deadline = bind.arrived + room.function.max_wait_s, bind.deadline
         self._timers.in_turn(latest if latest < deadline else deadline, bind)
-        self._touch(room)
+        if not room.is_told(bind.priority):
+            self._touch(room)
 
     def _stand(self, bind: Bind, now: float) -> None:
         """A request that has waited before stands in the queue again, in its old place."""
@@ -496,9 +498,8 @@ class WaitingRoom:
         room = bind.revision
         room.part(bind, now)
         del self._waiting[bind.request]
-        if not room.waiting and room.signal.raised:
-            room.signal.update(False, now)
-        self._touch(room)
+        if not room.is_told(bind.priority):
+            self._touch(room)
 
     def _expire(self, bind: Bind, now: float) -> None:
         self._remove(bind, now)
@@ -610,10 +611,14 @@ class WaitingRoom:
         if bind.deadline <= now:
             self._expire(bind, now)
             return
-        self._remove(bind, now)
+        room = bind.revision
+        room.part(bind, now)
+        del self._waiting[bind.request]
         if bind.claim is not None:
             bind.lane.served(bind)
         self._bind(bind, replica, now)
+        if not room.is_told(bind.priority):  # After it was bound: its header has told what remains.
+            self._touch(room)
         self.out.append(bind)
 
     # --- credits ----------------------------------------------------------------------------------------------------
@@ -665,6 +670,4 @@ class WaitingRoom:
 
 def _matters(entry: Bind | Replica | RevisionRoom) -> bool:
     """Whether the time of this entry still means something."""
-    if type(entry) is Bind:
-        return entry.entry > 0 or entry.reserved is not None
-    return not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing
+    return entry.waits if type(entry) is Bind else not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing

@@ -47,8 +47,8 @@ class Timers(Generic[T]):
         if line and when < line[-1][0]:
             self.at(when, what)
             return
-        self._number += 1
-        line.append((when, self._number, what))
+        self._number = number = self._number + 1
+        line.append((when, number, what))
         if len(line) + len(self._heap) > self._sweep_at:
             self._sweep()
 

@@ -1,9 +1,11 @@
 """What a gateway worker counts of one revision, from requests that have ended, many at a time."""
 
 from collections.abc import Sequence
+from math import inf
+from typing import Final
 
 from activator.room import RoomCounts
-from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
+from tidegate.histogram import Histogram
 from tidegate.records import GroupTraffic, RevisionDemand
 
 Request = tuple[int, str, float, int, int | None]
@@ -12,6 +14,7 @@ Ended = tuple[Request, float, float, str, str, str]
 """(request, sent to a replica at, ended at, accelerator, replica, how): ``answered``, ``failed`` (the replica broke) or
 the code of the refusal. What never reached a replica has neither accelerator nor replica, and was sent when it ended.
 Times in seconds since the beginning."""
+ANSWERED: Final = "answered"
 
 
 class _Group:
@@ -20,6 +23,17 @@ class _Group:
     def __init__(self) -> None:
         self.requests = self.inferences = self.failures = 0
         self.latency = Histogram()
+
+    def add(self, ended: Sequence[Ended], target_s: float) -> int:
+        """More have ended; how many of them were answered within the target."""
+        latencies = [each[2] - each[0][2] for each in ended if each[5] == ANSWERED]
+        self.requests += len(ended)
+        self.inferences += sum([each[0][3] for each in ended])
+        self.failures += len(ended) - len(latencies)
+        self.latency.record_all(latencies)
+        if target_s == inf:
+            return len(latencies)
+        return sum([latency_s <= target_s for latency_s in latencies])
 
 
 class Counters:
@@ -30,31 +44,19 @@ class Counters:
     def __init__(self, revision: str, target_s: float | None) -> None:
         """``target_s``: the SLA's latency."""
         self._revision = revision
-        self._target_s = float("inf") if target_s is None else target_s
+        self._target_s = inf if target_s is None else target_s
         self._groups: dict[str, _Group] = {}
         self._within = 0
 
     def add(self, ended: Sequence[Ended]) -> None:
         """More requests have ended."""
-        groups, target_s = self._groups, self._target_s
-        for (_, _, arrived, inferences, _), _, at, accelerator, _, end in ended:
-            if not accelerator:
-                continue
-            group = groups.get(accelerator)
-            if group is None:
-                group = groups[accelerator] = _Group()
-            group.requests += 1
-            group.inferences += inferences
-            if end != "answered":
-                group.failures += 1
-                continue
-            latency_s = at - arrived
-            if latency_s <= target_s:
-                self._within += 1
-            micros = int(latency_s * 1e6)
-            latency = group.latency
-            latency.counts[INDEX[micros] if micros < KNOWN else bucket_index(micros)] += 1
-            latency.sum_micros += micros
+        accelerators = {each[3] for each in ended}
+        for accelerator in sorted(accelerators.difference(self._groups, {""})):
+            self._groups[accelerator] = _Group()
+        for accelerator, group in self._groups.items():
+            if accelerator in accelerators:
+                there = ended if len(accelerators) == 1 else [each for each in ended if each[3] == accelerator]
+                self._within += group.add(there, self._target_s)
 
     def demand(self, room: RoomCounts | None) -> RevisionDemand | None:
         """The present values as they cross the process border; None: nothing has come yet, or no room knows it."""

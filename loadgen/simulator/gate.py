@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
 from activator.room import WaitingRoom
-from loadgen.simulator.counters import Counters, Ended, Request
+from loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
 from loadgen.simulator.kernel import Kernel
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.records import Activation, GatewaySample, RouteTable
@@ -89,28 +89,33 @@ class Gate:
         """``request`` came now."""
         revision = request[1]
         self.open += 1
-        bind = self.room.arrive(request, revision, request[3], now + self._timeouts[revision], now)
+        room = self.room
+        bind = room.arrive(request, revision, request[3], now + self._timeouts[revision], now)
         if type(bind) is Bind:
-            self._send(bind, now)
+            replica = self._replicas.get(bind.replica.id)
+            if replica is None or not replica.begin(bind, now):
+                self._return(bind, replica, now)
         elif bind is not None:
             self._refused(bind, now)  # type: ignore[arg-type]  # `type() is` narrows nothing
-        if self.room.out:
+        else:
+            self._arm(now)
+        if room.out:
             self._act(now)
-        elif self.room.unsettled and not self._is_turning:
+        elif room.unsettled and not self._is_turning:
             self._turn(now)
 
-    def _send(self, bind: Bind, now: float) -> None:
-        replica = self._replicas.get(bind.replica.id)
+    def _return(self, bind: Bind, replica: "VirtualReplica | None", now: float) -> None:
+        """The replica is gone, or did not start it."""
         if replica is None:
             self.room.unsent(bind, now)
-        elif not replica.begin(bind, now):
+        else:
             self.room.refused(bind, now)
 
     def answered(self, replica: "VirtualReplica", bind: Bind, kept: bool, sent_at: float, now: float) -> None:
         """A replica's answer is here."""
         request: Request = bind.request  # type: ignore[assignment]  # what was given to the room
         self.open -= 1
-        self.ended.append((request, sent_at, now, replica.accelerator, replica.id, "answered"))
+        self.ended.append((request, sent_at, now, replica.accelerator, replica.id, ANSWERED))
         room = self.room
         room.answered(bind, kept, now)
         if room.out:
@@ -149,7 +154,9 @@ class Gate:
             commands, room.out = room.out, []
             for command in commands:
                 if type(command) is Bind:
-                    self._send(command, now)
+                    replica = self._replicas.get(command.replica.id)
+                    if replica is None or not replica.begin(command, now):
+                        self._return(command, replica, now)
                 elif type(command) is Send:
                     link = self._linked.get(command.replica)
                     if link is not None:
@@ -166,7 +173,10 @@ class Gate:
                     self._kernel.at(now + self._message_s, self._closes, command.replica)
         if room.unsettled and not self._is_turning:
             self._turn(now)
-        when = room.next_wakeup()
+
+    def _arm(self, now: float) -> None:
+        """Those who wait, and what the room was told, may have a time at which it has to look again."""
+        when = self.room.next_wakeup()
         if when is not None and (when < self._wake or self._wake <= now):
             self._wake = when
             self._kernel.at(when, self._woken)
@@ -182,11 +192,13 @@ class Gate:
         if self.room.unsettled:
             self.room.settle(now)
         self._act(now)
+        self._arm(now)
 
     def _woken(self, now: float, _: None) -> None:
         self._wake = float("inf")
         self.room.on_wakeup(now)
         self._act(now)
+        self._arm(now)
 
     # --- wires ---
 

@@ -1,16 +1,37 @@
-"""Discrete events in virtual time: a heap of (time, sequence, action, argument).
+"""Discrete events in virtual time: a heap of (time, sequence, action, argument), and a feed of arrivals beside it.
 
-Actions of one moment run in the order in which they were asked for, so that equal inputs give equal runs. The kernel is
-a :class:`tidegate.clock.Clock`; product code that wants one gets it.
+Actions of one moment run in the order in which they were asked for, those of the feed last: what ends at a moment has
+ended for who comes then. So equal inputs give equal runs. The kernel is a :class:`tidegate.clock.Clock`; product code
+that wants one gets it.
 """
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from math import inf
+from typing import Any, Protocol
 
 Action = Callable[[float, Any], None]
 """(the moment in seconds, the argument that it was asked for with)."""
+
+
+class Feed(Protocol):
+    """What comes one after the other, the next not before the last: it need not go through the heap."""
+
+    at_s: float
+    """When the next comes; infinity: none does."""
+
+    def comes(self, now: float) -> None:
+        """It is here."""
+        ...
+
+
+class Nothing:
+    """A feed without anything."""
+
+    at_s = inf
+
+    def comes(self, now: float) -> None: ...
 
 
 class Kernel:
@@ -34,19 +55,25 @@ class Kernel:
         """``action(when, argument)`` then; at once, after what was asked for before, if the time has passed."""
         heappush(self.heap, (when if when > self._now else self._now, next(self.sequence), action, argument))
 
-    def run(self, until: float) -> None:
+    def run(self, until: float, feed: Feed | None = None) -> None:
         """Lets everything happen that is due before or at ``until``, or until :meth:`stop`; then it is ``until``."""
-        heap = self.heap
+        heap, source = self.heap, Nothing() if feed is None else feed
         self._is_over = False
-        while heap and not self._is_over:
-            event = heappop(heap)
-            when = event[0]
-            if when > until:
-                heappush(heap, event)
+        while not self._is_over:
+            at_s = source.at_s
+            if heap and heap[0][0] <= at_s:
+                when = heap[0][0]
+                if when > until:
+                    break
+                event = heappop(heap)
+                self._now = when
+                event[2](when, event[3])
+            elif at_s <= until and at_s < inf:
+                self._now = at_s
+                source.comes(at_s)
+            else:
                 break
-            self._now = when
-            event[2](when, event[3])
-        if not self._is_over and self._now < until < float("inf"):
+        if not self._is_over and self._now < until < inf:
             self._now = until
 
     def stop(self) -> None:

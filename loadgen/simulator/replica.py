@@ -185,6 +185,8 @@ class VirtualReplica:
         self._running -= 1
         if self._is_shared:
             del self._handles[bind]
+        elif self._unit.executions > 1:  # Unit.end, written out.
+            self._unit.executions -= 1
         else:
             self._unit.end(now)
         self.measure.ended(now, sent_at + self._hop_s, bind.inferences, 0.0, None, 200, False)

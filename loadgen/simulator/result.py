@@ -1,11 +1,12 @@
 """Where the output of a simulation goes, as it comes: memory does not grow with the trace unless a sink keeps all."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from loadgen.metrics.cost import Lease
-from loadgen.simulator.counters import Ended
+from loadgen.simulator.counters import ANSWERED, Ended
 from loadgen.simulator.devices import Busy
 from tidegate.histogram import Histogram
 from tidegate.records import Decision
@@ -81,17 +82,17 @@ class Totals:
 
     @property
     def answered(self) -> int:
-        return self.ends.get("answered", 0)
+        return self.ends.get(ANSWERED, 0)
 
     def requests(self, ended: Sequence[Ended]) -> None:
-        ends, record = self.ends, self.latency.record
-        for (_, _, arrived, inferences, _), sent_at, at, _, _, end in ended:
-            ends[end] = ends.get(end, 0) + 1
-            if end == "answered":
-                self.inferences += inferences
-                self.latency_s += at - arrived
-                self.queued_s += sent_at - arrived
-                record(at - arrived)
+        answered = [each for each in ended if each[5] == ANSWERED]
+        latencies = [each[2] - each[0][2] for each in answered]
+        self.latency.record_all(latencies)
+        self.latency_s += sum(latencies)
+        self.queued_s += sum([each[1] - each[0][2] for each in answered])
+        self.inferences += sum([each[0][3] for each in answered])
+        for end, count in Counter([each[5] for each in ended]).items():
+            self.ends[end] = self.ends.get(end, 0) + count
 
     def busy(self, spans: Sequence[Busy]) -> None:
         for accelerator, _, since, until in spans:

@@ -86,7 +86,7 @@ class Simulation:
             activate=self._activate,
             caller=self._caller_ended,
         )
-        self._open_loop = OpenLoop(kernel, scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
+        self._open_loop = OpenLoop(scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
         self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
 
     def run(self, duration_s: float | None = None) -> Result:
@@ -96,7 +96,7 @@ class Simulation:
             raise ValueError("callers without an end need a duration")
         self._ends_by_itself = duration_s is None
         self._begin()
-        self.kernel.run(inf if duration_s is None else duration_s)
+        self.kernel.run(inf if duration_s is None else duration_s, self._open_loop)
         now = self.kernel.now()
         self._tell_sink(now)
         self.fleet.end(now)

@@ -1,7 +1,7 @@
 """Who sends: open-loop arrivals from an iterator, and closed-loop callers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import heappush
+from math import inf
 
 from loadgen.pace import Ticker
 from loadgen.simulator.counters import Request
@@ -18,44 +18,46 @@ Arrive = Callable[[Request, float], None]
 class OpenLoop:
     """Sends at the times that the trace says, whatever becomes of it; reads one arrival ahead."""
 
-    __slots__ = ("_arrivals", "_arrive", "_due", "_kernel", "_last_s", "_revisions", "is_over", "sent")
+    __slots__ = ("_arrivals", "_arrive", "_next", "_revisions", "at_s", "sent")
 
-    def __init__(
-        self, kernel: Kernel, arrivals: Iterable[Arrival], revisions: Mapping[str, str], default: str, arrive: Arrive
-    ) -> None:
+    def __init__(self, arrivals: Iterable[Arrival], revisions: Mapping[str, str], default: str, arrive: Arrive) -> None:
         """``revisions``: ids by the function's name."""
-        self._kernel = kernel
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._revisions = {**revisions, "": default}
         self._arrive = arrive
-        self._last_s = 0.0
-        self._due = self._comes
-        self.is_over = False
+        self._next: Request = (-1, "", 0.0, 0, None)
+        self.at_s = 0.0
+        """When the next one comes (:class:`loadgen.simulator.kernel.Feed`)."""
         self.sent = 0
 
     def begin(self) -> None:
-        self._next()
+        self._read()
 
-    def _next(self) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Nobody comes any more."""
+        return self.at_s == inf
+
+    def _read(self) -> None:
         arrival = next(self._arrivals, None)
         if arrival is None:
-            self.is_over = True
+            self.at_s = inf
             return
         at_s, inferences, _, _, function = arrival
-        if not at_s >= self._last_s:
-            raise ValueError(f"arrival {self.sent + 1} is at {at_s} s, after one at {self._last_s} s; times never fall")
+        if not self.at_s <= at_s < inf:
+            raise ValueError(f"arrival {self.sent + 1} is at {at_s} s, after one at {self.at_s} s; times never fall")
         if inferences < 1:
             raise ValueError(f"arrival {self.sent + 1} has {inferences} inferences; it has 1 at least")
-        self._last_s = at_s
         revision = self._revisions.get(function)
         if revision is None:
             raise ValueError(f"arrival {self.sent + 1} is for {function!r}, which is not deployed")
-        kernel, request = self._kernel, (self.sent, revision, at_s, inferences, None)
-        heappush(kernel.heap, (at_s, next(kernel.sequence), self._due, request))
+        self.at_s = at_s
+        self._next = (self.sent, revision, at_s, inferences, None)
 
-    def _comes(self, now: float, request: Request) -> None:
+    def comes(self, now: float) -> None:
+        request = self._next
         self.sent += 1
-        self._next()
+        self._read()
         self._arrive(request, now)
 
 
@@ -116,6 +118,6 @@ class ClosedLoop:
 def _part(group: Callers, number: int) -> float:
     """Requests of one caller."""
     if group.requests is None:
-        return float("inf")
+        return inf
     each, more = divmod(group.requests, group.callers)
     return each + (number < more)

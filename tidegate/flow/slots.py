@@ -171,7 +171,8 @@ class SlotLedger:
             self._set_want(channel, message, now)
         elif type(message) is Return:
             self._take_back(channel, message.credits)
-        self._settle(now)
+        if channel.idle or not self._is_settled():
+            self._settle(now)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class SlotLedger:
         channel.typical = units
         if want is not None and want.sequence > channel.sequence:
             self._set_want(channel, want, now)
-        if not self._is_settled() or (self._wanting and channel.idle):
+        if (channel.idle and self._wanting) or not self._is_settled():
             self._settle(now)
         return credit
 
@@ -378,21 +379,16 @@ class SlotLedger:
     def _is_settled(self) -> bool:
         """Whether :meth:`_settle` has nothing to assign and nothing to ask for.
 
-        Every slot is taken, nothing is recalled, and nobody waits; or the only ones who wait are those of the only
-        channel, whose idle credits are for them.
+        Every slot is taken, nothing is recalled, and nobody waits; or those who wait are all of the only channel, whose
+        head can use each credit that it holds.
         """
         return (
             self._charged == self.limit
             and not self._recalled
             and not self._fifo
             and self.state is _READY
-            and (not self._wanting or self._is_alone())
+            and (not self._wanting or (len(self._channels) == 1 and self._channels[0].need == 1))
         )
-
-    def _is_alone(self) -> bool:
-        """Whether there is one channel, whose head can use any credit."""
-        channels = self._channels
-        return len(channels) == 1 and channels[0].need == 1
 
     def _set_want(self, channel: Channel, want: Want, now: float) -> None:
         if want.amount:
@@ -428,8 +424,8 @@ class SlotLedger:
         With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them
         in arrival order; else it stays if the channel's own head is the next in order, and fits.
         """
-        if not self._fifo and self._is_alone():
-            return True
+        if not self._fifo and len(self._channels) == 1 and channel.need == 1:
+            return True  # Nobody else is there, and any credit serves its head.
         parties = self._wanting + bool(self._fifo)
         if parties > max(1, self.limit // max(1, credit.units)):
             return False

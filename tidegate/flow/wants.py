@@ -50,6 +50,14 @@ def want_class(amount: int) -> int:
     return ((amount - 1).bit_length() + 1) // 2 + 1
 
 
+def want_range(amount: int) -> tuple[int, int]:
+    """The smallest and the largest amount in the class of this one."""
+    if amount <= 1:
+        return (amount, amount)
+    high: int = 4 ** (want_class(amount) - 1)
+    return (high // 4 + 1, high)
+
+
 def encode_want(want: Want) -> bytes:
     """The text of a want, without a line end."""
     if want.amount == 0:
