@@ -382,7 +382,8 @@ class Group:
     def tell(self, now: float) -> list[Send]:
         """The wants that have to be told to its replicas."""
         room, lanes = self.revision, self.lanes
-        known, kind = -1, (0, 0, False)
+        known: int | None = None
+        kind = (0, 0, False)
         if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas have been told it.
             head = lanes[0].queue.head() if room.waiting else None
             known = 0

@@ -1,6 +1,6 @@
 """What each replica was told of those who wait, after any history: a room that skips a settling must not be wrong."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.lobby import Lobby, lobby
@@ -58,6 +58,7 @@ class Told:
 
 
 @given(st.integers(1, 3), STEPS)
+@example(3, [("arrive", 0), ("refuse", 0), ("break off", 0), ("refuse", 0)])  # Two lanes, and one is to be told anew.
 def test_every_replica_knows_the_class_of_what_waits(replicas: int, steps: list[tuple[str, int]]) -> None:
     one = Told(replicas)
     for what, number in steps:
