@@ -132,10 +132,8 @@ def rows(
             case=case.name,
             measure=measure,
             live=latency_s(live.outcomes, q),
-            simulated=times[min(len(times) - 1, int(q * len(times)))],
+            simulated=times[min(len(times) - 1, int(q * len(times)))] if times else None,
             apart=apart,
             is_judged=judged,
-            note=f"start {machine.start_s:.2f} s, way {1e3 * machine.hop_s:.1f} ms, ahead {ahead_s:.2f} s"
-            if apart
-            else "",
+            note=measured if apart else "",
         )

@@ -1,5 +1,6 @@
 """What the laboratory makes of looks and figures, without a deployment."""
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from benchmarks.autoscaling.lab import Kind
 from benchmarks.autoscaling.timeline import Look, Run
 from benchmarks.laboratory import agree
-from benchmarks.laboratory.agree import CASES, Case
+from benchmarks.laboratory.agree import CASES, Case, first_tick_s
 from benchmarks.laboratory.rows import Row, by_second, equal_share, start_s, table
 from benchmarks.laboratory.setup import Setup
 from benchmarks.laboratory.twin import Machine, Twin, shots
@@ -84,6 +85,16 @@ def test_replicas_may_come_and_go_a_second_sooner_or_later(live: list[int], shar
 def test_each_replica_counts_once_for_the_time_of_a_start() -> None:
     assert start_s([{"a": 1.0}, {"a": 1.0, "b": 3.0}, {"a": 1.0, "b": 3.0, "c": 2.0}]) == 2.0
     assert start_s([{}]) is None
+
+
+def test_the_round_of_the_control_process_is_read_from_its_recording() -> None:
+    """Unix times; the load began at 100.25, an activation is decided upon in between."""
+    steps = [{"function": {}}, *({"observation": {"at": at}, "activation": None} for at in (98.9, 99.9, 100.9, 101.9))]
+    steps.insert(3, {"observation": {"at": 100.4}, "activation": {"revision": "f-00001"}})
+    recorded = "\n".join(map(json.dumps, steps)).encode()
+    assert first_tick_s(recorded, 100.25) == pytest.approx(0.65)
+    assert first_tick_s(recorded, 99.9 + 1e-6) == pytest.approx(1.0, abs=1e-3)
+    assert first_tick_s(b"", 100.0) == 1.0
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
