@@ -18,6 +18,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.zero_cycles", (), ("--cycles", "1")),
     ("benchmarks.macro", (), ("--smoke",)),
     ("benchmarks.autoscaling", (), ("--smoke",)),
+    ("benchmarks.laboratory", (), ("--smoke",)),
     ("benchmarks.micro.engine_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.h2_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.h2_hops_bench", (), ("--rounds", "2")),
@@ -42,6 +43,7 @@ def main() -> None:
     more = {
         "benchmarks.macro": [word for peer in arguments.peer for word in ("--peer", peer)] + tables,
         "benchmarks.autoscaling": tables,
+        "benchmarks.laboratory": tables,
     }
     failed = []
     for module, full, smoke in BENCHMARKS:
