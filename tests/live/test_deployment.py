@@ -20,6 +20,7 @@ import pytest
 from benchmarks.deployment import Deployment, running
 from control.sdk import ApiError, StartFailedError
 from control.views import ReplicaView
+from tests.support.patience import Patience
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -79,9 +80,9 @@ def stats(deployment: Deployment, name: str) -> dict[str, Any]:
 
 
 def eventually(what: Callable[[], bool], within_s: float = 15.0) -> None:
-    limit = time.monotonic() + within_s
+    patience = Patience(within_s)
     while not what():
-        assert time.monotonic() < limit, f"not within {within_s} s"
+        assert not patience.is_over, f"not within {patience}"
         time.sleep(0.05)
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.support.grpc_echo import DETAILS, Client, Echo, echo_server
 from tests.support.http_doors import Door
 from tests.support.http_echo import doors
+from tests.support.patience import Patience
 
 WAYS = [("queue_proxy", "uvloop"), ("queue_proxy", "asyncio"), ("gateway", "uvloop")]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
@@ -57,9 +58,9 @@ def sample(at: Door) -> dict[str, Any]:
 
 def idle(at: Door, within_s: float = 2.0) -> None:
     """Until no slot is taken."""
-    until = time.monotonic() + within_s
+    patience = Patience(within_s)
     while (found := sample(at))["in_flight"]:
-        assert time.monotonic() < until, found
+        assert not patience.is_over, found
         time.sleep(0.01)
 
 

@@ -24,6 +24,7 @@ from deploy.local.records import RecordStore
 from deploy.local.replica import Places
 from deploy.local.sockets import choose_port
 from deploy.placement.ledger import Accelerator, AcceleratorKind
+from tests.support.patience import Patience
 from tidegate.clock import LiveClock, ManualClock
 from tidegate.function import Function, Readiness, Resources, Revision, Server, ServerKind
 from tidegate.records import ColdStartPhases
@@ -183,9 +184,9 @@ class LocalBench:
 
     async def until(self, condition: Callable[[], bool], limit_s: float = 15.0) -> None:
         """Looked at again after every change, and every 20 ms for what no status tells."""
-        end = asyncio.get_running_loop().time() + limit_s
+        patience = Patience(limit_s)
         while not condition():
-            assert asyncio.get_running_loop().time() < end, f"never happened: {self.seen[-3:]}, {self.complaints}"
+            assert not patience.is_over, f"never happened in {patience}: {self.seen[-3:]}, {self.complaints}"
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 0.02)

@@ -17,6 +17,7 @@ from control.sdk import Tidegate
 from control.state import Holder, StateDirectory
 from deploy.local.records import RecordStore
 from deploy.local.recovery import end_all, survey
+from tests.support.patience import Patience
 
 ECHO = """
 import time
@@ -123,10 +124,10 @@ class Deployment:
 
     def until(self, found: Callable[[], Any], limit_s: float, what: str) -> Any:
         """Asks until there is an answer."""
-        end = time.monotonic() + limit_s
+        patience = Patience(limit_s)
         while not (answer := found()):
-            if time.monotonic() > end:
-                raise AssertionError(f"waited {limit_s:g} s for {what}\n{self.log.read_text()[-3000:]}")
+            if patience.is_over:
+                raise AssertionError(f"waited {patience} for {what}\n{self.log.read_text()[-3000:]}")
             time.sleep(0.02)
         return answer
 

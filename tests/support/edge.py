@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.patience import Patience
 from tidegate.codec import encode
 from tidegate.records import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = Path(__file__).with_name("edge_model.py")
 TOKEN = "edge-test-token"
 PATIENCE_S = 20.0
+HANGS_S = 120.0
 V2_BODY = b'{"inputs":[{"name":"x","shape":[%d,1],"datatype":"FP32","data":[1.0]}]}'
 
 
@@ -34,7 +36,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a conversation; one that hangs fails."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(25.0):
+        async with asyncio.timeout(HANGS_S):
             await main
 
     asyncio.run(bounded())
@@ -230,14 +232,14 @@ class Edge:
 
     async def answered(self, address: str, path: str) -> None:
         """Waits until somebody answers there."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        patience = Patience(PATIENCE_S)
         while True:
             try:
                 async with client(address) as http:
                     await http.get(path)
                     return
             except httpx.TransportError:
-                if asyncio.get_running_loop().time() > deadline:
+                if patience.is_over:
                     raise
                 await asyncio.sleep(0.01)
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_view import PROBED, WAIT_S, Case, View, probe_call, step_bytes
+from tests.support.patience import Patience
 from tidegate.wire import h2_frames as wire
 
 POLL_S = 0.01
@@ -102,10 +103,10 @@ async def is_alive(address: Address) -> bool:
     client = await connect(address)
     view = View({"name": "alive"}, client.write)
     client.on_data = view.received
-    until = asyncio.get_running_loop().time() + ANSWERED_WITHIN_S
+    patience = Patience(ANSWERED_WITHIN_S)
     client.write(wire.PREFACE + wire.settings() + probe_call(1, 4096))
     try:
-        while asyncio.get_running_loop().time() < until:
+        while not patience.is_over:
             if view.is_ok(1, PROBED):
                 return True
             await asyncio.sleep(POLL_S)
@@ -172,8 +173,8 @@ class _Live:
         elif "sleep" in step:
             await self._pause(step["sleep"])
         elif "await" in step:
-            until = self._now() + step.get("limit", 2.0)
-            while self._now() < until and not self.client.closed:
+            patience = Patience(step.get("limit", 2.0))
+            while not patience.is_over and not self.client.closed:
                 if self.view.reached(step["await"], self._record):
                     return
                 await self._pause(POLL_S)
@@ -229,8 +230,8 @@ class _Live:
 
     async def verdict(self) -> list[str]:
         view, expect = self.view, self._case["expect"]
-        until = self._now() + self._case.get("wait", WAIT_S)
-        while (winner := self._winner(expect["any"])) is None and self._now() < until:
+        patience = Patience(self._case.get("wait", WAIT_S))
+        while (winner := self._winner(expect["any"])) is None and not patience.is_over:
             await self._pause(POLL_S)
         await self._pause(REST_S)
         if "cancel" in expect:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.http_capture import CaptureBackend, Captured, Captures
+from tests.support.patience import Patience
 
 Case = dict[str, Any]
 
@@ -157,9 +158,10 @@ async def _send(case: Case, raw: bytes, client: _Client) -> None:
 
 async def _await_verdict(case: Case, methods: list[bytes], client: _Client, outcome: Outcome) -> None:
     loop = asyncio.get_running_loop()
-    end = loop.time() + case.get("wait", 1.5)
+    patience = Patience(case.get("wait", 1.5))
     patient = "wait" in case
-    while not client.closed.is_set() and (now := loop.time()) < end:
+    while not client.closed.is_set() and not patience.is_over:
+        now = loop.time()
         outcome.received = bytes(client.received)
         _read_answers(methods, outcome)
         quiet = now - max(client.last_activity, outcome.backend.last_activity) > QUIET_S

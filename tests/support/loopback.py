@@ -9,6 +9,7 @@ from typing import Any
 import uvloop
 
 from tests.support.http_backend import Script, ScriptedBackend, close_all
+from tests.support.patience import Patience
 from tidegate.aio import sockets
 from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits, ProxyServer, serve_proxy
@@ -176,10 +177,9 @@ def play(
 
 async def until(condition: Callable[[], bool], within_s: float = 5.0) -> float:
     """Waits for what the other side of a socket does; the seconds it took."""
-    clock = asyncio.get_running_loop().time
-    begun = clock()
+    patience = Patience(within_s)
     while not condition():
-        if clock() - begun > within_s:
-            raise AssertionError(f"not within {within_s} s")
+        if patience.is_over:
+            raise AssertionError(f"not within {patience}")
         await asyncio.sleep(0.001)
-    return clock() - begun
+    return patience.passed_s
