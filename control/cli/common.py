@@ -96,10 +96,15 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def can_be_written(path: Path) -> bool:
+    """Whether there is a place for a file there."""
+    return not path.is_dir() and path.absolute().parent.is_dir()
+
+
 def check_files(command: str, *paths: Path | None) -> None:
     """Files that are to be written: a long run is not to be lost because its report cannot be. Raises
     InvalidInputError."""
-    wrong = [path for path in paths if path is not None and (path.is_dir() or not path.absolute().parent.is_dir())]
+    wrong = [path for path in paths if path is not None and not can_be_written(path)]
     if wrong:
         raise InvalidInputError(command, [Fault("FILE", str(path), "a file in a folder that exists") for path in wrong])
 

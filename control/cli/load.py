@@ -10,7 +10,6 @@ from control.cli.common import (
     EXIT_INTERRUPTED,
     JsonOption,
     StateOption,
-    check_files,
     connect,
     fail,
     guarded,
@@ -101,9 +100,9 @@ def load(
         timeout=timeout,
         connections=connections,
         seed=seed,
+        outputs=(("--report", report), ("--csv", csv)),
         sla=sla,
     )
-    check_files("load", report, csv)
     plan = plan_of(options)
     if "://" in target:
         found = of_url(options, plan)

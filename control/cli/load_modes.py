@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from control.cli.common import can_be_written
 from loadgen import arrivals, shapes
 from loadgen.clients import shape_words
 from loadgen.pace import Phase
@@ -43,6 +44,8 @@ class Asked:
     concurrency: str | None = None
     batches: str | None = None
     seed: str = "1"
+    outputs: tuple[tuple[str, Path | None], ...] = ()
+    """Options that name a file to be written: a long run is not to be lost because its report cannot be."""
 
 
 class Loop(NamedTuple):
@@ -115,6 +118,9 @@ def source_of(asked: Asked, faults: Faults) -> Source:
     """Adds every fault to ``faults``; with one, the source is not to be used."""
     reader = _SourceReader(asked, faults)
     reader.read()
+    for name, path in asked.outputs:
+        if path is not None and not can_be_written(path):
+            faults.add(name, str(path), "a file in a folder that exists")
     return Source(
         mode=reader.mode,
         seed=reader.values.whole("--seed", asked.seed, 0, 2**53) or 0,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_INTERRUPTED, JsonOption, check_files, fail, guarded, print_json, say
+from control.cli.common import EXIT_INTERRUPTED, JsonOption, fail, guarded, print_json, say
 
 if TYPE_CHECKING:
     from control.cli.simulate_run import Made
@@ -54,7 +54,6 @@ def simulate(
     from control.cli.simulate_plan import Options, plan_of
     from control.cli.simulate_run import run
 
-    check_files("simulate", log, report, csv)
     plan = plan_of(
         Options(
             function=function,
@@ -75,6 +74,7 @@ def simulate(
             batches=batches,
             duration=duration,
             seed=seed,
+            outputs=(("--log", log), ("--report", report), ("--csv", csv)),
         )
     )
     try:

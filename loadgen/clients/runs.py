@@ -7,7 +7,7 @@ Timers of event loops are as fine as 1 ms, so a request may leave up to that muc
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from loadgen.clients.call import Call, Request
@@ -48,8 +48,13 @@ class Run:
         client.done = self._done
 
     @property
+    def on_their_way(self) -> Collection[Call]:
+        """Calls without an answer, oldest first."""
+        return self._client.calls.keys()
+
+    @property
     def unfinished(self) -> int:
-        """Calls on their way."""
+        """How many those are."""
         return len(self._client.calls)
 
     async def open_loop(self, schedule: Iterable[tuple[float, Request]]) -> None:

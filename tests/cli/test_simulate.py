@@ -304,6 +304,7 @@ def test_wrong_input_ends_with_2_and_a_file_that_cannot_be_written_is_told_first
     case: list[str], tmp_path: Path
 ) -> None:
     assert tidegate("simulate", *case).exit_code == 2
-    done = tidegate("simulate", *case, "--rate", "1", "--for", "1s", "--report", str(tmp_path / "none" / "r.html"))
+    done = tidegate("simulate", *case, "--rate", "1", "--for", "1", "--report", str(tmp_path / "none" / "r.html"))
     assert done.exit_code == 2
-    assert "a file in a folder that exists" in done.output
+    assert "\n  --for: got " in done.output
+    assert "\n  --report: got " in done.output

@@ -8,6 +8,9 @@ import pytest
 from loadgen.clients.call import Call, Request
 from loadgen.clients.http_calls import HttpCalls
 from loadgen.clients.runs import Run
+from loadgen.reports.record import About, report_of
+from loadgen.reports.tally import Tally
+from loadgen.reports.text import facts, rows
 from tests.support.load_servers import Script, ServedLoop, fixed
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -138,3 +141,26 @@ def test_a_stream_has_the_times_of_its_outputs() -> None:
 def test_a_stream_that_ends_early_is_no_success() -> None:
     (call,), _ = called(fixed((0.1, EVENTS + event("a") + b"0\r\n\r\n")), takes_streams=True)
     assert (call.code, call.is_good, call.error) == ("200", False, "broken")
+
+
+def test_the_thesis_latency_table_of_a_server_that_is_told_how_long_to_take() -> None:
+    """F52: a hundred answers after 10, 20, ... 1000 ms, a request every two seconds."""
+    took_s = iter([0.01 * number for number in range(1, 101)])
+    calls, _ = called(lambda: lambda written: [(next(took_s), OK)], tuple(2.0 * number for number in range(100)))
+    tally = Tally()
+    for call in calls:
+        tally.add(call, 0.0)
+    about = About(
+        target="", mode="", protocol="http", seed=1, is_partial=False, began="", sent=100, wall_s=199.0, cpu_s=1.0,
+        percentile=None,
+    )  # fmt: skip
+    report = report_of(tally, about)
+    table = dict(rows(report.latency)) if report.latency is not None else {}
+    assert list(table) == ["fastest", "10 %", "25 %", "50 %", "75 %", "90 %", "95 %", "99 %", "slowest", "mean"]
+    assert report.latency is not None
+    for percent, value in report.latency.percentiles_s.items():
+        assert value == pytest.approx(int(percent) / 100, rel=0.01)
+    assert (report.latency.fastest_s, report.latency.slowest_s) == pytest.approx((0.01, 1.0), abs=0.002)
+    assert report.latency.mean_s == pytest.approx(0.505, abs=0.002)
+    assert report.rate_per_s == pytest.approx(100 / 199.0, rel=0.001)
+    assert dict(facts(report))["total"] == "199.00 s"

@@ -9,7 +9,7 @@ import pytest
 from loadgen.clients.call import Call, Request
 from loadgen.clients.client import Client
 from loadgen.clients.runs import FAILED_PAUSE_S, Run
-from loadgen.clients.workers import Caller, PacedWorker, paced
+from loadgen.clients.workers import Caller, PacedWorker, callers, paced
 from loadgen.pace import Phase
 from loadgen.reports.tally import Tally
 from tests.support.virtual_loop import run_virtual
@@ -107,6 +107,29 @@ def test_callers_send_their_next_request_when_they_have_the_answer() -> None:
     )
     assert tally.good == 3 * 20
     assert max(client.sends) == pytest.approx(9.5)
+
+
+def test_a_closed_loop_keeps_its_number_of_requests_on_their_way() -> None:
+    """F24, F41: whatever answers take, it never falls below by more than the one that is just being replaced, and each
+    caller has one outstanding request."""
+    levels: list[int] = []
+    owners: list[int] = []
+
+    async def drive(run: Run) -> None:
+        async def watch() -> None:
+            for _ in range(1000):
+                await asyncio.sleep(0.0096)
+                levels.append(run.unfinished)
+                owners.append(len({call.owner for call in run.on_their_way}))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch(), name="watch")
+            await run.closed_loop(callers(8, 10.0), lambda: REQUEST)
+
+    driven(lambda number: 0.05 + 0.013 * (number % 17), drive)
+    assert set(levels) <= {7, 8}
+    assert levels.count(8) > 900
+    assert owners == levels
 
 
 def test_a_caller_without_an_answer_pauses() -> None:
