@@ -129,6 +129,24 @@ def test_a_buffer_that_filled_before_the_answer_begins_pauses_the_upstream() -> 
     on_stage(scene, forwards=False)
 
 
+def test_an_upstream_that_is_paused_stays_so_when_it_is_read_in_another_way() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.client.data_received(GET)
+        exchange = stage.client.exchange
+        assert exchange is not None
+        stage.client.pause_writing()
+        upstream, wire = stage.upstream()
+        upstream._glimpse(True)  # Its last answer was a long one.
+        exchange.forward(stage.pool)
+        await asyncio.sleep(0)
+        upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n")
+        assert not wire.reads()
+        stage.client.resume_writing()
+        assert wire.reads()
+
+    on_stage(scene, forwards=False)
+
+
 def test_what_a_client_sends_beyond_what_is_kept_is_never_read_as_a_request() -> None:
     """It asks again with a large body while it reads nothing: the body must not be taken for requests."""
 

@@ -594,7 +594,7 @@ def test_applications_see_an_rpc_where_they_see_an_exchange() -> None:
     http_only = {"upgrade", "gather", "is_over_budget", "check", "discard", "body_due", "client_gone", "upstream_slow"}
     public = {name for name in dir(Exchange) if not name.startswith("_")}
     of_engine = {"connected", "connect_failed", "tunnelled", "tunnel_closed", "response", "response_data", "truncate"}
-    of_engine |= {"pause_upstream", "resume_upstream", "upstream_slow"}
+    of_engine |= {"pause_upstream", "resume_upstream", "upstream_slow", "response_passed", "sink"}
     assert public - set(dir(Rpc)) - http_only - of_engine == set()
 
 

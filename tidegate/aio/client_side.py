@@ -38,6 +38,12 @@ class ClientSide(Protocol):
     def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         """A further piece of the body; ``framed``: see ``Data``."""
 
+    def sink(self) -> int | None:
+        """The socket that takes the rest of an answer's body as it is: nothing waits to be written before it.
+
+        None: its bytes must be framed, be encrypted or be seen.
+        """
+
     def last(self) -> None:
         """The connection ends after this answer."""
 
@@ -116,6 +122,9 @@ class Passing:
 
     def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         self._client.more(data, done, trailers, framed)
+
+    def sink(self) -> int | None:
+        return None
 
     def last(self) -> None:
         self._client.last()

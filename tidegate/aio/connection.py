@@ -276,6 +276,15 @@ class ServerConn(asyncio.Protocol):
         if data:
             self._write(data)
 
+    def sink(self) -> int | None:
+        transport = self.transport
+        if self.engine.coding != LENGTH or transport.is_closing() or transport.get_write_buffer_size():
+            return None
+        if transport.get_extra_info("ssl_object") is not None:
+            return None
+        sock = transport.get_extra_info("socket")
+        return None if sock is None else sock.fileno()
+
     def last(self) -> None:
         self.engine.keep_alive = False
 

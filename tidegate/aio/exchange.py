@@ -687,6 +687,15 @@ class Exchange:
             self._finish(self.status)
             self._client.ended()
 
+    def sink(self) -> int | None:
+        """See ``ClientSide.sink``."""
+        return self._client.sink()
+
+    def response_passed(self, size: int, done: bool, now: float) -> None:
+        """A further piece of the answer has gone to :meth:`sink`."""
+        self.bytes_out += size
+        self.response_data(Data(b"", done), now)
+
     def upstream_lost(self, why: str) -> None:
         """The connection died before the answer was complete. It is already gone."""
         self._upstream = None

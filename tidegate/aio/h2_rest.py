@@ -196,6 +196,9 @@ class RestStream:
             self.exchange.pause_upstream()
         self._connection.touch()
 
+    def sink(self) -> int | None:
+        return None
+
     def last(self) -> None:
         """Other streams go on: this one's end is enough."""
 

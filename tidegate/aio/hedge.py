@@ -53,6 +53,9 @@ class Nobody:
     def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         """Nobody reads it."""
 
+    def sink(self) -> int | None:
+        return None
+
     def last(self) -> None:
         """There is no connection to end."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tidegate.aio.h2_turn import Turn
 from tidegate.aio.outbox import Outbox
+from tidegate.aio.splice import Splicer
 from tidegate.aio.tasks import Report, report_to_stderr
 from tidegate.wire.h2_limits import Windows
 
@@ -22,7 +23,9 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 class Sweeper:
     """The ticker of one event loop. ``now`` is the coarse clock: ``time.monotonic`` at the last tick, in seconds."""
 
-    __slots__ = ("_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report", "turn", "windows")
+    __slots__ = (
+        "_handle", "_interval_s", "_loop", "_sweeps", "date", "now", "outbox", "report", "splicer", "turn", "windows",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Sweeper:
         self.report = report
         self.outbox = Outbox(loop)
         """Writes at the end of a turn; here because all connections of a loop share it."""
+        self.splicer = Splicer()
         self._sweeps: dict[int, Callable[[float], None]] = {}
         self.turn = Turn(loop)
         """The same for HTTP/2, whose connections collect what they send."""
@@ -75,6 +79,7 @@ class Sweeper:
             self._handle.cancel()
             self._handle = None
         self._sweeps.clear()
+        self.splicer.close()
 
     def __repr__(self) -> str:
         return f"<Sweeper every {self._interval_s} s, {len(self._sweeps)} sweeps>"

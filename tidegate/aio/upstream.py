@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from tidegate.aio.sockets import UNIX, host_port, is_unix
+from tidegate.aio.sockets import UNIX, host_port, is_readable, is_unix
+from tidegate.aio.splice import LEAST_BYTES, MOST_BYTES, Glimpse
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.wire.events import Data
-from tidegate.wire.h1_client import CHUNKED, Event, H1Client
+from tidegate.wire.h1_client import CHUNKED, LENGTH, Event, H1Client
 from tidegate.wire.head import ResponseHead
 from tidegate.wire.head_memory import ResponseHeads
 
@@ -32,6 +33,7 @@ class UpstreamConn(asyncio.Protocol):
     __slots__ = (
         "_full_reads",
         "_has_yielded",
+        "_is_glimpsed",
         "dead",
         "engine",
         "exchange",
@@ -59,6 +61,8 @@ class UpstreamConn(asyncio.Protocol):
         """In this turn of the loop."""
         self._has_yielded = False
         """It is read again in the next turn."""
+        self._is_glimpsed = False
+        """The last answer was long and could be spliced: a ``Glimpse`` reads."""
         self.is_paused = False
         """It is not read from, because somebody on the other side is slow."""
         self.full = False
@@ -81,21 +85,59 @@ class UpstreamConn(asyncio.Protocol):
             exchange = self.exchange
             if type(event) is Data and exchange is not None:
                 exchange.response_data(event, self.pool.sweeper.now)
+                if engine.state == LENGTH and engine.left >= LEAST_BYTES:
+                    self._splice(exchange)
                 if len(data) >= FULL_READ_BYTES:
-                    self._take_turns()
+                    self._take_turns(1)
             elif type(event) is ResponseHead and event.status >= 200 and exchange is not None:
                 exchange.response(event, engine.body, engine.complete, engine.trailers)
+                if engine.state == LENGTH and engine.left >= LEAST_BYTES:
+                    self._splice(exchange)
+                elif self._is_glimpsed:
+                    self._glimpse(False)
             elif event is not None:
                 self._heard(event)
         except Exception as error:  # an exception here would close the connection without an answer
             self.pool.report("upstream connection", error)
             self._lost("internal error")
 
-    def _take_turns(self) -> None:
+    def _splice(self, exchange: "Exchange") -> None:
+        """Passes on what else has come of a long body, where the client's socket takes it as it is.
+
+        Whether anything stands behind the last byte is asked of the socket: after a read it would be seen.
+        """
+        splicer = self.pool.sweeper.splicer
+        if self.exchange is not exchange or self.is_paused or not splicer.is_usable:
+            return
+        sink = exchange.sink()
+        if self._is_glimpsed != (sink is not None):
+            self._glimpse(sink is not None)
+        if sink is None:
+            return
+        engine, now = self.engine, self.pool.sweeper.now
+        sock = self.transport.get_extra_info("socket")
+        passed, rest = splicer.move(sock.fileno(), sink, min(engine.left, MOST_BYTES))
+        if passed:
+            done = engine.passed(passed, surplus=passed == engine.left and is_readable(sock))
+            exchange.response_passed(passed, done, now)
+        if rest:
+            event = engine.receive(rest)
+            if type(event) is Data:
+                exchange.response_data(event, now)
+        if self.exchange is exchange and passed:
+            self._take_turns(READS_PER_TURN if passed == MOST_BYTES else 1)
+
+    def _glimpse(self, on: bool) -> None:
+        """From now on reads little at once, or as much as the loop likes to."""
+        if not self.transport.is_closing():
+            self._is_glimpsed = on
+            self.transport.set_protocol(Glimpse(self, self.pool.sweeper.splicer.buffer) if on else self)
+
+    def _take_turns(self, reads: int) -> None:
         """An upstream that sends as fast as we read: after some reads the others have their turn."""
-        self._full_reads += 1
-        if self._full_reads == 1:
+        if not self._full_reads:
             asyncio.get_running_loop().call_soon(self._next_turn)
+        self._full_reads += reads
         if self._full_reads >= READS_PER_TURN or self.engine.state == CHUNKED:
             self._has_yielded = True
             if not self.dead and not self.transport.is_closing():

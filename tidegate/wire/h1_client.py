@@ -25,10 +25,10 @@ class H1Client:
         "_buffer",
         "_decoder",
         "_heads",
-        "_left",
         "_method",
         "body",
         "complete",
+        "left",
         "reusable",
         "state",
         "trailers",
@@ -40,7 +40,8 @@ class H1Client:
         self.state = IDLE
         self._buffer = b""
         self._method = b""
-        self._left = 0
+        self.left = 0
+        """Bytes of the body that are still to come; in LENGTH."""
         self._decoder: ChunkDecoder | None = None
         self.body: Piece = b""
         """What of the body came with the head."""
@@ -83,9 +84,9 @@ class H1Client:
                     return head
             return self._head(data)
         if state == LENGTH:
-            left = self._left - len(data)
+            left = self.left - len(data)
             if left > 0:
-                self._left = left
+                self.left = left
                 return Data(data, False)
             self._end(surplus=left < 0)
             return Data(data[:left] if left else data, True)
@@ -96,6 +97,16 @@ class H1Client:
         self.state = DEAD
         self.reusable = False
         return Bad(502, "bytes without a request")
+
+    def passed(self, size: int, *, surplus: bool) -> bool:
+        """``size`` bytes of the body went another way, at most :attr:`left`; only in LENGTH. True: its last ones.
+
+        ``surplus``: more has come behind those.
+        """
+        self.left -= size
+        if not self.left:
+            self._end(surplus=surplus)
+        return not self.left
 
     def next(self) -> Event | None:
         """What follows an interim answer."""
@@ -149,7 +160,7 @@ class H1Client:
             if left > 0:
                 self.body = data[end:] if len(data) < VIEW_BYTES else memoryview(data)[end:]
                 self.state = LENGTH
-                self._left = left
+                self.left = left
             else:
                 self.body = data[end : end + length]
                 self._end(surplus=left < 0)
