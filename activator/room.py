@@ -16,57 +16,32 @@ Pure: ``now`` (seconds, one clock for all calls) is an argument. How a host uses
 import random
 from collections.abc import Hashable
 from math import inf
-from typing import Final
 
 from activator.choice import settle_debts
-from activator.commands import Activate, Affinity, Bind, Command, Refuse, Send
-from activator.fleet import Fleet
+from activator.commands import Affinity, Bind, Refuse, Send
+from activator.hall import HEARING_S, UNUSED_S, Hall
 from activator.lanes import Lane, first_served
 from activator.refusals import failed, full, too_late, unserved
 from activator.replicas import Replica
 from activator.revisions import SHORT_S, RevisionRoom
 from activator.revisions import RoomCounts as RoomCounts
-from activator.timers import Timers
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.fair_queue import Claim
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
 from tidegate.flow.wants import DEFAULT_PRIORITY
 from tidegate.records import RouteTable
 
-UNUSED_S: Final = 60.0
-"""Channels to a revision's replicas close when no request came for so long."""
-HEARING_S: Final = 0.2
-"""How long a replica whose channel is being opened counts as perhaps ready. Our choice."""
-REST_S: Final = 0.1
-REST_LIMIT_S: Final = 5.0
-"""A replica that could not be reached gets no work for this long, doubled with each failure up to the limit."""
 
-
-class WaitingRoom:
+class WaitingRoom(Hall):
     """A gateway worker's waiting requests, of all revisions."""
 
     def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
-        self.out: list[Command] = []
-        """What has to be done; the host takes the list and leaves an empty one."""
-        self.unsettled = False
-        """Wants have to be told: call ``settle`` at the end of this loop turn."""
-        self._rng = rng
+        super().__init__(rng=rng, worker_index=worker_index)
         self._version: tuple[int, int] = (-1, -1)
-        self._fleet = Fleet(worker_index)
-        self._waiting: dict[Hashable, Bind] = {}
-        self._dirty: dict[RevisionRoom, None] = {}
-        """Revisions whose wants may have changed, in the order in which they did."""
         self._arrival = 0
-        self._timers: Timers[Bind | Replica | RevisionRoom] = Timers(_matters)
-        """When to look at what again."""
 
     def __repr__(self) -> str:
         return f"<WaitingRoom {len(self._waiting)} waiting, {len(self._fleet.revisions)} revisions>"
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait, of all revisions."""
-        return len(self._waiting)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -405,15 +380,6 @@ class WaitingRoom:
                 if not successor.active:
                     self._link(successor, now)
 
-    def _link(self, room: RevisionRoom, now: float) -> None:
-        """Opens channels to the replicas of a revision that is in use."""
-        if not room.active:
-            self._look_for_use(room, now + UNUSED_S)
-        if self._fleet.link(room):
-            room.unheard_until = now + HEARING_S
-            self._timers.at(room.unheard_until, room)
-        self._take_links()
-
     def _unlink_unused(self, room: RevisionRoom, now: float) -> None:
         if room.waiting or any(replica.in_flight for group in room.groups for replica in group.replicas):
             room.used_at = now
@@ -422,14 +388,6 @@ class WaitingRoom:
         else:
             self._fleet.unlink(room)
             self._take_links()
-
-    def _look_for_use(self, room: RevisionRoom, when: float) -> None:
-        room.unlink_at = when
-        self._timers.at(when, room)
-
-    def _take_links(self) -> None:
-        self.out.extend(self._fleet.out)
-        self._fleet.out.clear()
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -469,15 +427,6 @@ class WaitingRoom:
             self.out.append(full(other, self._rng))
         return True
 
-    def _enqueue(self, bind: Bind, lane: Lane, now: float) -> None:
-        room = bind.revision
-        room.join(bind, lane, now)
-        self._waiting[bind.request] = bind
-        latest, deadline = bind.arrived + room.function.max_wait_s, bind.deadline
-        self._timers.in_turn(latest if latest < deadline else deadline, bind)
-        if not room.is_told(bind.priority):
-            self._touch(room)
-
     def _stand(self, bind: Bind, now: float) -> None:
         """A request that has waited before stands in the queue again, in its old place."""
         lane = bind.revision.lane_of(bind)
@@ -492,14 +441,6 @@ class WaitingRoom:
         bind.revision = room
         bind.lane = room.main
         bind.group = None
-
-    def _remove(self, bind: Bind, now: float) -> None:
-        """Takes a request out of the room, wherever it stands."""
-        room = bind.revision
-        room.part(bind, now)
-        del self._waiting[bind.request]
-        if not room.is_told(bind.priority):
-            self._touch(room)
 
     def _expire(self, bind: Bind, now: float) -> None:
         self._remove(bind, now)
@@ -540,12 +481,6 @@ class WaitingRoom:
                 room.refused += 1
                 self.out.append(failed(bind, self._rng))
         self._signal(room, now)
-
-    def _signal(self, room: RevisionRoom, now: float) -> None:
-        if not room.signal.update(room.is_activating(now), now):
-            return
-        self._timers.at(room.signal.next_at, room)
-        self.out.append(Activate(room.wish(now)))
 
     # --- binding ----------------------------------------------------------------------------------------------------
 
@@ -601,12 +536,6 @@ class WaitingRoom:
         while replica.free and (head := queue.head()) is not None:
             self._bind_waiting(head, replica, now)
 
-    def _be_patient(self, room: RevisionRoom) -> None:
-        """Looks again when the head that left a free slot alone takes it."""
-        self._timers.at(room.patient_until, room)
-        room.patient_until = 0.0
-        self._touch(room)
-
     def _bind_waiting(self, bind: Bind, replica: Replica, now: float) -> None:
         if bind.deadline <= now:
             self._expire(bind, now)
@@ -620,54 +549,3 @@ class WaitingRoom:
         if not room.is_told(bind.priority):  # After it was bound: its header has told what remains.
             self._touch(room)
         self.out.append(bind)
-
-    # --- credits ----------------------------------------------------------------------------------------------------
-
-    def _return(self, replica: Replica, numbers: tuple[int, ...]) -> None:
-        if numbers:
-            self.out.append(Send(replica.id, Return(numbers)))
-
-    def _give_back(self, bind: Bind) -> None:
-        """The exchange did not end as it should: the credit belongs to the queue_proxy again."""
-        replica = bind.replica
-        replica.in_flight -= 1
-        replica.refresh()
-        if not bind.credit:
-            return
-        if bind.epoch != replica.epoch:
-            return
-        replica.recalled.discard(bind.credit)
-        self.out.append(Send(replica.id, Return((bind.credit,))))
-        if bind.want is not None:
-            self._retell(replica)  # The want in its header may not have arrived.
-
-    def _retell(self, replica: Replica) -> None:
-        replica.forget_told()
-        self._touch(replica.group.revision)
-
-    def _rest(self, replica: Replica, now: float) -> None:
-        """No work for a while, longer with each failure in a row; those that fail together count once."""
-        if replica.rests_until:
-            return
-        replica.rests_until = now + min(REST_LIMIT_S, REST_S * 2**replica.failures)
-        replica.failures = min(replica.failures + 1, 10)
-        self._withdraw(replica)
-        self._timers.at(replica.rests_until, replica)
-
-    def _withdraw(self, replica: Replica) -> None:
-        """No work goes there: its idle credits go back, nobody waits for it, and it is told so."""
-        self._return(replica, replica.surrender())
-        replica.group.revision.unreserve(replica)
-        self._touch(replica.group.revision)
-
-    # --- small things -----------------------------------------------------------------------------------------------
-
-    def _touch(self, room: RevisionRoom) -> None:
-        if not room.gone:
-            self._dirty[room] = None
-            self.unsettled = True
-
-
-def _matters(entry: Bind | Replica | RevisionRoom) -> bool:
-    """Whether the time of this entry still means something."""
-    return entry.waits if type(entry) is Bind else not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing

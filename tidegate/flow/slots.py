@@ -25,55 +25,43 @@ Pure: ``now`` is an argument (seconds, one clock for all calls), and after each 
 done, in order. Steady state leaves it empty.
 """
 
-import zlib
-from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
+from tidegate.flow.accounts import LOST_S, Accounts, parts
 from tidegate.flow.credits import (
     BUSY,
-    GONE,
     IDLE,
     Admit,
     Channel,
     Command,
     Credit,
-    Place,
     Reject,
     Send,
     StateIs,
     Visit,
 )
 from tidegate.flow.messages import (
-    Grant,
     Limit,
-    ProxyMessage,
     Recall,
     Return,
     Short,
     State,
-    Void,
     Welcome,
     WorkerMessage,
 )
-from tidegate.flow.wants import DEFAULT_PRIORITY, Want
+from tidegate.flow.wants import Want
 from tidegate.phases import ColdStartPhases
 from tidegate.replica import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
 __all__ = ["Admit", "Channel", "Command", "Credit", "Reject", "Send", "SlotLedger", "StateIs", "Visit"]
 
-SILENCE_S: Final = 0.1
-"""A recall without an answer, or a grant without a request while others wait, voids after this time."""
-LOST_S: Final = 1.0
-"""An idle credit of a worker that wants, unused for this long though nobody else waits, must be lost. Our choice."""
 _READY: Final = ReplicaState.READY
 """On the path of every request: a member of an enum is looked up much slower than a name of the module."""
-CREDITS_PER_LINE: Final = 1000
-"""Keeps a message far below ``messages.LINE_LIMIT``."""
 
 
-class SlotLedger:
+class SlotLedger(Accounts):
     """The only authority over one replica's slots."""
 
     def __init__(
@@ -85,35 +73,13 @@ class SlotLedger:
         fifo_bound: int = 100,
         state: ReplicaState = ReplicaState.STARTING,
     ) -> None:
-        self.incarnation = incarnation
-        """Names this process; credits are numbered within it."""
-        self.limit = limit
-        """Slots; 0: no limit."""
-        self.unit = unit
-        self._counts_requests = unit is ConcurrencyUnit.REQUESTS
+        super().__init__(incarnation=incarnation, limit=limit, unit=unit)
         self.state = state
-        self.out: list[Command] = []
-        """What has to be done; the shell takes the list and leaves an empty one."""
         self.running = 0
         """Units in the model now."""
+        self._counts_requests = unit is ConcurrencyUnit.REQUESTS
         self._phases: ColdStartPhases | None = None
         self._fifo_bound = fifo_bound
-        self._fifo: deque[Visit] = deque()
-        self._fifo_turn = 0
-        """Of those who wait there: together they count as one worker with requests like the last that was charged."""
-        self._time = 0
-        """The lowest turn of those who waited at the last charge: who begins to wait is not behind it."""
-        self._last_cost = 0
-        self._channels: list[Channel] = []
-        self._credits: dict[int, Credit] = {}
-        self._charged = 0
-        """Units of all outstanding credits, idle or busy, and of visits that run."""
-        self._wanting = 0
-        """Channels whose want is above zero."""
-        self._recalled = 0
-        """Idle credits that are recalled."""
-        # A request may reach the successor of the process that granted its credit: their numbers must not meet.
-        self._last_number = zlib.crc32(incarnation.encode()) << 20
         self._dealer = 0
         """Who goes first among equals when slots are dealt next."""
         self._wake: float | None = None
@@ -123,16 +89,6 @@ class SlotLedger:
             f"<SlotLedger {self.state.value}, {self.running}/{self.limit} running, {self._charged} charged, "
             f"{len(self._channels)} channels, {len(self._fifo)} queued>"
         )
-
-    @property
-    def queued(self) -> int:
-        """Requests that wait in the proxy's own FIFO."""
-        return len(self._fifo)
-
-    @property
-    def channels(self) -> tuple[Channel, ...]:
-        """The open channels."""
-        return tuple(self._channels)
 
     # --- channels ---------------------------------------------------------------------------------------------------
 
@@ -372,10 +328,6 @@ class SlotLedger:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _need(self, units: int) -> int:
-        """Units that are charged: a request larger than the limit runs alone."""
-        return min(units, self.limit) if self.limit else units
-
     def _is_settled(self) -> bool:
         """Whether :meth:`_settle` has nothing to assign and nothing to ask for.
 
@@ -389,34 +341,6 @@ class SlotLedger:
             and self.state is _READY
             and (not self._wanting or (len(self._channels) == 1 and self._channels[0].need == 1))
         )
-
-    def _set_want(self, channel: Channel, want: Want, now: float) -> None:
-        if want.amount:
-            if not channel.want.amount:
-                self._wanting += 1
-        elif channel.want.amount:
-            self._wanting -= 1
-        if not channel.want.amount:
-            channel.wants_since = now
-            if channel.turn < self._time:
-                channel.turn = self._time
-        channel.want = want
-        units, limit = want.units, self.limit
-        channel.need = units if units <= limit or not limit else limit
-        channel.sequence = want.sequence
-        channel.head_at = now - want.age_ms / 1000
-        channel.tail_at = now - want.tail_ms / 1000
-        channel.short_told = False
-
-    def _take_back(self, channel: Channel, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            credit = self._credits.get(number)
-            if credit is None or credit.channel is not channel:
-                continue  # Void or returned already.
-            if credit.state == IDLE:
-                self._drop(credit)
-            else:
-                credit.returned = True
 
     def _deserves(self, channel: Channel, credit: Credit) -> bool:
         """Whether a credit stays with its channel although somebody waits.
@@ -433,32 +357,6 @@ class SlotLedger:
         if best is None:
             return True
         return best is channel and channel.need <= credit.units
-
-    def _best(self, passed: Iterable[Channel]) -> Channel | Visit | None:
-        """Who waits with the best key; ``passed`` are left out."""
-        best: Channel | Visit | None = None
-        best_place: Place | None = None
-        if self._fifo:
-            best = self._fifo[0]
-            best_place = (DEFAULT_PRIORITY, self._fifo_turn, best.arrived)
-        if self._wanting:
-            for channel in self._channels:
-                if channel.lacks > 0 and channel not in passed:
-                    place = channel.place()
-                    if best_place is None or place < best_place:
-                        best, best_place = channel, place
-        return best
-
-    def _charge(self, channel: Channel) -> None:
-        """The channel gets a slot that it waited for: its next turn goes back by what the head costs."""
-        cost = channel.want.cost
-        if cost:
-            self._time = max(self._time, min(other.turn for other in self._channels if other.want.amount))
-            self._last_cost = cost
-            channel.turn += cost
-
-    def _others_wait(self, channel: Channel) -> bool:
-        return bool(self._fifo) or any(other.lacks > 0 for other in self._channels if other is not channel)
 
     def _settle(self, now: float) -> None:
         """Makes all assignments that are possible now, then asks for what is missing."""
@@ -513,14 +411,6 @@ class SlotLedger:
                 channel.short_told = True
                 self.out.append(Send(channel, Short(self.limit - self._charged)))
 
-    def _missing(self) -> int:
-        """Units that those who lack need beyond what is free."""
-        units = sum(self._need(visit.units) for visit in self._fifo)
-        for channel in self._channels:
-            if channel.lacks > 0:
-                units += channel.lacks * channel.need
-        return units - (self.limit - self._charged)
-
     def _recall(self, units: int, now: float) -> None:
         """Recalls idle credits of so many units, less those that are recalled already, from those who hold most."""
         if self._recalled:
@@ -542,7 +432,7 @@ class SlotLedger:
                 credit.recalled_at = now
                 self._recalled += 1
                 recalled.append(credit.number)
-            for part in _parts(recalled):
+            for part in parts(recalled):
                 self.out.append(Send(channel, Recall(part)))
 
     def _deal(self, now: float) -> None:
@@ -566,19 +456,6 @@ class SlotLedger:
         for channel, credits in dealt.items():  # noqa: A001
             self._send_grant(channel, credits)
 
-    def _issue(self, channel: Channel, units: int, now: float) -> Credit:
-        self._last_number += 1
-        credit = Credit(self._last_number, units, channel, now)
-        self._charged += units
-        self._credits[credit.number] = credit
-        channel.idle[credit.number] = credit
-        return credit
-
-    def _send_grant(self, channel: Channel, credits: list[Credit]) -> None:  # noqa: A002
-        for start in range(0, len(credits), CREDITS_PER_LINE):
-            part = credits[start : start + CREDITS_PER_LINE]
-            self.out.append(Send(channel, Grant(tuple((credit.number, credit.units) for credit in part))))
-
     def _admit(self, visit: Visit, now: float) -> None:
         units = self._need(visit.units)
         self._last_number += 1
@@ -592,33 +469,6 @@ class SlotLedger:
         self._fifo_turn += self._last_cost
         self._admit(visit, now)
         self.out.append(Admit(visit))
-
-    def _drop(self, credit: Credit) -> None:
-        """The credit is outstanding no more, its units are free."""
-        if credit.recalled_at is not None:
-            credit.recalled_at = None
-            self._recalled -= 1
-        credit.state = GONE
-        self._charged -= credit.units
-        if credit.channel is not None:
-            self._credits.pop(credit.number, None)
-            credit.channel.idle.pop(credit.number, None)
-
-    def _void(self, channel: Channel, credits: Iterable[Credit]) -> None:  # noqa: A002
-        numbers = [credit.number for credit in credits]
-        for credit in tuple(credits):
-            self._drop(credit)
-        for part in _parts(numbers):
-            self.out.append(Send(channel, Void(part)))
-
-    def _due(self, channel: Channel, credit: Credit) -> float:
-        """When an idle credit becomes void if nothing is heard."""
-        if credit.recalled_at is not None:
-            return credit.recalled_at + SILENCE_S
-        if channel.want.amount == 0:
-            return float("inf")
-        since = max(credit.since, channel.wants_since)
-        return since + (SILENCE_S if self._others_wait(channel) else LOST_S)
 
     def _arm(self) -> None:
         wake = float("inf")
@@ -635,11 +485,3 @@ class SlotLedger:
         if self.state is ReplicaState.DRAINED:
             self.out.extend(Reject(visit) for visit in self._fifo)
             self._fifo.clear()
-
-    def _tell_all(self, message: ProxyMessage) -> None:
-        self.out.extend(Send(channel, message) for channel in self._channels)
-
-
-def _parts(numbers: list[int]) -> Iterable[tuple[int, ...]]:
-    for start in range(0, len(numbers), CREDITS_PER_LINE):
-        yield tuple(numbers[start : start + CREDITS_PER_LINE])
