@@ -44,10 +44,8 @@ def run(setup: Setup) -> Iterator[Row]:
     with lab(kinds) as world:
         for batch in BATCHES[: 1 if setup.smoke else None]:
             found = _live(world, parameters, batch)
-            for each in _rows(setup, parameters, batch, found):
-                if each.measure == "replicas" and each.case.startswith("kpa") and each.live is not None:
-                    replicas[batch] = each.live
-                yield each
+            replicas[batch] = _replicas(found["kpa"], parameters)
+            yield from _rows(setup, parameters, batch, found)
     apart = max(replicas.values()) - min(replicas.values())
     yield Row(experiment=NAME, case="kpa", measure="replicas_apart", live=apart, simulated=0.0, most=0.0)
 
@@ -88,24 +86,30 @@ def _live(world: Lab, parameters: Scaled, batch: int) -> dict[str, Run]:
     return {policy: found[f"{policy}-{batch}"] for policy in POLICIES}
 
 
+def _replicas(found: Run, parameters: Scaled) -> float:
+    """Mean of those that were ready in the time that is measured."""
+    since = parameters.duration_s - parameters.window_s
+    return fmean(look.replicas for look in found.looks if look.at_s > since)
+
+
 def _rows(setup: Setup, parameters: Scaled, batch: int, live: dict[str, Run]) -> Iterator[Row]:
     since = parameters.duration_s - parameters.window_s
     start_s = measured_start_s(list(live.values()), parameters.start_s)
     rates: dict[str, tuple[float, float]] = {}
-    for policy, run_ in live.items():
+    for policy, found in live.items():
         case = f"{policy}, batch {batch}"
         simulated = scaled(replace(parameters, start_s=start_s), policy, batch, setup.seed)
         done = sum(each[2] > since and each[5] == "answered" for each in simulated.ended)
         rates[policy] = (
-            throughput_ips(run_.outcomes, since, parameters.duration_s),
+            throughput_ips(found.outcomes, since, parameters.duration_s),
             done * batch / parameters.window_s,
         )
-        yield lost(NAME, case, run_)
+        yield lost(NAME, case, found)
         yield Row(
             experiment=NAME,
             case=case,
             measure="replicas",
-            live=fmean(look.replicas for look in run_.looks if look.at_s > since),
+            live=_replicas(found, parameters),
             simulated=fmean(each.ready for each in simulated.seconds if each.at_s > since),
         )
         real, virtual = rates[policy]

@@ -33,7 +33,9 @@ KINDS = (Kind(name=PARTS, cores=1, count=CORES), Kind(name=WHOLE, cores=CORES))
 
 def run(setup: Setup) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="laboratory-") as folder:
-        subprocess.run([sys.executable, str(PREPARE), folder], check=True, stdout=subprocess.DEVNULL)
+        prepared = subprocess.run([sys.executable, str(PREPARE), folder], check=False, capture_output=True, text=True)
+        if prepared.returncode:
+            raise RuntimeError(f"no model of real work: {prepared.stderr.strip()[-500:]}")
         with lab(KINDS) as world:
             _deploy(world, "parts", PARTS, CORES, Path(folder))
             _deploy(world, "whole", WHOLE, 1, Path(folder))
