@@ -29,6 +29,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.slots_sim", (), ()),
     ("benchmarks.micro.groups_sim", (), ("--requests", "1500")),
     ("benchmarks.micro.affinity_sim", (), ("--seconds", "120")),
+    ("benchmarks.micro.bound_bench", ("--trace", "constant"), ("--hours", "0.02", "--trace", "constant")),
     ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),
 )
 

@@ -17,7 +17,7 @@ FINEST: Final = 16
 """Steps of which the weakest group has at most so many."""
 ROUNDING: Final = 0.005
 """A step that makes no group stronger than this is fine enough."""
-MOST_LEVELS: Final = 200
+MOST_LEVELS: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
