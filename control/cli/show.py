@@ -82,10 +82,16 @@ def status(
 def explain(
     name: NameArgument,
     last: Annotated[int, typer.Option(help="How many decisions to show.", min=1, max=1000)] = 5,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of a decision log instead, such as that of a simulation.")
+    ] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say why a function has as many replicas as it has."""
+    if log is not None:
+        _explain_log(log, name, last, json)
+        return
     with connect(state) as tidegate:
         view = tidegate.explain(name, last=last)
     if json:
@@ -98,6 +104,17 @@ def register(app: typer.Typer) -> None:
     app.command("list")(guarded(list_functions))
     app.command("status")(guarded(status))
     app.command("explain")(guarded(explain))
+
+
+def _explain_log(log: Path, name: str, last: int, json: bool) -> None:
+    from autoscaler.explain import explain_all
+    from control.cli.decision_log import read
+
+    decisions = read(log, name)[-last:]
+    if json:
+        print_json(decisions)
+    else:
+        print("\n".join(explain_all(decisions)))
 
 
 def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:

@@ -1,14 +1,11 @@
 """``simulate``: what a policy would have done to that load, on hardware that need not be here."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from control.cli.common import EXIT_INTERRUPTED, JsonOption, fail, guarded, print_json, say
-
-if TYPE_CHECKING:
-    from control.cli.simulate_run import Made
 
 
 def simulate(
@@ -53,6 +50,7 @@ def simulate(
     """Simulate a function under a load: the product's own decisions on virtual hardware."""
     from control.cli.simulate_plan import Options, plan_of
     from control.cli.simulate_run import run
+    from loadgen.reports import simulation
 
     plan = plan_of(
         Options(
@@ -79,25 +77,19 @@ def simulate(
     )
     try:
         made = run(plan, has_bound=not no_bound, log=log, csv=csv, is_silent=json)
-        _write(made, report, has_power=plan.has_power, json=json)
+        if report is not None:
+            page = simulation.html(made.report, made.timelines, has_power=plan.has_power)
+            report.write_text(page, encoding="utf-8")
+            say(f"report: {report.absolute()}")
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename or 'a file'}: {error.strerror}")
+    if json:
+        print_json(made.report)
+    else:
+        print(simulation.text(made.report))
     if made.report.is_partial:
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def register(app: typer.Typer) -> None:
     app.command("simulate")(guarded(simulate))
-
-
-def _write(made: "Made", report: Path | None, *, has_power: bool, json: bool) -> None:
-    from loadgen.reports import simulation
-
-    if json:
-        print_json(made.report)
-    else:
-        print(simulation.text(made.report))
-    if report is not None:
-        page = simulation.html(made.report, made.timelines, has_power=has_power)
-        report.write_text(page, encoding="utf-8")
-        say(f"report: {report.absolute()}")

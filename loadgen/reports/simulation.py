@@ -125,7 +125,7 @@ def value(name: str, figure: float | None) -> str:
         return (
             f"{figure * 1e3:.3g} ms" if figure < 0.1 else f"{figure * 1e3:.0f} ms" if figure < 10 else f"{figure:.1f} s"
         )
-    return f"{figure:.0f}" if figure == int(figure) else f"{figure:.4g}"
+    return f"{figure:.0f}" if figure == int(figure) or abs(figure) >= 1000.0 else f"{figure:.4g}"
 
 
 def main_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:

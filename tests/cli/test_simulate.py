@@ -99,6 +99,9 @@ def test_the_log_the_rows_and_the_report_are_written(case: list[str], tmp_path: 
     seconds = [float(row.split(",")[1]) for row in rows if row.startswith("kpa,")]
     assert seconds == [float(second) for second in range(len(seconds))]
     assert len(seconds) >= 30
+    told = tidegate("explain", "resnet", "--log", str(log), "--last", "1000")
+    assert told.exit_code == 0
+    assert told.output.count("resnet-00001 smif") == sum(each.policy == "smif" for each in decisions)
     page = report.read_text()
     for plot in ("Replicas", "Waiting", "Latency", "SLA violations per 5 s", "Utilisation", "Power"):
         assert f"aria-label='{plot}" in page, plot

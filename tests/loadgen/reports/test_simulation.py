@@ -127,6 +127,8 @@ def test_without_a_bound_nothing_is_told_of_one() -> None:
         ("p99_s", 75.0, "75.0 s"),
         ("requests", 40069.0, "40069"),
         ("requests", None, "-"),
+        ("inferences_per_dollar", 242412.7, "242413"),
+        ("mean_replicas", 1.8691, "1.869"),
     ],
 )
 def test_a_figure_is_shown_in_the_unit_of_its_name(name: str, figure: float | None, told: str) -> None:
