@@ -18,6 +18,7 @@ from tests.support.h2_live import Address, H2Client, connect, is_alive, rss_mb
 from tests.support.h2_view import View, call_block
 from tests.support.http_doors import Door, door
 from tests.support.loopback import run_on, until
+from tests.support.patience import Patience
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_hpack import literal
 
@@ -98,9 +99,8 @@ class Scene:
 
     async def watched(self, seconds: float, enough: Callable[[], bool] = lambda: False) -> None:
         """Lets time pass and looks at the memory meanwhile."""
-        clock = asyncio.get_running_loop().time
-        end = clock() + seconds
-        while clock() < end and not enough():
+        patience = Patience(seconds)
+        while not patience.is_over and not enough():
             await asyncio.sleep(0.02)
             self.grown()
 
