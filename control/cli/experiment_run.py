@@ -29,7 +29,7 @@ class Printed(Enum):
 
 def run(plan: Plan, printed: Printed) -> running.Report:
     """The experiments; results are printed as soon as one is there. SIGTERM ends them as Ctrl-C does."""
-    with _sigterm_interrupts(), _progress(plan) as shown:
+    with _interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
     if report.is_partial:
         say(told.partial(report))
@@ -78,9 +78,11 @@ def _progress(plan: Plan) -> "Iterator[Progress | None]":
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _interruptible() -> Iterator[None]:
+    """SIGTERM is KeyboardInterrupt as SIGINT is, also where a shell started this in the background."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
