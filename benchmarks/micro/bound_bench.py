@@ -19,7 +19,7 @@ from time import process_time
 
 from loadgen.arrivals import mmpp, poisson
 from loadgen.bound.clairvoyant import Group, clairvoyant
-from loadgen.simulator.profiles import Line
+from loadgen.simulator.profiles import Line, Times
 
 Arrivals = list[tuple[float, int]]
 QUANTILE = 0.99
@@ -90,7 +90,7 @@ def groups_of(case: Case, start_s: float) -> list[Group]:
     ]
 
 
-def late(replicas: int, arrivals: Arrivals, times: Line, latency_s: float, rng: random.Random) -> int:
+def late(replicas: int, arrivals: Arrivals, times: Times, latency_s: float, rng: random.Random) -> int:
     """Late requests of a fleet that serves first come first served."""
     sigma = math.sqrt(math.log(1.0 + VARIATION**2))
     free = [0.0] * replicas
