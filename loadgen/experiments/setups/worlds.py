@@ -1,14 +1,17 @@
 """Small scenarios: the parts that experiments (and the simulator's tests) put together."""
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deploy.placement.ledger import Accelerator, AcceleratorKind
+from loadgen import arrivals
 from loadgen.simulator.devices import Kind
 from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from loadgen.simulator.result import Everything, Result
 from loadgen.simulator.scenario import Deployed, Scenario
 from loadgen.simulator.simulation import Simulation
+from loadgen.traces.arrival import Arrival
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind
 
 
@@ -51,6 +54,11 @@ def deployed(
         ready={"t4": 1} if ready is None else ready,
         cold_starts={} if start is None else dict.fromkeys(profiles, start),
     )
+
+
+def poisson(rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
+    """Requests of one inference at ``rate`` a second, for so long."""
+    return (Arrival(at_s) for at_s in arrivals.poisson(lambda _: rate, duration_s, rate, random.Random(seed)))
 
 
 def run(scenario: Scenario, duration_s: float | None = None) -> tuple[Result, Everything]:

@@ -4,8 +4,6 @@ Two parts of the product say which one that is: the answer to a deploy, from dec
 (``autoscaler.admission``), and the SLA policy, which is told nothing and learns from what it serves.
 """
 
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoscaler.admission import Kind as AdmissionKind
@@ -13,10 +11,9 @@ from autoscaler.admission import assess
 from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, run, scaling
+from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run, scaling
 from loadgen.experiments.tables import Count, Positive, Share, Word
 from loadgen.simulator.scenario import Scenario
-from loadgen.traces.arrival import Arrival
 from tidegate.function import Function, Sla
 
 
@@ -98,7 +95,7 @@ def _settled(parameters: Choice, model: str, target_s: float, right: Device, see
         kinds=tuple(kind(each.name, parameters.each, each.price_per_hour) for each in parameters.devices),
         functions=(deployed(profiles, of=_function(target_s), ready={cheapest: 1}),),
         seed=seed,
-        arrivals=_arrivals(parameters.use / right.seconds[model], parameters.duration_s, seed),
+        arrivals=poisson(parameters.use / right.seconds[model], parameters.duration_s, seed),
     )
     _, sink = run(scenario, parameters.duration_s)
     since = parameters.duration_s - parameters.settled_s
@@ -107,9 +104,3 @@ def _settled(parameters: Choice, model: str, target_s: float, right: Device, see
     right_s = sum(each.end_s - each.start_s for each in leased if each.accelerator == right.name)
     times = [each[2] - each[0][2] for each in sink.ended if each[0][2] >= since]
     return right_s / all_s, sum(each > target_s for each in times) / max(1, len(times))
-
-
-def _arrivals(rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
-    rng, at_s = random.Random(seed), 0.0
-    while (at_s := at_s + rng.expovariate(rate)) < duration_s:
-        yield Arrival(at_s)

@@ -5,7 +5,6 @@ number of replicas: the paper's estimate of one sampled replica. Beside it the s
 (``autoscaler.sampling``). Both are held against all that the group did, over windows.
 """
 
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from statistics import fmean
 from autoscaler.sampling import sample_size, turn
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, run
+from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run
 from loadgen.experiments.tables import Count, Positive, Share
 from loadgen.simulator.scenario import Scenario
-from loadgen.traces.arrival import Arrival
 from tidegate.function import Routing
 from tidegate.records import Spread
 
@@ -45,8 +43,7 @@ def sampling(parameters: Sampled, seed: int) -> Outcome:
     figures: dict[str, float] = {}
     shares: dict[str, list[float]] = {"one": [], "asked": []}
     for size in parameters.sizes:
-        served = _served(parameters, size, seed)
-        names = [f"f-00001-t4-{number}" for number in range(size)]
+        served, names = _served(parameters, size, seed)
         for name, count in (("one", 1), ("asked", sample_size(size))):
             errors = _errors(parameters, served, names, count)
             shares[name].append(fmean(each <= parameters.error for each in errors))
@@ -57,22 +54,21 @@ def sampling(parameters: Sampled, seed: int) -> Outcome:
     return Outcome(figures=figures, series={"mean error [share by replicas]: one sampled": points})
 
 
-def _served(parameters: Sampled, size: int, seed: int) -> Mapping[tuple[int, str], int]:
-    """Requests that ended, by second and replica."""
-    rng, at_s, arrivals = random.Random(seed * 1000 + size), 0.0, []
-    while (at_s := at_s + rng.expovariate(parameters.rate_rps)) < parameters.duration_s:
-        arrivals.append(Arrival(at_s))
+def _served(parameters: Sampled, size: int, seed: int) -> tuple[Mapping[tuple[int, str], int], list[str]]:
+    """(requests that ended by second and replica, the replicas)."""
     of = function(concurrency=4, routing=Routing(spread=parameters.spread))
     service = fixed(parameters.use * size / parameters.rate_rps, jitter=parameters.jitter)
     scenario = Scenario(
         kinds=(kind(count=size),),
         functions=(deployed(service, of=of, ready={"t4": size}),),
         seed=seed,
-        arrivals=arrivals,
+        arrivals=poisson(parameters.rate_rps, parameters.duration_s, seed * 1000 + size),
         keeps_scale=True,
     )
     _, sink = run(scenario, parameters.duration_s)
-    return Counter((int(each[2]), each[4]) for each in sink.ended if each[5] == "answered")
+    names = sorted({each[4] for each in sink.ended})
+    idle = [f"idle {number}" for number in range(size - len(names))]
+    return Counter((int(each[2]), each[4]) for each in sink.ended if each[5] == "answered"), names + idle
 
 
 def _errors(
@@ -82,15 +78,12 @@ def _errors(
     seconds, errors = int(parameters.window_s), []
     for first in range(0, int(parameters.duration_s) - seconds + 1, seconds):
         window = range(first, first + seconds)
-        estimate = sum(
-            served.get((second, name), 0) * len(names) / count
-            for second in window
-            for name in _asked(names, second, count)
-        )
+        sampled = sum(served.get((second, name), 0) for second in window for name in _asked(names, second, count))
         truth = sum(served.get((second, name), 0) for second in window for name in names)
-        errors.append(abs(estimate - truth) / max(1, truth))
+        errors.append(abs(sampled * len(names) / count - truth) / max(1, truth))
     return errors
 
 
 def _asked(names: Sequence[str], second: int, count: int) -> Sequence[str]:
+    """Whose turn it is: one, or as many as the product asks."""
     return (names[second % len(names)],) if count == 1 else turn(names, second)
