@@ -21,10 +21,10 @@ from autoscaler.plausible import (
     PLAUSIBLE,
     demand_fault,
     is_plausible_replica,
-    replica_fault,
+    replica_counters,
     replica_gain,
+    unborn_counters,
     unborn_demand,
-    unborn_replica,
 )
 from autoscaler.rates import LearntCell
 from autoscaler.sampling import ALL_UP_TO
@@ -202,22 +202,22 @@ class Collector:
         if meter is None:
             return False
         known = self._replicas.get(sample.replica)
-        if known is None or known.sample.incarnation != sample.incarnation:
+        if known is None or known.incarnation != sample.incarnation:
             if not is_plausible_replica(sample):
                 return self._reject("garbage")
             self._first_of_replica(meter, sample, None if known is None else known.at, now)
             return True
-        before = known.sample
-        gain = replica_gain(sample, before)
+        counters, app = replica_counters(sample), sample.app
+        gain = replica_gain(sample, counters, known.counters)
         if gain is None:
             return self._reject(self._note_fault(meter, known, sample, now))
-        known.sample, known.at, known.refused = sample, now, 0
-        meter.note_work(known, sample, before, gain, now)
-        if sample.app is not None:
+        meter.note_work(known, sample, gain, now)
+        if app is not None:
             group = meter.group(sample.group)
             if group.app is None:
                 group.app = AppFigures(RATE_SLOTS)
-            group.app.note(sample.app, before.app, now)
+            group.app.note(app, known.app, now)
+        known.counters, known.app, known.at, known.refused = counters, app, now, 0
         return True
 
     def _note_fault(self, meter: Meter, known: ReplicaSource, sample: ReplicaSample, now: float) -> str:
@@ -227,22 +227,26 @@ class Collector:
         known.refused += 1
         if known.refused >= PATIENCE:
             self._first_of_replica(meter, sample, known.at, now)
-        return replica_fault(sample, known.sample)
+        return "repeated" if sample.sequence <= known.counters[0] else "backwards"
 
     def _first_of_replica(self, meter: Meter, sample: ReplicaSample, last_heard: float | None, now: float) -> None:
         in_flight, in_inferences = sample.in_flight + sample.queued, sample.in_flight_inferences + sample.queued
+        counters, is_young = replica_counters(sample), began_here(last_heard, sample.uptime_s, now)
+        unborn = unborn_counters(sample, max(sample.uptime_s, 1e-3))
         source = self._replicas[sample.replica] = ReplicaSource(
-            sample=sample,
+            incarnation=sample.incarnation,
+            counters=unborn if is_young else counters,
+            app=sample.app,
             at=now,
             means=(sample.limit, 1, in_flight, in_inferences, 0.0, 0.0, 0.0),
             executions=seen(sample.execution),
             executions_due=now + 1.0 + len(self._replicas) % EXECUTIONS_EVERY_S,
         )
-        if began_here(last_heard, sample.uptime_s, now):
-            unborn = unborn_replica(sample, max(sample.uptime_s, 1e-3))
-            gain = replica_gain(sample, unborn)
+        if is_young:
+            gain = replica_gain(sample, counters, unborn)
             if gain is not None:
-                meter.note_work(source, sample, unborn, gain, now)
+                meter.note_work(source, sample, gain, now)
+            source.counters = counters
         elif in_flight > 0:
             meter.active_at = now
 

@@ -6,8 +6,9 @@ without a price come after the priced ones, in the order given (the backend list
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec import structs
 
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.reasons import reason
@@ -49,7 +50,7 @@ def fitted(observation: Observation) -> Observation:
             break
     else:
         return observation
-    return replace(observation, groups=tuple(_fitted(group) for group in observation.groups))
+    return structs.replace(observation, groups=tuple(_fitted(group) for group in observation.groups))
 
 
 def _fitted(group: GroupObservation) -> GroupObservation:
@@ -59,7 +60,7 @@ def _fitted(group: GroupObservation) -> GroupObservation:
     ready = min(group.ready, capacity)
     starting = min(group.starting, capacity - ready)
     draining = min(group.draining, capacity - ready - starting)
-    return replace(
+    return structs.replace(
         group, ready=ready, starting=starting, draining=draining, room=capacity - ready - starting - draining
     )
 

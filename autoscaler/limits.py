@@ -11,7 +11,7 @@ reason. The rules for zero, ours and not Knative's (whose gateway has to be swit
 - a revision at zero stays there until a request waits for it.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from autoscaler.observation import Observation
 from autoscaler.reasons import figure, reason
@@ -19,8 +19,7 @@ from tidegate.function import Scaling
 from tidegate.records import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decider remembers of a revision that the limits need."""
 
     idle_s: float

@@ -21,7 +21,8 @@ it is 28 +- 1.0; a window of 34 is more than 3 x 1.7 away and a change, and so a
 """
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 WINDOW_S = 10.0
 """Length of the window that the measured rate is a mean of (``autoscaler.collector.RATE_SLOTS``)."""
@@ -46,8 +47,7 @@ SERVICE_NOISE = 0.03
 """Relative error that is allowed for in the service rates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True, gc=False):
     """Inferences per second."""
 
     mid: float

@@ -157,12 +157,11 @@ class Meter:
         for name, gain in groups:
             self.group(name).latency.gain(now, gain)
 
-    def note_work(
-        self, source: ReplicaSource, sample: ReplicaSample, before: ReplicaSample, gain: ReplicaGain, now: float
-    ) -> None:
-        """What one replica did between two samples, into its source and its group's sums."""
+    def note_work(self, source: ReplicaSource, sample: ReplicaSample, gain: ReplicaGain, now: float) -> None:
+        """What one replica did between the sample whose counters its source has and this one, into the source and its
+        group's sums."""
         interval_s, requests, inferences, busy_s, request_s, inference_s, execution_s, queue_s = gain
-        queued, limit = sample.queued, sample.limit
+        queued, limit, limit_was = sample.queued, sample.limit, source.means[0]
         source.interval_s = interval_s
         source.means = (
             limit,
@@ -180,10 +179,11 @@ class Meter:
         group = self.groups.get(sample.group) or self.group(sample.group)
         if requests > 0:
             group.work.note(requests, inferences, execution_s, queue_s)
-        if before.requests < WARM_REQUESTS and before.busy_s < WARM_S:
+        before = source.counters
+        if before[2] < WARM_REQUESTS and before[6] < WARM_S:
             source.executions = seen(sample.execution)
             return
-        slots = float(limit) if limit == before.limit else 0.0
+        slots = float(limit) if limit == limit_was else 0.0
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
         if busy_s > ROUNDING and request_s > ROUNDING:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from autoscaler.meters import TURNS, Figures, Group
-from autoscaler.observation import FleetGroup, GroupObservation, group_observation
+from autoscaler.observation import FleetGroup, GroupObservation
 from autoscaler.plausible import PLAUSIBLE
 from autoscaler.sampling import ALL_UP_TO, sample_size
 from autoscaler.sources import NO_MEANS, Means, ReplicaSource
@@ -31,7 +32,7 @@ def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: fl
         source = replicas.get(ready[0])
         if source is None or source.at < stale:
             return NOBODY
-        app = source.sample.app
+        app = source.app
         return source.at, source.means, () if app is None or not app.up else (app,)
     sources = [each for each in map(replicas.get, ready) if each is not None and each.at >= stale]
     if not sources:
@@ -52,7 +53,7 @@ def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: fl
     count = len(sources)
     scale = len(ready) / count
     means = (scale * concurrency, scale * concurrency_inferences, scale * rps, scale * ips, scale * busy)
-    apps = [each.sample.app for each in sources if each.sample.app is not None and each.sample.app.up]
+    apps = [each.app for each in sources if each.app is not None and each.app.up]
     return min(each.at for each in sources), (limit, count, *means), apps
 
 
@@ -83,16 +84,16 @@ def observed_group(
         if known is None or known.mu_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound_ips, is_learnt, tail = figures
-    if not means[1] and kept is not None:
-        tail = (None, None, None, tail[3], None, *tail[5:])
+    _, bound_ips, is_learnt, (mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late) = figures
+    if not means[1]:
+        mean_batch = execution_s = queue_s = tail_s = None
     mu_ips = bound_ips if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
         mu_ips = None  # told by somebody; what is observed is finite, or a recording could not say it
     metrics = group.metrics
     if metrics:
         metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}
-    found = group_observation(
+    found = GroupObservation(
         group.accelerator,
         len(group.ready),
         group.starting,
@@ -103,7 +104,14 @@ def observed_group(
         is_learnt,
         bound_ips,
         *means,
-        *tail,
+        mean_batch,
+        execution_s,
+        queue_s,
+        floor_s,
+        tail_s,
+        latency_s,
+        answers,
+        late,
         metrics,
     )
     return found if not apps or kept is None or kept.app is None else _with_apps(found, kept, apps, now)
@@ -115,7 +123,7 @@ def _with_apps(found: GroupObservation, kept: Group, apps: Sequence[AppSample], 
         return found
     told = kept.app.metrics(apps, now)
     queue_s = found.queue_s
-    return replace(
+    return structs.replace(
         found,
         floor_s=found.floor_s if kept.app.compute_s is None else kept.app.compute_s,
         queue_s=None if queue_s is None else queue_s + told.get("queue-s", 0.0),

@@ -35,46 +35,65 @@ def is_plausible_replica(sample: ReplicaSample) -> bool:
     )
 
 
+ReplicaCounters = tuple[int, float, int, int, int, int, float, float, float, float, float]
+"""What the next sample of a replica is compared with: sequence and uptime; requests, inferences, failures and cancelled
+requests; busy seconds, seconds of requests and of inferences in flight, of execution and of queueing. A sample with
+its histograms is not kept: ten thousand of them, let go a second later, cost more to free than all that is read."""
 ReplicaGain = tuple[float, float, float, float, float, float, float, float]
 """Seconds that passed; requests and inferences that ended; busy seconds, seconds of requests and of inferences in
 flight, of execution and of queueing."""
 
 
-def replica_gain(sample: ReplicaSample, before: ReplicaSample) -> ReplicaGain | None:
-    """What a replica did since ``before``, a plausible sample of the same life; None: this one does not follow it
-    without a fault. Counters that run on are not negative; what this refuses may still be plausible, and is looked at
-    more closely. By rounding a sum may have shrunk a little."""
-    interval_s = sample.uptime_s - before.uptime_s
-    requests = sample.requests - before.requests
-    inferences = sample.inferences - before.inferences
-    busy_s = sample.busy_s - before.busy_s
-    request_s = sample.in_flight_request_s - before.in_flight_request_s
-    inference_s = sample.in_flight_inference_s - before.in_flight_inference_s
-    execution_s = sample.execution_s - before.execution_s
-    queue_s = sample.queue_s - before.queue_s
+def replica_counters(sample: ReplicaSample) -> ReplicaCounters:
+    return (
+        sample.sequence,
+        sample.uptime_s,
+        sample.requests,
+        sample.inferences,
+        sample.failures,
+        sample.cancelled,
+        sample.busy_s,
+        sample.in_flight_request_s,
+        sample.in_flight_inference_s,
+        sample.execution_s,
+        sample.queue_s,
+    )
+
+
+def unborn_counters(sample: ReplicaSample, age_s: float) -> ReplicaCounters:
+    """Those of the sample that the process would have sent at its very start, ``age_s`` ago."""
+    return -1, sample.uptime_s - age_s, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
+
+
+def replica_gain(sample: ReplicaSample, after: ReplicaCounters, before: ReplicaCounters) -> ReplicaGain | None:
+    """What a replica did until ``after``, the counters of ``sample``, since those of a plausible sample of the same
+    life; None: it does not follow that one without a fault. Counters that run on are not negative; what this refuses
+    may still be plausible, and is looked at more closely. By rounding a sum may have shrunk a little."""
+    number, up_s, requests, inferences, failures, cancelled, busy_s, request_s, inference_s, run_s, queue_s = after
+    number_0, up_0, done_0, items_0, failures_0, cancelled_0, busy_0, request_0, inference_0, run_0, queue_0 = before
+    interval_s = up_s - up_0
+    requests -= done_0
+    inferences -= items_0
+    busy_s -= busy_0
+    request_s -= request_0
+    inference_s -= inference_0
+    run_s -= run_0
+    queue_s -= queue_0
     levels = sample.in_flight, sample.in_flight_inferences, sample.queued, sample.limit
     if (
         interval_s > 0.0
-        and sample.sequence > before.sequence
+        and number > number_0
         and requests >= 0
         and inferences >= 0
-        and sample.failures >= before.failures
-        and sample.cancelled >= before.cancelled
+        and failures >= failures_0
+        and cancelled >= cancelled_0
         and busy_s >= -ROUNDING
         and request_s >= -ROUNDING
         and inference_s >= -ROUNDING
-        and execution_s >= -ROUNDING
+        and run_s >= -ROUNDING
         and queue_s >= -ROUNDING
         and min(levels) >= 0
-        and sample.requests + sample.inferences + sample.failures + sample.cancelled + sum(levels) <= PLAUSIBLE
-        and sample.busy_s
-        + sample.in_flight_request_s
-        + sample.in_flight_inference_s
-        + sample.execution_s
-        + sample.queue_s
-        + sample.uptime_s
-        + sample.sequence
-        <= PLAUSIBLE
+        and sum(after) + sum(levels) <= PLAUSIBLE
     ):
         return (
             interval_s,
@@ -83,15 +102,10 @@ def replica_gain(sample: ReplicaSample, before: ReplicaSample) -> ReplicaGain | 
             busy_s if busy_s > 0.0 else 0.0,
             request_s if request_s > 0.0 else 0.0,
             inference_s if inference_s > 0.0 else 0.0,
-            execution_s if execution_s > 0.0 else 0.0,
+            run_s if run_s > 0.0 else 0.0,
             queue_s if queue_s > 0.0 else 0.0,
         )
     return None
-
-
-def replica_fault(sample: ReplicaSample, before: ReplicaSample) -> str:
-    """What is wrong with a plausible sample after ``before`` of the same life."""
-    return "repeated" if sample.sequence <= before.sequence else "backwards"
 
 
 def demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:
@@ -148,25 +162,6 @@ def is_histogram(sparse: SparseHistogram) -> bool:
             return False
         last = index
     return True
-
-
-def unborn_replica(sample: ReplicaSample, age_s: float) -> ReplicaSample:
-    """The sample that the process would have sent at its very start, ``age_s`` ago."""
-    return replace(
-        sample,
-        sequence=-1,
-        uptime_s=sample.uptime_s - age_s,
-        requests=0,
-        inferences=0,
-        failures=0,
-        cancelled=0,
-        busy_s=0.0,
-        in_flight_request_s=0.0,
-        in_flight_inference_s=0.0,
-        execution_s=0.0,
-        queue_s=0.0,
-        execution=(),
-    )
 
 
 def unborn_demand(demand: RevisionDemand) -> RevisionDemand:

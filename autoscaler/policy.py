@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from autoscaler.observation import Observation
 from tidegate.function import Function
 from tidegate.records import GroupDecision, Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy wants before any limit."""
 
     desired: int | None
@@ -27,7 +28,7 @@ class Wish:
     reasons: tuple[Reason, ...] = ()
     is_zero_settled: bool = False
     """Zero was decided by a protocol of the policy's own, which the limits' is not to be asked about."""
-    observed: Mapping[str, float] = field(default_factory=dict)
+    observed: Mapping[str, float] = msgspec.field(default_factory=dict)
     """The figures it went by, for the decision record."""
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 TIE = 1e-9
 """A computed figure this near to its limit counts as equal to it."""
 
@@ -79,8 +81,7 @@ class RuleGroup(NamedTuple):
     """How long the group has been under the low watermark."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleResult:
+class RuleResult(msgspec.Struct, frozen=True, gc=False):
     replicas: tuple[int, ...]
     """In the order of the groups."""
     flags: tuple[Flag, ...]

@@ -7,9 +7,9 @@ figures of its revision is in ``autoscaler.meters``.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from autoscaler.plausible import is_plausible_group
+from autoscaler.plausible import ReplicaCounters, is_plausible_group
 from autoscaler.series import NO_GAIN, NOTHING_SEEN, Gain, Seen, gained, seen
-from tidegate.records import GroupTraffic, ReplicaSample, RevisionDemand
+from tidegate.records import AppSample, GroupTraffic, RevisionDemand
 
 YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
@@ -97,7 +97,11 @@ NO_MEANS: Means = (None, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(slots=True)
 class ReplicaSource:
-    sample: ReplicaSample
+    incarnation: str
+    counters: ReplicaCounters
+    """Of its last usable sample."""
+    app: AppSample | None
+    """What its model server said in it."""
     at: float
     means: Means
     interval_s: float = 0.0

@@ -13,6 +13,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from tidegate.function import Function
 
 Plain = Any
@@ -85,6 +87,8 @@ def _all(values: Any, function: Function, keeps: Collection[type]) -> list[Plain
 
 
 def _attributes(kind: type) -> Iterable[str]:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
     return tuple(name for base in reversed(kind.__mro__) for name in vars(base).get("__slots__", ()))
@@ -96,6 +100,8 @@ def _made(kind: type, values: dict[str, Any]) -> object:
     if values.keys() != set(names):
         other = ", ".join(sorted(values.keys() ^ set(names)))
         raise OtherVersionError(f"{kind.__name__} was of another version of this program: {other}")
+    if issubclass(kind, msgspec.Struct):
+        return kind(**values)
     made: object = object.__new__(kind)
     for name in names:
         object.__setattr__(made, name, values[name])

@@ -12,7 +12,9 @@ not at twice its target. That is Knative's behaviour and kept.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from autoscaler import knative_parameters
 from autoscaler.knative_parameters import KpaParameters
@@ -30,8 +32,7 @@ AUTO_CONCURRENCY = 4
 """Slots assumed for ``concurrency: auto`` until a replica has said what its server declares."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KpaResult:
+class KpaResult(msgspec.Struct, frozen=True, kw_only=True):
     """One evaluation. ``valid`` False: no data, nothing may be applied, ``desired`` and the capacity are 0."""
 
     valid: bool

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from autoscaler import policies
 from autoscaler.collector import Collector
@@ -71,7 +72,7 @@ def seen(step: dict[str, Any], now: float) -> Observation:
     groups: list[GroupObservation] = [
         group(name, **figures) for name, figures in zip(NAMES, step["groups"], strict=False)
     ]
-    return replace(observation(at=now, **values), groups=tuple(groups))
+    return structs.replace(observation(at=now, **values), groups=tuple(groups))
 
 
 def spec_of(policy: str, low: int, high: int) -> Revision:

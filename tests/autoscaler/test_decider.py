@@ -1,9 +1,9 @@
 """Timelines of one revision: deploy, load, zero and back, with the real collector and a world that obeys."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from autoscaler.decider import Decider, UnknownRevisionError
 from autoscaler.observation import GroupObservation
@@ -263,7 +263,7 @@ def test_a_dry_run_decides_and_says_so_and_keeps_what_there_is() -> None:
     busy = group(ready=2, sampled=2)
     decision = decider.tick(T0, observation(busy, at=T0, concurrency=6.0))
     assert (decision.is_dry_run, decision.desired, decision.ready) == (True, 9, 2)
-    gone = observation(replace(busy, ready=1), at=T0 + 9, concurrency=6.0)
+    gone = observation(structs.replace(busy, ready=1), at=T0 + 9, concurrency=6.0)
     replaced = decider.tick(T0 + 9, gone)
     assert (replaced.is_dry_run, replaced.desired) == (False, 2), "one broke: the size stays what it was"
     assert codes(replaced) == ["dry_run_start"]
@@ -279,7 +279,7 @@ def test_a_dry_run_serves_what_waits_at_zero_with_one_replica() -> None:
     assert decider.tick(T0, asleep).is_dry_run
     started = decider.activate(activation(), T0 + 0.1, asleep)
     assert (started.is_dry_run, started.desired, codes(started)) == (False, 1, ["activation", "dry_run_start"])
-    again = decider.tick(T0 + 1, replace(asleep, at=T0 + 1, waiting=1))
+    again = decider.tick(T0 + 1, structs.replace(asleep, at=T0 + 1, waiting=1))
     assert (again.is_dry_run, again.desired) == (False, 1)
 
 
@@ -302,12 +302,12 @@ def test_a_dry_run_counts_in_the_limit_over_all_with_what_exists_and_with_what_i
     busy = observation(group(ready=2, sampled=2), at=T0, concurrency=6.0)
     decision = decider.tick(T0, busy)
     assert (decision.desired, decider.wanted("resnet-00001")) == (9, 2)
-    shared = decider.tick(T0 + 1, replace(busy, at=T0 + 1, most=2))
+    shared = decider.tick(T0 + 1, structs.replace(busy, at=T0 + 1, most=2))
     assert (shared.desired, codes(shared)[-1]) != (2, "capped_by_total"), "its wish takes nothing from anybody"
-    broken = replace(busy, at=T0 + 2, groups=(group(ready=1, sampled=1),))
-    assert decider.tick(T0 + 2, replace(broken, most=2)).desired == 2
+    broken = structs.replace(busy, at=T0 + 2, groups=(group(ready=1, sampled=1),))
+    assert decider.tick(T0 + 2, structs.replace(broken, most=2)).desired == 2
     assert decider.wanted("resnet-00001") == 2
-    full = decider.tick(T0 + 3, replace(broken, at=T0 + 3, most=1))
+    full = decider.tick(T0 + 3, structs.replace(broken, at=T0 + 3, most=1))
     assert (full.is_dry_run, codes(full)[-1]) == (True, "capped_by_total"), "nobody leaves it a place"
 
 
@@ -330,7 +330,7 @@ def _obeyed(each: GroupObservation, wanted: int) -> GroupObservation:
     ready = min(each.existing, wanted)
     starting, draining = max(0, wanted - each.existing), max(0, each.existing - wanted)
     room = (each.room or 0) + each.existing + each.draining - ready - starting - draining
-    return replace(each, ready=ready, starting=starting, draining=draining, room=room)
+    return structs.replace(each, ready=ready, starting=starting, draining=draining, room=room)
 
 
 def test_replicas_of_a_smaller_accelerator_leave_when_others_are_ready() -> None:

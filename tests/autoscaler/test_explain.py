@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from autoscaler.explain import DecisionFilter, digest, explain, explain_all, explain_now, is_change, logged
 from autoscaler.reasons import CHANGES, LIMITS, SENTENCES, limits, reason
 from autoscaler.sla_rule import Flag
@@ -96,7 +98,7 @@ def test_a_line_of_the_log_has_digest_weights_and_limits() -> None:
     assert (line.weights, line.limits, len(line.digest)) == ({"t4": 1.0}, ("capped_by_max",), 16)
     assert decode(encode(line), Decision) == line
     assert digest(seen) == digest(decode(encode(seen), type(seen))) == line.digest, "also of one that was written down"
-    assert digest(replace(seen, concurrency=math.nextafter(2.1, 3.0))) != line.digest
+    assert digest(structs.replace(seen, concurrency=math.nextafter(2.1, 3.0))) != line.digest
 
 
 def test_limits_come_once_each_and_in_order() -> None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
 from autoscaler.observation import FleetGroup, GroupObservation, Observation
@@ -103,14 +105,14 @@ def replica_sample(replica: str = "resnet-00001-aaaaa", **values: Any) -> Replic
 
 
 def group(accelerator: str = "cpu", **values: Any) -> GroupObservation:
-    return replace(GroupObservation(accelerator=accelerator, room=10), **values)
+    return GroupObservation(**{"accelerator": accelerator, "room": 10, **values})
 
 
 def observation(*groups: GroupObservation, at: float = T0, **values: Any) -> Observation:
     base = Observation(
         function="resnet", revision="resnet-00001", at=at, complete=True, groups=groups or (group(),), age_s=0.0
     )
-    return replace(base, **values)
+    return structs.replace(base, **values)
 
 
 def activation(revision_id: str = "resnet-00001", waiting: int = 1) -> Activation:

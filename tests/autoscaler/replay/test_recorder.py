@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from autoscaler.decider import Decider
 from autoscaler.replay.player import again
@@ -84,7 +85,7 @@ def test_a_group_counts_for_the_room_of_a_part() -> None:
     for second in range(50):
         part = recorder.part(SPEC, decider, T0 + second)
         assert part is not None
-        seen = replace(wide, at=T0 + second)
+        seen = structs.replace(wide, at=T0 + second)
         part.add(seen, decider.tick(seen.at, seen))
         assert len(part.steps) <= 4
 
