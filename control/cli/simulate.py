@@ -38,6 +38,7 @@ def simulate(
     duration: Annotated[
         str | None, typer.Option(help="Simulated time (default: until all requests have ended).")
     ] = None,
+    ready: Annotated[str, typer.Option(help="Replicas ready at the beginning, on the cheapest accelerator.")] = "0",
     seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
     no_bound: Annotated[
         bool, typer.Option("--no-bound", help="Leave out what the load costs at least (docs/bound.md).")
@@ -71,6 +72,7 @@ def simulate(
             phases=tuple(phase or ()),
             batches=batches,
             duration=duration,
+            ready=ready,
             seed=seed,
             outputs=(("--log", log), ("--report", report), ("--csv", csv)),
         )

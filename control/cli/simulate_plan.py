@@ -38,6 +38,7 @@ class Options(Asked):
     policies: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     duration: str | None = None
+    ready: str = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class Plan:
     source: Source
     duration_s: float | None
     """None: until everybody has sent all and all of it has ended."""
+    ready: Mapping[str, int]
+    """Replicas at the beginning, by accelerator."""
     notes: tuple[str, ...]
 
     @property
@@ -70,7 +73,9 @@ class Plan:
             yield Arrival(at_s, inferences if draw is None else draw(), prompt, completion)
 
     def deployed(self, function: Function) -> Deployed:
-        return Deployed(revision=Revision(function, 1), profiles=self.profiles, cold_starts=self.starts)
+        return Deployed(
+            revision=Revision(function, 1), profiles=self.profiles, cold_starts=self.starts, ready=self.ready
+        )
 
     def scenario(self, function: Function) -> Scenario:
         return Scenario(
@@ -106,6 +111,7 @@ class _Reader:
         profiled = self._profiles(accelerators)
         functions = self._functions(accelerators)
         kinds = self._kinds(functions[:1], accelerators, profiled)
+        ready = self._ready(functions[:1], kinds)
         faults.raise_any()
         closed_s = max((loop.seconds for loop in source.loops if isinstance(loop, Loop)), default=None)
         return Plan(
@@ -115,6 +121,7 @@ class _Reader:
             starts={name: each.start for name, each in profiled.items() if each.start is not None},
             source=source,
             duration_s=closed_s if duration_s is None else duration_s,
+            ready=ready,
             notes=tuple(_notes(functions[0], kinds, profiled)),
         )
 
@@ -211,6 +218,16 @@ class _Reader:
                 told = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
                 self.faults.say(f"--accelerators {options.accelerators}: {each.name}", "no profile", told)
         return tuple(_kind(each, profiled.get(each.name)) for each in accelerators if each in usable)
+
+    def _ready(self, functions: tuple[Function, ...], kinds: tuple[Kind, ...]) -> Mapping[str, int]:
+        """On the cheapest accelerator, as the first replicas of a deployed function are."""
+        count = self.values.whole("--ready", self.options.ready, 0, 4096)
+        if not count or not functions or not kinds:
+            return {}
+        cheapest = candidates([kind.accelerator for kind in kinds], functions[0])[0]
+        if count > cheapest.count:
+            self.faults.add("--ready", self.options.ready, f"at most {cheapest.count}, the units of {cheapest.name}")
+        return {cheapest.name: count}
 
 
 def _lines(text: str) -> Iterator[int | None]:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -167,6 +168,27 @@ def test_a_duration_cuts_the_load_and_goes_on_behind_it(case: list[str], tmp_pat
     assert max(each.at_s for each in short.arrivals()) < 10.0
     (found,) = made(long).report.policies
     assert found.figures["duration_s"] == 90.0
+
+
+def test_replicas_can_be_ready_at_the_beginning(case: list[str], tmp_path: Path) -> None:
+    plan = plan_of(options(tmp_path, ready="2"))
+    assert plan.ready == {"t4": 2}
+    (found,) = made(plan).report.policies
+    assert found.figures["cold_start_requests"] == 0
+    with pytest.raises(InvalidInputError, match="at most 8, the units of t4"):
+        plan_of(options(tmp_path, ready="9"))
+
+
+def test_the_command_of_the_docs_runs() -> None:
+    page = (ROOT / "docs" / "simulator.md").read_text()
+    words = shlex.split(page.split("```sh\n")[1].split("```")[0].replace("\\\n", " "))
+    assert words[0] == "tidegate"
+    assert words[-2] == "--report"
+    given = [str(ROOT / word) if word.startswith("examples/") else word for word in words[1:-2]]
+    given[given.index("--to") + 1] = "20s"
+    done = tidegate(*given)
+    assert done.exit_code == 0, done.output
+    assert "cost over B0" in done.output
 
 
 def test_settings_and_policies_win_over_the_manifest(case: list[str], tmp_path: Path) -> None:
