@@ -280,7 +280,7 @@ class Replica:
             self.told_key = kind = (priority, 1, False)
         tail = since
         for lane in self.group.lanes:
-            if lane.tail > tail and lane.queue:
+            if lane.tail > tail and (lane is head.lane or lane.queue):
                 tail = lane.tail
         age_ms = round((now - since) * 1000) if since < now else 0
         tail_ms = round((now - tail) * 1000) if tail < now else 0

@@ -31,6 +31,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.groups_sim", (), ("--requests", "1500")),
     ("benchmarks.micro.affinity_sim", (), ("--seconds", "120")),
     ("benchmarks.micro.bound_bench", ("--trace", "constant"), ("--hours", "0.02", "--trace", "constant")),
+    ("benchmarks.micro.simulator_bench", (), ("--requests", "20000", "--rounds", "1")),
     ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),
 )
 

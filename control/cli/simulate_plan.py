@@ -1,7 +1,7 @@
 """What ``tidegate simulate`` was asked for: options and files to scenarios, every fault of all of them at once."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,10 +19,12 @@ from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from loadgen.simulator.scenario import AUTO_LIMIT, Callers, Deployed, Scenario
 from loadgen.traces.arrival import Arrival
 from tidegate import document, manifest
+from tidegate.annotations import PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.document import Faults
 from tidegate.draft import Terms
 from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Revision
+from tidegate.table import by_spelling
 
 START_S: Final = ColdStart().total_s
 """Of a replica whose start nobody described, beside the ``start-up`` of its accelerator."""
@@ -191,9 +193,10 @@ class _Reader:
 
     def _under(self, function: Function, asked: tuple[str, ...]) -> Iterator[Function]:
         told: set[str] = set()
-        for policy in asked or (None,):
+        compared = asked or (function.scaling.policy,)
+        for policy in compared:
             try:
-                yield changed(function, policy, self.options.settings)
+                yield changed(function, policy, _settings(self.options.settings, policy, compared))
             except InvalidInputError as error:
                 for fault in error.faults:
                     if str(fault) not in told:  # A setting is the same fault under each policy.
@@ -228,6 +231,19 @@ class _Reader:
         if count > cheapest.count:
             self.faults.add("--ready", self.options.ready, f"at most {cheapest.count}, the units of {cheapest.name}")
         return {cheapest.name: count}
+
+
+def _settings(given: Sequence[str], policy: str, compared: Sequence[str]) -> list[str]:
+    """Those for one of the compared policies: a parameter is for each of them that has it. One that none has stays, and
+    is a fault."""
+    return [text for text in given if _has(policy, text) or not any(_has(each, text) for each in compared)]
+
+
+def _has(policy: str, setting: str) -> bool:
+    """Whether a policy has the parameter that is set; what is no parameter is for all."""
+    key = setting.partition("=")[0].strip().removeprefix(PREFIX)
+    is_parameter = key.startswith(PARAMETER_PREFIX)
+    return not is_parameter or key.removeprefix(PARAMETER_PREFIX) in by_spelling(PARAMETERS.get(policy, ()))
 
 
 def _lines(text: str) -> Iterator[int | None]:
@@ -290,7 +306,7 @@ def _callers(source: Source, function: str) -> Iterator[Callers]:
 def _notes(function: Function, kinds: tuple[Kind, ...], profiled: Mapping[str, Profiled]) -> Iterator[str]:
     """What was assumed where nobody said it."""
     if function.concurrency is None:
-        yield f"concurrency: auto is simulated as {AUTO_LIMIT} slots"
+        yield f"concurrency: auto learns its slots, of at most a profile's width, or {AUTO_LIMIT} where it has none"
     said = {name for name, each in profiled.items() if each.start is not None}
     unsaid = [each.accelerator.name for each in kinds if each.accelerator.name not in said]
     if unsaid:

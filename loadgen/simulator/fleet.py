@@ -269,7 +269,7 @@ class Fleet:
             profile=deployed.profiles[status.accelerator],
             unit=self._devices.unit(status.accelerator, status.unit),
             sharing=kind.sharing,
-            limit=deployed.limit,
+            limit=deployed.limit_on(status.accelerator),
             counts=deployed.revision.function.concurrency_unit,
             cores=status.threads or kind.accelerator.cores or 1,
             share=status.share,

@@ -98,7 +98,9 @@ class Gate:
         elif bind is not None:
             self._refused(bind, now)  # type: ignore[arg-type]  # `type() is` narrows nothing
         else:
-            self._arm(now)
+            when = room.next_wakeup()
+            if when is not None and when < self._wake:
+                self._arm(now)
         if room.out:
             self._act(now)
         elif room.unsettled and not self._is_turning:

@@ -10,8 +10,8 @@ from loadgen.traces.arrival import Arrival
 from tidegate.function import Revision
 
 AUTO_LIMIT = 4
-"""Slots where the function says ``auto``: the simulator learns no limits, it keeps the one that live replicas begin
-with."""
+"""Slots that a replica begins with, and has at most, where the function says ``auto`` and the profile has no width:
+what live replicas begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,13 @@ class Deployed:
 
     @property
     def limit(self) -> int:
-        """Slots of one replica; 0: no limit."""
+        """Slots of one replica at the most, on any accelerator; 0: no limit."""
+        return max((self.limit_on(accelerator) for accelerator in self.profiles), default=AUTO_LIMIT)
+
+    def limit_on(self, accelerator: str) -> int:
+        """Slots that a replica on this accelerator begins with; 0: no limit."""
         concurrency = self.revision.function.concurrency
-        return AUTO_LIMIT if concurrency is None else concurrency
+        return (self.profiles[accelerator].width or AUTO_LIMIT) if concurrency is None else concurrency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,13 @@ from loadgen.simulator.devices import Devices
 from loadgen.simulator.fleet import Fleet
 from loadgen.simulator.gate import WORKER, Gate
 from loadgen.simulator.kernel import Kernel
+from loadgen.simulator.limits import SimulatedLimits
 from loadgen.simulator.replica import VirtualReplica
 from loadgen.simulator.result import Result, Second, Sink
 from loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
 from loadgen.simulator.shares import SimulatedShares
 from loadgen.simulator.sources import ClosedLoop, OpenLoop
-from tidegate.records import Activation, Decision, RouteTable
+from tidegate.records import Activation, Decision, Reason, RouteTable
 from tidegate.replica import ReplicaState
 from traffic.table import TableBuilder
 
@@ -56,6 +57,7 @@ class Simulation:
         self.autoscaler.log = _Log(sink)
         self._shares = SimulatedShares(self.autoscaler.mu_ips)
         self.autoscaler.weights = self._shares.weights
+        self._limits = SimulatedLimits(scenario.functions)
         self._tables = TableBuilder(epoch=1, workers=1)
         self._published: RouteTable | None = None
         self._is_publishing = False
@@ -139,6 +141,8 @@ class Simulation:
             self._tell_fleet()
             for decision in self.autoscaler.decide(now):
                 self._carry_out(decision, now)
+        if self._limits:
+            self._learn_limits(now)
         self._publish(now, None)
 
     def _tell_sink(self, now: float) -> None:
@@ -168,6 +172,28 @@ class Simulation:
         for sample in samples:
             collector.replica(sample, now)
         self._shares.measured(samples, there)
+        self._limits.measured(samples, there)
+
+    def _learn_limits(self, now: float) -> None:
+        counts = {name: self._gate.room.counts(name, now) for name in self._revisions.values()}
+        for move in self._limits.turn(now, {name: each.waiting for name, each in counts.items() if each is not None}):
+            told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
+            self.autoscaler.add_reason(move.revision, told)
+        for status in self.fleet.statuses():
+            self._tell_limit(status)
+
+    def _tell_limit(self, status: ReplicaStatus) -> None:
+        """A ready replica that works with another limit than its group's is told."""
+        limit = self._limits.of(status.revision, status.accelerator)
+        if limit is not None and status.state is ReplicaState.READY:
+            self.kernel.at(self.kernel.now() + self._scenario.message_s, self._limited, (status.id, limit))
+
+    def _limited(self, now: float, order: tuple[str, int]) -> None:
+        name, limit = order
+        replica = self._replicas.get(name)
+        if replica is not None and replica.ledger.limit != limit:
+            replica.ledger.resize(limit, now)
+            replica.act(now)
 
     def _tell_fleet(self) -> None:
         self.autoscaler.fleet(self.fleet.statuses(), self.fleet.rooms())
@@ -228,6 +254,8 @@ class Simulation:
         """A replica changed: a new table at the end of this moment, and a round when it broke."""
         if status.state is ReplicaState.FAILED:
             self.kernel.at(self.kernel.now(), self._round)
+        if self._limits:
+            self._tell_limit(status)
         if not self._is_publishing:
             self._is_publishing = True
             self.kernel.at(self.kernel.now(), self._publish)

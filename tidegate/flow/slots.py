@@ -244,7 +244,8 @@ class SlotLedger(Accounts):
         ):
             return False
         if self._wanting or self._fifo:
-            if not self._deserves(channel, credit):
+            is_only = not self._fifo and len(self._channels) == 1 and channel.need == 1  # Any credit serves its head.
+            if not is_only and not self._deserves(channel, credit):
                 return False
             if channel.want.cost and channel.lacks > 0:
                 self._charge(channel)
@@ -348,8 +349,6 @@ class SlotLedger(Accounts):
         With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them
         in arrival order; else it stays if the channel's own head is the next in order, and fits.
         """
-        if not self._fifo and len(self._channels) == 1 and channel.need == 1:
-            return True  # Nobody else is there, and any credit serves its head.
         parties = self._wanting + bool(self._fifo)
         if parties > max(1, self.limit // max(1, credit.units)):
             return False

@@ -324,6 +324,30 @@ def test_what_a_replica_that_dies_was_running_fails() -> None:
     assert sum(until - since for _, _, since, until in sink.spans) == pytest.approx(1.5, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("sharing", "limits"),
+    [
+        (Sharing.TIME_MULTIPLEXED, [4, 3, 2, 1]),  # Executions take turns: one slot yields as much as four.
+        (Sharing.EXCLUSIVE, [4, 3, 4]),  # Each slot works at full speed: three were tried once, in vain.
+    ],
+)
+def test_limits_are_learnt_where_the_function_says_auto(sharing: Sharing, limits: list[int]) -> None:
+    scenario = Scenario(
+        kinds=(kind(count=1, sharing=sharing),),
+        functions=(deployed(fixed(0.05), of=function(concurrency=None)),),
+        callers=(Callers(function="f", callers=12),),
+        keeps_scale=True,
+    )
+    _, sink = run(scenario, 180.0)
+    running: list[int] = []
+    for second in range(10, 180):
+        at_s = second + 0.5
+        here = sum(sent_at <= at_s < ended_at for _, sent_at, ended_at, _, _, _ in sink.ended)
+        if not running or running[-1] != here:
+            running.append(here)
+    assert running == limits
+
+
 def test_what_does_not_fit_is_told_all_at_once() -> None:
     with pytest.raises(ValueError, match="f has no profile for t4; no function 'g' is deployed; hop_s"):
         Scenario(
