@@ -196,6 +196,14 @@ def test_settings_and_policies_win_over_the_manifest(case: list[str], tmp_path: 
     assert (function.scaling.policy, function.scaling.max_scale, function.sla.latency_s) == ("kpa", 3, 1.0)
 
 
+def test_a_parameter_is_for_those_of_the_policies_that_have_it(case: list[str], tmp_path: Path) -> None:
+    plan = plan_of(options(tmp_path, policies=("kpa", "smif"), settings=("policy.window=30s", "max-scale=3")))
+    assert [dict(each.scaling.parameters) for each in plan.functions] == [{"window": "30s"}, {}]
+    assert [each.scaling.max_scale for each in plan.functions] == [3, 3]
+    with pytest.raises(InvalidInputError, match=r"policy\.nothing"):
+        plan_of(options(tmp_path, policies=("kpa", "smif"), settings=("policy.nothing=1",)))
+
+
 # --- the bound --------------------------------------------------------------------------------------------------------
 
 

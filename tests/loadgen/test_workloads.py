@@ -60,7 +60,7 @@ def test_the_production_pattern_is_low_and_has_one_spike() -> None:
 @pytest.mark.parametrize("placement", list(Placement))
 def test_each_model_of_table_7_has_its_rate(placement: Placement) -> None:
     """F72."""
-    seconds = 600.0
+    seconds = 120.0
     counts = Counter(each.function for each in oltunes(seconds, placement, random.Random(2)))
     assert set(counts) == set(OLTUNES)
     for name, count in counts.items():
