@@ -43,7 +43,7 @@ def _why_none(plan: Plan, deployed: Deployed) -> str | None:
 
 
 def _groups(plan: Plan, deployed: Deployed) -> list[Group]:
-    most = deployed.revision.function.scaling.max_scale or math.inf
+    """By their devices alone: replicas that drain are beyond ``max-scale`` for a moment."""
     found = []
     for kind in plan.kinds:
         accelerator = kind.accelerator
@@ -55,7 +55,7 @@ def _groups(plan: Plan, deployed: Deployed) -> list[Group]:
                 slots=deployed.limit,
                 price_per_hour=accelerator.price_per_hour,
                 start_s=start.total_s + accelerator.start_up_s,
-                max_replicas=int(min(accelerator.count, most)),
+                max_replicas=accelerator.count,
             )
         )
     return found
