@@ -7,6 +7,7 @@ ValueError that it raises says what is allowed.
 """
 
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -74,8 +75,8 @@ def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
     items = _items(hint)
     if items is not None:
         return _list(hint, items, value, where, faults)
-    if not _is_finite(value):
-        faults.say(where, shown(value), "finite numbers")
+    if isinstance(value, float) and not math.isfinite(value):
+        faults.say(where, shown(value), "a finite number")
         return None
     try:
         return msgspec.convert(value, hint)
@@ -118,9 +119,7 @@ def _allowed(hint: Any) -> str:
 def _words(message: str) -> str:
     """``Expected `int` >= 1`` as ``a whole number >= 1``; ``Expected `str`, got `int``` as ``a text``."""
     told = message.removeprefix("Expected ").split(", got ")[0].split(" - at ")[0]
-    for name, word in _KINDS.items():
-        told = told.replace(f"`{name}`", word)
-    return told
+    return re.sub(r"`(\w+)(?: \| null)?`", lambda found: _KINDS.get(found[1], found[1]), told)
 
 
 def shown(value: object) -> str:
@@ -132,11 +131,3 @@ def shown(value: object) -> str:
     return (
         shown_text(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     )
-
-
-def _is_finite(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_is_finite, value.values()))
-    return all(map(_is_finite, value)) if isinstance(value, list) else True
