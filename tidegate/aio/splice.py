@@ -27,6 +27,8 @@ MOST_BYTES = 1024 * 1024
 """In one call, then other connections have their turn."""
 GLIMPSE_BYTES = 64 * 1024
 """Read of a socket at once where the rest is going to be moved."""
+GLIMPSED_BYTES = GLIMPSE_BYTES + LEAST_BYTES
+"""Of a body must be missing before the next one is read so: of a shorter one too little would be left."""
 _NEVER = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """The kernel cannot do it with such sockets, or a sandbox does not let us."""
 

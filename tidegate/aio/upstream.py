@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from tidegate.aio.sockets import UNIX, host_port, is_readable, is_unix
-from tidegate.aio.splice import LEAST_BYTES, MOST_BYTES, Glimpse
+from tidegate.aio.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Glimpse
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tasks import TaskOwner
 from tidegate.wire.events import Data
@@ -106,15 +106,16 @@ class UpstreamConn(asyncio.Protocol):
 
         Whether anything stands behind the last byte is asked of the socket: after a read it would be seen.
         """
-        splicer = self.pool.sweeper.splicer
+        engine, splicer = self.engine, self.pool.sweeper.splicer
         if self.exchange is not exchange or self.is_paused or not splicer.is_usable:
             return
         sink = exchange.sink()
-        if self._is_glimpsed != (sink is not None):
-            self._glimpse(sink is not None)
+        glimpse = sink is not None and (self._is_glimpsed or engine.left >= GLIMPSED_BYTES)
+        if glimpse != self._is_glimpsed:
+            self._glimpse(glimpse)
         if sink is None:
             return
-        engine, now = self.engine, self.pool.sweeper.now
+        now = self.pool.sweeper.now
         sock = self.transport.get_extra_info("socket")
         passed, rest = splicer.move(sock.fileno(), sink, min(engine.left, MOST_BYTES))
         if passed:
