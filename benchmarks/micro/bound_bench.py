@@ -1,7 +1,8 @@
 """How tight the clairvoyant bound is, and how long it takes.
 
-Prints one JSON line per trace and start-up time: both bounds in dollars, their ratio, and what a plan costs that can be
-carried out: the smallest fleet that never changes and keeps the SLA (99 % within the latency), chosen in hindsight.
+Prints one JSON line per trace and start-up time: both bounds in dollars, their ratio, and what plans cost that can be
+carried out and keep the SLA (99 % within the latency): the smallest fleet that never changes (``static``), and where
+the rate has a formula, square-root staffing by that rate (``staffed``), each with the margin chosen in hindsight.
 Requests take 0.03 s + 0.07 s per inference on one slot and have 0.3 s (``batches``: 1.7 s); ``constant-3`` has three
 groups instead, at 0.53, 0.80 and 3.50 dollars per hour.
 
@@ -14,7 +15,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
+from heapq import heappop, heappush, heapreplace
 from time import process_time
 
 from loadgen.arrivals import mmpp, poisson
@@ -34,19 +35,21 @@ class Case:
     latency_s: float = 0.3
     others: tuple[tuple[str, float, Line], ...] = ()
     """Further groups: name, price, times."""
+    rate: Callable[[float], float] | None = None
+    """Arrivals per second at a time, where they follow a formula."""
 
 
 def constant(duration_s: float, rng: random.Random) -> Arrivals:
     return [(at_s, 1) for at_s in poisson(lambda _: 60.0, duration_s, 60.0, rng)]
 
 
+def diurnal_rate(at_s: float) -> float:
+    return 55.0 - 53.0 * math.cos(2.0 * math.pi * at_s / 21_600.0)
+
+
 def diurnal(duration_s: float, rng: random.Random) -> Arrivals:
     """2 to 108 per second; six hours are a day."""
-
-    def rate(at_s: float) -> float:
-        return 55.0 - 53.0 * math.cos(2.0 * math.pi * at_s / 21_600.0)
-
-    return [(at_s, 1) for at_s in poisson(rate, duration_s, 108.0, rng)]
+    return [(at_s, 1) for at_s in poisson(diurnal_rate, duration_s, 108.0, rng)]
 
 
 def batches(duration_s: float, rng: random.Random) -> Arrivals:
@@ -75,7 +78,7 @@ SLOWER = Line(base_s=0.11, per_item_s=0.075)
 CASES = {
     "constant": Case(arrivals=constant),
     "constant-3": Case(arrivals=constant, others=FASTER),
-    "diurnal": Case(arrivals=diurnal),
+    "diurnal": Case(arrivals=diurnal, rate=diurnal_rate),
     "batches": Case(arrivals=batches, latency_s=1.7),
     "mmpp": Case(arrivals=modulated),
     "on-off": Case(arrivals=switched),
@@ -90,38 +93,74 @@ def groups_of(case: Case, start_s: float) -> list[Group]:
     ]
 
 
-def late(replicas: int, arrivals: Arrivals, times: Times, latency_s: float, rng: random.Random) -> int:
-    """Late requests of a fleet that serves first come first served."""
-    sigma = math.sqrt(math.log(1.0 + VARIATION**2))
-    free = [0.0] * replicas
-    heapify(free)
-    found = 0
+Stay = tuple[float, float]
+"""A replica is ready from, until."""
+
+
+def late(stays: Sequence[Stay], arrivals: Arrivals, times: Times, latency_s: float, seed: int) -> float:
+    """Share of late requests of a fleet that serves first come first served."""
+    sigma, rng = math.sqrt(math.log(1.0 + VARIATION**2)), random.Random(seed)
+    coming, free, found = sorted(stays, reverse=True), list[Stay](), 0
     for at_s, batch in arrivals:
-        over_s = max(free[0], at_s) + times.seconds(batch) * rng.lognormvariate(-0.5 * sigma**2, sigma)
-        heapreplace(free, over_s)
+        while coming and coming[-1][0] <= at_s:
+            heappush(free, coming.pop())
+        while free and max(at_s, free[0][0]) >= free[0][1]:
+            heappop(free)
+        if not free:
+            found += 1
+            continue
+        free_s, until_s = free[0]
+        over_s = max(free_s, at_s) + times.seconds(batch) * rng.lognormvariate(-0.5 * sigma**2, sigma)
+        heapreplace(free, (over_s, until_s))
         found += over_s > at_s + latency_s
-    return found
-
-
-def smallest(arrivals: Arrivals, group: Group, latency_s: float, duration_s: float, seed: int) -> tuple[int, float]:
-    """(replicas, share of late requests) of the smallest fleet of one group that keeps the SLA, if it never changes."""
-    replicas = max(1, math.ceil(sum(group.times.seconds(batch) for _, batch in arrivals) / duration_s))
-    while True:
-        share = late(replicas, arrivals, group.times, latency_s, random.Random(seed)) / max(1, len(arrivals))
-        if share <= 1.0 - QUANTILE:
-            return replicas, share
-        replicas += 1
+    return found / max(1, len(arrivals))
 
 
 def static_fleet(
     arrivals: Arrivals, groups: Sequence[Group], latency_s: float, duration_s: float, seed: int
-) -> tuple[float, int, float]:
-    """(dollars, replicas, share of late requests) of the cheapest such fleet of one group."""
+) -> dict[str, float]:
+    """The cheapest fleet of one group that keeps the SLA and never changes."""
     found = []
     for group in groups:
-        replicas, share = smallest(arrivals, group, latency_s, duration_s, seed)
+        replicas = max(1, math.ceil(sum(group.times.seconds(batch) for _, batch in arrivals) / duration_s))
+        while (share := late([(0.0, math.inf)] * replicas, arrivals, group.times, latency_s, seed)) > 1.0 - QUANTILE:
+            replicas += 1
         found.append((replicas * group.price_per_hour * duration_s / 3600.0, replicas, share))
-    return min(found)
+    dollars, replicas, share = min(found)
+    return {"dollars": dollars, "replicas": replicas, "late_percent": 100.0 * share}
+
+
+def stays_of(wanted: Sequence[int], start_s: float) -> list[Stay]:
+    """Replicas for so many in each second; one that is wanted again within a start-up time stays."""
+    stays: list[Stay] = []
+    ready: list[float] = []
+    for second, count in enumerate(wanted):
+        while len(ready) < count:
+            ready.append(float(second))
+        while len(ready) > max(wanted[second : second + math.ceil(start_s)]):
+            stays.append((ready.pop(), float(second)))
+    return stays + [(since_s, float(len(wanted))) for since_s in ready]
+
+
+def staffed_fleet(
+    arrivals: Arrivals,
+    group: Group,
+    latency_s: float,
+    duration_s: float,
+    seed: int,
+    rate: Callable[[float], float],
+) -> dict[str, float]:
+    """Load a, known from the rate, has ``a + margin sqrt(a)`` replicas: the least margin in quarters that keeps the
+    SLA. Starts are early enough, and paid."""
+    loads = [rate(float(second)) * group.times.seconds(1) for second in range(math.ceil(duration_s))]
+    share, margin, stays = 1.0, 0.0, list[Stay]()
+    while share > 1.0 - QUANTILE:
+        margin += 0.25
+        wanted = [math.ceil(load + margin * math.sqrt(load)) for load in loads]
+        stays = stays_of(wanted, group.start_s)
+        share = late(stays, arrivals, group.times, latency_s, seed)
+    paid_s = sum(until_s - since_s + (group.start_s if since_s else 0.0) for since_s, until_s in stays)
+    return {"dollars": paid_s * group.price_per_hour / 3600.0, "late_percent": 100.0 * share}
 
 
 def measure(name: str, start_s: float, duration_s: float, seed: int) -> dict[str, object]:
@@ -131,7 +170,11 @@ def measure(name: str, start_s: float, duration_s: float, seed: int) -> dict[str
     began = process_time()
     bound = clairvoyant(arrivals, groups, latency_s=case.latency_s, quantile=QUANTILE, duration_s=duration_s)
     used_s = process_time() - began
-    dollars, replicas, share = static_fleet(arrivals, groups, case.latency_s, duration_s, seed)
+    plans = {"static": static_fleet(arrivals, groups, case.latency_s, duration_s, seed)}
+    if case.rate is not None:
+        plans["staffed"] = staffed_fleet(arrivals, groups[0], case.latency_s, duration_s, seed, case.rate)
+    for plan in plans.values():
+        plan["over_b0"], plan["over_bq"] = plan["dollars"] / bound.b0, plan.pop("dollars") / bound.bq
     return {
         "benchmark": "bound",
         "trace": name,
@@ -141,10 +184,7 @@ def measure(name: str, start_s: float, duration_s: float, seed: int) -> dict[str
         "b0_dollars": round(bound.b0, 5),
         "bq_dollars": round(bound.bq, 5),
         "b0_over_bq": round(bound.b0 / bound.bq, 3),
-        "static_replicas": replicas,
-        "static_late_percent": round(100.0 * share, 3),
-        "static_over_b0": round(dollars / bound.b0, 3),
-        "static_over_bq": round(dollars / bound.bq, 3),
+        **{f"{plan}_{what}": round(value, 3) for plan, figures in plans.items() for what, value in figures.items()},
         "cpu_s": round(used_s, 2),
     }
 
