@@ -1,11 +1,14 @@
 """Both sides of HTTP/2 write once per turn: whoever has put something into an engine says so here.
 
 What one read brings goes to several connections (the answers of one upstream to many clients), and several reads of one
-turn go to one connection. Each engine is emptied once, at the end of the turn in which it was touched.
+turn go to one connection. Each engine is emptied once, at the end of the turn in which it was touched, whatever
+becomes of those before it: one that were left out would keep its mark and never write again.
 """
 
 import asyncio
 from typing import Protocol
+
+from tidegate.aio.tasks import Report
 
 
 class Flushed(Protocol):
@@ -18,10 +21,12 @@ class Flushed(Protocol):
 class Turn:
     """Of one event loop."""
 
-    __slots__ = ("_loop", "_touched")
+    __slots__ = ("_loop", "_report", "_touched")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report) -> None:
+        """``report`` is told what a connection's flush raises."""
         self._loop = loop
+        self._report = report
         self._touched: list[Flushed] = []
 
     def touch(self, connection: Flushed) -> None:
@@ -34,7 +39,10 @@ class Turn:
     def _end(self) -> None:
         touched, self._touched = self._touched, []
         for connection in touched:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception as error:  # uvloop: its connect was given up in the turn in which it was made
+                self._report("HTTP/2 turn", error)
 
     def __repr__(self) -> str:
         return f"<Turn {len(self._touched)} touched>"

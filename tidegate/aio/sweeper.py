@@ -41,7 +41,7 @@ class Sweeper:
         """Writes at the end of a turn; here because all connections of a loop share it."""
         self.splicer = Splicer()
         self._sweeps: dict[int, Callable[[float], None]] = {}
-        self.turn = Turn(loop)
+        self.turn = Turn(loop, report)
         """The same for HTTP/2, whose connections collect what they send."""
         self.windows = Windows()
         """What all of HTTP/2 here may take for wide windows."""
