@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +18,8 @@ GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4"
 INTEROP_CLIENT = "google.golang.org/grpc/interop/client@v1.85.0"
 INTEROP_SERVER = "google.golang.org/grpc/interop/server@v1.85.0"
 PATIENCE_S = 600.0
+TIMES, PAUSE_S = 3, 5.0
+"""So often an installation is tried where there is no way to the modules."""
 _NO_WAY = re.compile(r"dial tcp|no such host|proxyconnect|i/o timeout|connection refused|GOPROXY=off")
 
 
@@ -44,6 +47,17 @@ def tool(package: str) -> Path:
     folder = HOME / f".{name}-{os.getpid()}"
     folder.mkdir(parents=True, exist_ok=True)
     try:
+        _install(go, package, folder)
+        (folder / path.rpartition("/")[2]).rename(kept)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return kept
+
+
+def _install(go: str, package: str, folder: Path) -> None:
+    why = ""
+    for attempt in range(TIMES):
+        time.sleep(PAUSE_S * (attempt > 0))
         done = subprocess.run(
             [go, "install", package],
             env={**os.environ, "GOBIN": str(folder)},
@@ -52,10 +66,9 @@ def tool(package: str) -> Path:
             timeout=PATIENCE_S,
             check=False,
         )
-        if done.returncode:
-            why = f"go install {package}: {done.stderr.strip()[-300:] or 'it said nothing'}"
-            raise NoGoError(why) if _NO_WAY.search(done.stderr) else RuntimeError(why)
-        (folder / path.rpartition("/")[2]).rename(kept)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return kept
+        if not done.returncode:
+            return
+        why = f"go install {package}: {done.stderr.strip()[-300:] or 'it said nothing'}"
+        if not _NO_WAY.search(done.stderr):
+            raise RuntimeError(why)
+    raise NoGoError(why)
