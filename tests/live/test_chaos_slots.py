@@ -12,18 +12,21 @@ from time import monotonic, monotonic_ns
 
 import pytest
 
-from tests.support.edge_chaos import TIMEOUT_S, ChaosEdge
+from tests.support.edge_chaos import ChaosEdge
 from tests.support.edge_load import Ask, End, Outcome, Wire, exchange
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 
 WAITING = 1000
+PATIENT_S = 60.0
+"""No deadline ends here: processes that start on a busy machine have their time."""
 
 
 @asynccontextmanager
 async def world_of(workers: int, limits: list[int]) -> AsyncIterator[ChaosEdge]:
     with tempfile.TemporaryDirectory(prefix="slots-") as directory:
         world = ChaosEdge(Path(directory))
+        world.timeout_s = PATIENT_S
         try:
             await world.begin(workers, limits)
             yield world
@@ -35,7 +38,7 @@ async def world_of(workers: int, limits: list[int]) -> AsyncIterator[ChaosEdge]:
 async def request(world: ChaosEdge, worker: int, name: str, work_ms: int) -> Outcome:
     outcome = Outcome(name=name, worker=worker, kind="small", began=monotonic())
     wire = Wire(world.ports[worker])
-    await exchange(wire, Ask(kind="small", fields={"x-work-ms": str(work_ms)}), outcome, TIMEOUT_S * 3)
+    await exchange(wire, Ask(kind="small", fields={"x-work-ms": str(work_ms)}), outcome, PATIENT_S * 1.5)
     wire.abort()
     return outcome
 
@@ -45,7 +48,8 @@ def tell_figures(what: str, **figures: float) -> None:
 
 
 def test_from_the_first_moment_of_the_model_to_its_first_request() -> None:
-    """The model server listens: when is the request there that waits for it? The bound is for a busy machine."""
+    """The model server listens: when is the request there that waits for it? The bound is for a busy machine. How long
+    the server takes to listen says nothing here: what waits has the time for it."""
 
     async def main() -> None:
         delays_ms = []

@@ -30,6 +30,7 @@ from tests.support.backends import (
     revision,
     status_of,
 )
+from tests.support.patience import starved_s
 from tidegate.function import Revision
 from tidegate.replica import ReplicaState
 
@@ -710,16 +711,16 @@ def test_down_kills_what_does_not_obey() -> None:
 
 
 def test_two_processes_are_spawned_well_within_the_budget() -> None:
-    """The first request at zero reaches the spawn within 20 ms; half of that is this backend's. The best of five: the
-    machine that runs this has other things to do."""
+    """The first request at zero reaches the spawn within 20 ms; half of that is this backend's. The best of five, and
+    without the time in which the machine had no processor for somebody: it has other things to do."""
 
     async def scenario(bench: LocalBench) -> None:
         took = []
         for number in range(5):
             name = f"resnet-00001-aaaa{number}"
-            began = time.perf_counter()
+            began, starved = time.perf_counter(), starved_s()
             await bench.backend.create(name, revision(), "cpu-1core", PHASES)
-            took.append(time.perf_counter() - began)
+            took.append(time.perf_counter() - began - (starved_s() - starved))
             await bench.until(lambda: all(each.state is ReplicaState.READY for each in bench.backend.replicas()))
             await bench.backend.remove(name)
             await bench.until(lambda: bench.backend.room(revision())["cpu-1core"].free == 2)

@@ -36,6 +36,8 @@ class ChaosEdge(Edge):
         self._journals = journals
         self.is_logged = True
         self.number = 0
+        self.timeout_s = TIMEOUT_S
+        """Of the function in the tables that are told from now on."""
         self.living: list[Replica] = []
         self.retired: list[subprocess.Popen[bytes]] = []
         """Workers that were told to end after a successor had started."""
@@ -74,7 +76,8 @@ class ChaosEdge(Edge):
         return replica
 
     def route_table(self) -> RouteTable:
-        return table(self.number, *self.living, workers=len(self.workers), timeout_s=TIMEOUT_S, max_wait_s=TIMEOUT_S)
+        limit_s = self.timeout_s
+        return table(self.number, *self.living, workers=len(self.workers), timeout_s=limit_s, max_wait_s=limit_s)
 
     async def tell(self) -> None:
         """A new route table, on the disk and in every worker."""

@@ -28,6 +28,7 @@ STANDARD: dict[str, Any] = {
 """The configuration under which the corpus states its outcomes, by the names of ``tidegate.aio.server.Limits``."""
 CORPUS, OWN, ANSWERS = "http_hostile.jsonl", "http_hostile_own.jsonl", "http_hostile_answers.jsonl"
 QUIET_S = 0.3
+LATE_S, TIMES_SENT = 0.4, 5
 LOCAL = "127.0.0.1"
 """How the corpora write the address of a case's client; a gateway's own, as a queue_proxy sees it."""
 _METHOD = re.compile(rb"(?<![!-~])([!-~]{1,40}) [!-~]+ HTTP/1\.")
@@ -58,6 +59,8 @@ class Outcome:
     statuses: list[int] = field(default_factory=list)
     interim: list[int] = field(default_factory=list)
     broken: str = ""
+    late_s: float = 0.0
+    """Seconds that sending it took longer than the case says."""
     backend: Captures = field(default_factory=Captures)
 
 
@@ -116,8 +119,18 @@ class _Client(asyncio.Protocol):
 async def run_case(case: Case, address: tuple[str, int], backend: CaptureBackend) -> Outcome:
     """Sends the case on a fresh connection to the proxy at ``address``, which stands before ``backend``.
 
-    What of it reaches the backend only later is added to the outcome then: judge when no more can come.
+    What of it reaches the backend only later is added to the outcome then: judge when no more can come. A case whose
+    pieces the machine has held up was another one, against which the proxy's time limits are right: it is sent again.
     """
+    outcome = await _run_once(case, address, backend)
+    for _ in range(TIMES_SENT - 1):
+        if outcome.late_s <= LATE_S:
+            break
+        outcome = await _run_once(case, address, backend)
+    return outcome
+
+
+async def _run_once(case: Case, address: tuple[str, int], backend: CaptureBackend) -> Outcome:
     outcome = Outcome(backend=backend.begin())
     raw = raw_bytes(case)
     methods = _METHOD.findall(raw)
@@ -129,7 +142,7 @@ async def run_case(case: Case, address: tuple[str, int], backend: CaptureBackend
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _, client = await loop.create_connection(_Client, sock=sock)
     try:
-        await _send(case, raw, client)
+        outcome.late_s = await _send(case, raw, client)
         await _await_verdict(case, methods, client, outcome)
     finally:
         outcome.received = bytes(client.received)
@@ -139,14 +152,18 @@ async def run_case(case: Case, address: tuple[str, int], backend: CaptureBackend
     return outcome
 
 
-async def _send(case: Case, raw: bytes, client: _Client) -> None:
-    at = 0
+async def _send(case: Case, raw: bytes, client: _Client) -> float:
+    """Sends all pieces; seconds that this took longer than the case says."""
+    clock = asyncio.get_running_loop().time
+    at, due = 0, clock()
     for offset, pause_s in case.get("delays") or []:
         client.write(raw[at:offset])
         at = offset
+        due += pause_s
         await asyncio.sleep(pause_s)
     client.write(raw[at:])
-    client.last_activity = asyncio.get_running_loop().time()
+    client.last_activity = clock()
+    late_s = client.last_activity - due
     if case.get("after") == "half_close" and not client.transport.is_closing():
         client.transport.write_eof()
     elif case.get("after") == "reset":
@@ -154,6 +171,7 @@ async def _send(case: Case, raw: bytes, client: _Client) -> None:
         sock = client.transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.transport.abort()
+    return late_s
 
 
 async def _await_verdict(case: Case, methods: list[bytes], client: _Client, outcome: Outcome) -> None:
