@@ -132,10 +132,10 @@ def test_a_model_that_loads_for_seconds_is_waited_for_whatever_its_sla(deploymen
 
 def test_only_its_own_deadline_ends_a_wait_and_it_never_runs(deployment: Deployment) -> None:
     with deployed(deployment, "late", delay=1.5):
-        began = time.monotonic()
+        patience = Patience(1.2)
         status, body, _ = ask(deployment, "late", tidegate_timeout_ms="400")
         assert status == 504
-        assert time.monotonic() - began < 1.2
+        assert not patience.is_over
         assert json.loads(body)["error"]["executed"] == "false"
         assert ask(deployment, "late")[0] == 200
         assert stats(deployment, "late")["total"] == 1
