@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.flow.wants import Want, WantError, decode_want, encode_want, want_class
+from tidegate.flow.wants import Want, WantError, decode_want, encode_want, read_want, want_class, want_range
 
 NUMBER = st.integers(0, 10**12)
 
@@ -24,6 +24,20 @@ def test_classes_are_0_1_and_then_powers_of_four() -> None:
 )
 def test_text_says_what_was_meant(want: Want) -> None:
     assert decode_want(encode_want(want)) == want
+
+
+def test_a_class_has_its_range() -> None:
+    for amount in range(300):
+        smallest, largest = want_range(amount)
+        assert smallest <= amount <= largest
+        assert {want_class(other) for other in range(smallest, largest + 1)} == {want_class(amount)}
+        assert want_class(largest + 1) == want_class(amount) + 1
+
+
+def test_what_cannot_be_read_tells_nothing() -> None:
+    assert read_want(b"") is None
+    assert read_want(b"7 x") is None
+    assert read_want(b"7 0") == Want(7, 0)
 
 
 def test_nothing_wanted_is_short() -> None:

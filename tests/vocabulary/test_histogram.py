@@ -43,3 +43,12 @@ def test_sparse_buckets_add_to_the_same_counts() -> None:
     other.add(one.sparse())
     assert other.total == 6
     assert other.sparse() == tuple((index, 2 * count) for index, count in one.sparse())
+
+
+@given(st.lists(st.floats(0.0, 2e6)))
+def test_many_at_once_are_recorded_as_each_by_itself(durations: list[float]) -> None:
+    one, other = Histogram(), Histogram()
+    for seconds in durations:
+        one.record(seconds)
+    other.record_all(durations)
+    assert (one.counts, one.sum_micros) == (other.counts, other.sum_micros)

@@ -42,6 +42,30 @@ def test_a_run_ends_at_its_time_and_goes_on_from_there() -> None:
     assert seen == [1.0, 2.0, 2.0, 3.0] and kernel.now() == 9.0
 
 
+class Beats:
+    """A feed of one arrival a second, from the first one on."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.at_s = 1.0
+        self._seen = seen
+
+    def comes(self, now: float) -> None:
+        self._seen.append(f"arrival at {now:g}")
+        self.at_s = now + 1.0
+
+
+def test_who_comes_at_a_moment_comes_after_all_else_of_it() -> None:
+    kernel, seen = Kernel(), list[str]()
+    for when in (0.5, 2.0, 2.0):
+        kernel.at(when, lambda now, _: seen.append(f"event at {now:g}"))
+    feed = Beats(seen)
+    kernel.run(2.5, feed)
+    assert seen == ["event at 0.5", "arrival at 1", "event at 2", "event at 2", "arrival at 2"]
+    assert (kernel.now(), feed.at_s) == (2.5, 3.0)
+    kernel.run(3.0, feed)
+    assert seen[-1] == "arrival at 3"
+
+
 # --- profiles
 
 
