@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def experiment(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME ...]", help="Which ones (--list tells), or all.", show_default=False),
+        typer.Argument(metavar="NAME", help="Which ones (--list tells), or all.", show_default=False),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Tell which there are, and run none.")] = False,
     definition: Annotated[
