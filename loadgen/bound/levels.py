@@ -13,10 +13,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-FINEST: Final = 16
-"""Steps of which the weakest group has at most so many."""
+FINEST: Final = 32
+"""Parts into which a group's capacity is divided at the most."""
 ROUNDING: Final = 0.005
 """A step that makes no group stronger than this is fine enough."""
+ROUNDED_LEVELS: Final = 180
+"""Of more than these no step is chosen for the sake of rounding."""
 MOST_LEVELS: Final = 400
 
 
@@ -75,19 +77,15 @@ def _up(value: float) -> int:
 
 
 def _step(capacities: Sequence[float], most: float) -> float:
-    """The coarsest step that is fine enough, or the one that rounds least of those with few enough levels."""
-    weakest = min(capacities)
-    best, least = weakest, inf
-    for parts in range(1, FINEST + 1):
-        step = weakest / parts
-        if parts > 1 and most / step > MOST_LEVELS:
-            break
-        worst = max(_up(each / step) * step / each for each in capacities) - 1.0
-        if worst < least - 1e-9:
-            best, least = step, worst
-        if least <= ROUNDING:
-            break
-    return best
+    """A part of some group's capacity: the coarsest that is fine enough, or the one that rounds least of those with few
+    enough levels; the weakest group's where none has."""
+    steps = {each / parts for each in capacities for parts in range(1, FINEST + 1)}
+    few = sorted((each for each in steps if each <= min(capacities) and most / each <= ROUNDED_LEVELS), reverse=True)
+    errors = [max(_up(each / step) * step / each for each in capacities) - 1.0 for step in few]
+    fine = next((step for step, error in zip(few, errors, strict=True) if error <= ROUNDING), None)
+    if fine is not None:
+        return fine
+    return few[errors.index(min(errors))] if few else min(capacities)
 
 
 def _cheapest(supplies: Sequence[Supply], sizes: Sequence[int], most: int) -> NDArray[np.float64]:
