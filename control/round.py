@@ -136,6 +136,7 @@ class Round:
         self.clock = clock
         self.samples: dict[str, ReplicaSample] = {}
         """The last one of each replica."""
+        self._sampled: dict[str, ReplicaStatus] = {}
         self._tables = tables
         self._rng = rng
         self._reach = reach
@@ -357,6 +358,7 @@ class Round:
         if status.state in _LEFT:
             self.cold_starts.gone(status.id)
             self.samples.pop(status.id, None)
+            self._sampled.pop(status.id, None)
         tracked = self._tracked.get(status.revision)
         if status.state is not ReplicaState.READY or tracked is None:
             return
@@ -385,16 +387,16 @@ class Round:
 
     def replica_seen(self, sample: ReplicaSample) -> None:
         """One pull of a queue_proxy."""
+        status = self._sampled.get(sample.replica)
+        if status is None:
+            return
         before = self.samples.get(sample.replica)
         self.samples[sample.replica] = sample
         if before is not None and before.incarnation != sample.incarnation:
             before = None
-        accelerator = next((each.accelerator for each in self.backend.replicas() if each.id == sample.replica), None)
-        if accelerator is None:
-            return
-        self.learning.measured(before, sample, accelerator)
+        self.learning.measured(before, sample, status.accelerator)
         if before is not None:
-            self._shares.measured(before, sample, accelerator)
+            self._shares.measured(before, sample, status.accelerator)
 
     # --- what is deployed ---
 
@@ -530,7 +532,7 @@ class Round:
         self.autoscaler.fleet(self.backend.replicas(), self._rooms)
 
     async def _tell_sources(self) -> None:
-        there = {each.id: each for each in self.backend.replicas() if each.state in _SAMPLED}
+        self._sampled = there = {each.id: each for each in self.backend.replicas() if each.state in _SAMPLED}
         for name in self._links.keys() - there.keys():
             await self._links.pop(name).close()
         for name in there.keys() - self._links.keys():
