@@ -6,21 +6,23 @@ Modules of the command line import at their top only what ``--help`` needs; ever
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tidegate.errors import Fault, InvalidInputError, TidegateError
+from tidegate.errors import InvalidInputError, TidegateError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from control.sdk import Tidegate
     from control.state import StateDirectory
+    from tidegate.document import Faults
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
@@ -96,17 +98,28 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
-def can_be_written(path: Path) -> bool:
-    """Whether there is a place for a file there."""
-    return not path.is_dir() and path.absolute().parent.is_dir()
+def check_files(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None], faults: "Faults") -> None:
+    """Files that are to be written, by their options: a long run is not to be lost because its report cannot be, nor a
+    file that it reads. Devices and pipes are neither kept nor overwritten."""
+    taken = {os.path.realpath(path) for path in inputs if path is not None}
+    for option, path in outputs:
+        if path is None:
+            continue
+        place = os.path.realpath(path)
+        if not _can_be_written(path):
+            faults.add(option, str(path), "a file in a folder that exists, where it may be written")
+        elif place in taken:
+            faults.add(option, str(path), "a file of its own: this one is read, or written by another option")
+        elif path.is_file() or not path.exists():
+            taken.add(place)
 
 
-def check_files(command: str, *paths: Path | None) -> None:
-    """Files that are to be written: a long run is not to be lost because its report cannot be. Raises
-    InvalidInputError."""
-    wrong = [path for path in paths if path is not None and not can_be_written(path)]
-    if wrong:
-        raise InvalidInputError(command, [Fault("FILE", str(path), "a file in a folder that exists") for path in wrong])
+def _can_be_written(path: Path) -> bool:
+    try:
+        folder = path.absolute().parent
+        return folder.is_dir() and not path.is_dir() and os.access(path if path.exists() else folder, os.W_OK)
+    except OSError:  # Such as of a name that is too long.
+        return False
 
 
 @contextmanager
@@ -128,6 +141,17 @@ def exit_codes() -> Iterator[None]:
         raise typer.Exit(EXIT_FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM is KeyboardInterrupt as SIGINT is, also where a shell started this in the background."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def seconds(value: float | None) -> str:

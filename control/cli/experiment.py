@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, JsonOption, check_files, fail, guarded, say
+from control.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, JsonOption, fail, guarded, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +32,7 @@ def experiment(
     """Hold published figures against what the simulator gives, with plots."""
     from control.cli.experiment_plan import plan_of
 
-    check_files("experiment", report)
-    plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, is_list=list_)
+    plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, report=report, is_list=list_)
     if list_:
         _list(plan.experiments, json=json)
         return

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from control.cli.common import check_files
 from loadgen.experiments.definition import MAX_BYTES, MOST_SEEDS, Experiment, catalogue, parse
 from tidegate.document import Faults, nearest
 from tidegate.errors import InvalidInputError
@@ -27,10 +28,17 @@ class Plan:
 
 
 def plan_of(
-    names: Sequence[str], definitions: Sequence[Path], *, seeds: str | None, jobs: str, is_list: bool = False
+    names: Sequence[str],
+    definitions: Sequence[Path],
+    *,
+    seeds: str | None,
+    jobs: str,
+    report: Path | None = None,
+    is_list: bool = False,
 ) -> Plan:
     """Raises InvalidInputError with every fault. ``is_list``: without names all are meant."""
     faults = Faults("experiment")
+    check_files([("--report", report)], definitions, faults)
     own = [found for path in definitions if (found := _definition(path, faults)) is not None]
     if is_list and not names and not definitions:
         names = (ALL,)

@@ -1,13 +1,12 @@
 """``tidegate experiment`` at work: progress on a terminal, results as they come, Ctrl-C."""
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from control.cli.common import say
+from control.cli.common import interruptible, say
 from control.cli.experiment_plan import Plan
 from loadgen.experiments import report as told
 from loadgen.experiments import run as running
@@ -29,7 +28,7 @@ class Printed(Enum):
 
 def run(plan: Plan, printed: Printed) -> running.Report:
     """The experiments; results are printed as soon as one is there. SIGTERM ends them as Ctrl-C does."""
-    with _interruptible(), _progress(plan) as shown:
+    with interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
     if report.is_partial:
         say(told.partial(report))
@@ -75,14 +74,3 @@ def _progress(plan: Plan) -> "Iterator[Progress | None]":
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
         shown.add_task("experiments", total=plan.tasks)
         yield shown
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM is KeyboardInterrupt as SIGINT is, also where a shell started this in the background."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

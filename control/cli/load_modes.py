@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from control.cli.common import can_be_written
+from control.cli.common import check_files
 from loadgen import arrivals, shapes
 from loadgen.clients import shape_words
 from loadgen.pace import Phase
@@ -45,7 +45,17 @@ class Asked:
     batches: str | None = None
     seed: str = "1"
     outputs: tuple[tuple[str, Path | None], ...] = ()
-    """Options that name a file to be written: a long run is not to be lost because its report cannot be."""
+    """Options that name a file to be written."""
+
+    @property
+    def inputs(self) -> tuple[Path | None, ...]:
+        """Files that are read, and so not to be written."""
+        return (self.trace,)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Options of which one says when requests leave."""
+        return MODES
 
 
 class Loop(NamedTuple):
@@ -89,7 +99,7 @@ class Reader:
         except UnreadableError:
             value = -1.0
         if not least <= value <= MOST_SECONDS:
-            self.faults.add(name, text, "a time with its unit, such as 30s or 500ms, at most 7 days")
+            self.faults.add(name, text, f"a time with its unit, such as 30s or 5m, {least:g}s to 7 days")
             return None
         return value
 
@@ -118,9 +128,7 @@ def source_of(asked: Asked, faults: Faults) -> Source:
     """Adds every fault to ``faults``; with one, the source is not to be used."""
     reader = _SourceReader(asked, faults)
     reader.read()
-    for name, path in asked.outputs:
-        if path is not None and not can_be_written(path):
-            faults.add(name, str(path), "a file in a folder that exists")
+    check_files(asked.outputs, asked.inputs, faults)
     return Source(
         mode=reader.mode,
         seed=reader.values.whole("--seed", asked.seed, 0, 2**53) or 0,
@@ -149,7 +157,7 @@ class _SourceReader:
         given = (asked.rate, asked.trace, asked.shape, asked.callers, asked.phases, asked.concurrency)
         named = [name for name, value in zip(MODES, given, strict=True) if value]
         if len(named) != 1:
-            faults.say("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(MODES)}")
+            faults.say("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(asked.modes)}")
         span_s = None if asked.span is None else self.values.time("--for", asked.span, 0.001)
         if asked.span is None and {"--rate", "--callers", "--concurrency"}.intersection(named):
             faults.say("--for", "nothing", "how long, such as 30s")

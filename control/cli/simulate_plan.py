@@ -8,7 +8,7 @@ from typing import Final
 
 from autoscaler import policies
 from autoscaler.replay.changes import changed
-from control.cli.load_modes import Asked, Loop, Reader, Source, source_of
+from control.cli.load_modes import MODES, Asked, Loop, Reader, Source, source_of
 from deploy.devices import declared
 from deploy.devices.declared import Declared
 from deploy.placement.ledger import Accelerator, AcceleratorKind, candidates
@@ -41,6 +41,15 @@ class Options(Asked):
     settings: tuple[str, ...] = ()
     duration: str | None = None
     ready: str = "0"
+
+    @property
+    def inputs(self) -> tuple[Path | None, ...]:
+        return self.function, self.accelerators, self.profile, self.trace
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Without ``--concurrency``, which is another word for ``--callers``."""
+        return tuple(mode for mode in MODES if mode != "--concurrency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

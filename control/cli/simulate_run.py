@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from control.cli.common import interruptible
 from control.cli.simulate_plan import Plan
 from loadgen.metrics.cost import Lease
 from loadgen.metrics.summary import Summary
@@ -160,11 +161,12 @@ class _Sinks:
 
 
 def _bound(plan: Plan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
-    """Ctrl-C leaves it out, and the report without it is partial."""
-    from control.cli.simulate_bound import bound_of
-
+    """Ctrl-C and SIGTERM leave it out, and the report without it is partial."""
     try:
-        return bound_of(plan)
+        with interruptible():
+            from control.cli.simulate_bound import bound_of
+
+            return bound_of(plan)
     except KeyboardInterrupt:
         stop.ask()
         return None, "no bound: interrupted"

@@ -61,8 +61,16 @@ def test_nothing_named_is_wrong_input() -> None:
 def test_a_report_that_cannot_be_written_is_told_before_anything_runs(own: Path) -> None:
     told = tidegate("experiment", "--definition", str(own), "--report", "/nowhere/at/all.html")
     assert told.exit_code == 2
-    assert "a file in a folder that exists" in told.output
+    assert "--report: got '/nowhere/at/all.html'; allowed: a file in a folder that exists" in told.output
     assert "kpa_total_s" not in told.output
+
+
+def test_a_report_is_not_written_over_the_definition_and_that_is_told_with_the_other_faults(own: Path) -> None:
+    told = tidegate("experiment", "--definition", str(own), "--report", str(own), "--seeds", "0")
+    assert told.exit_code == 2
+    assert "--report: got " in told.output
+    assert "--seeds: got '0'" in told.output
+    assert own.read_text(encoding="utf-8") == TEXT
 
 
 def test_ones_own_experiment_runs_and_is_written(own: Path, tmp_path: Path) -> None:

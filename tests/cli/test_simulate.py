@@ -267,6 +267,17 @@ def test_ctrl_c_leaves_a_partial_report_of_what_had_happened(case: list[str], tm
     assert "Interrupted" in simulation.html(found.report, found.timelines, has_power=True)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_leave_the_bound_out_and_the_report_is_partial(
+    number: signal.Signals, case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(options(tmp_path, span="3s"))
+    monkeypatch.setattr("control.cli.simulate_bound.bound_of", lambda plan: signal.raise_signal(number))
+    found = run(plan, has_bound=True, log=None, csv=None, is_silent=True)
+    assert found.report.is_partial
+    assert found.report.notes[-1] == "no bound: interrupted"
+
+
 # --- input ------------------------------------------------------------------------------------------------------------
 
 
@@ -341,3 +352,40 @@ def test_wrong_input_ends_with_2_and_a_file_that_cannot_be_written_is_told_first
     assert done.exit_code == 2
     assert "\n  --for: got " in done.output
     assert "\n  --report: got " in done.output
+
+
+def test_no_file_that_is_read_is_written_over_and_each_output_has_its_own(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "day.txt").write_text("3\n")
+    (tmp_path / "link").symlink_to(tmp_path / "p.yaml")
+    trace = ("--trace", str(tmp_path / "day.txt"))
+    for wrong in (tmp_path / "f.yaml", tmp_path / "a.yaml", tmp_path / "link", tmp_path / "day.txt"):
+        before = wrong.read_text()
+        done = tidegate("simulate", *case, *trace, "--log", str(wrong))
+        assert done.exit_code == 2
+        assert f"--log: got '{wrong}'; allowed: a file of its own" in done.output
+        assert wrong.read_text() == before
+    same = str(tmp_path / "out")
+    done = tidegate("simulate", *case, *trace, "--log", same, "--csv", same)
+    assert done.exit_code == 2
+    assert "--csv: got " in done.output
+    devices = ("--log", os.devnull, "--csv", os.devnull)
+    assert tidegate("simulate", *case, *trace, *devices, "--no-bound").exit_code == 0
+
+
+def test_a_name_that_is_too_long_or_a_folder_without_permission_is_wrong_input(
+    case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ("simulate", *case, "--rate", "1", "--for", "1s", "--report")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    done = tidegate(*wanted, str(tmp_path / "r.html"))
+    assert done.exit_code == 2
+    assert "--report: got " in done.output
+    done = tidegate(*wanted, "r" * 300)
+    assert done.exit_code == 2
+    assert "--report: got " in done.output
+
+
+def test_faults_name_what_this_command_has_and_the_range_that_is_meant(case: list[str]) -> None:
+    done = tidegate("simulate", *case, "--duration", "500ms")
+    assert "--concurrency" not in done.output
+    assert "--duration: got '500ms'; allowed: a time with its unit, such as 30s or 5m, 1s to 7 days" in done.output
