@@ -473,7 +473,7 @@ class RevisionRoom:
             self.reserved.remove(bind)
 
     def counts(self, now: float) -> RoomCounts:
-        """What the demand record needs."""
+        """What the demand record needs. By rounding a sum of nearly nothing may come out below zero."""
         oldest = self.oldest()
         moment = now - self._since
         return RoomCounts(
@@ -485,8 +485,8 @@ class RevisionRoom:
             waiting=self.waiting,
             waiting_inferences=self.waiting_inferences,
             oldest_waiting_s=0.0 if oldest is None else now - oldest,
-            waiting_request_s=self._request_moments + moment * self.waiting,
-            waiting_inference_s=self._inference_moments + moment * self.waiting_inferences,
+            waiting_request_s=max(0.0, self._request_moments + moment * self.waiting),
+            waiting_inference_s=max(0.0, self._inference_moments + moment * self.waiting_inferences),
         )
 
 

@@ -527,9 +527,9 @@ class WaitingRoom(Hall):
     def _hand_over(self, room: RevisionRoom, replica: Replica, now: float) -> None:
         """A slot of the replica is free again, and somebody waits.
 
-        In one line for one group nobody has to choose: no other slot is free.
+        In one line for its group alone nobody has to choose: no other slot is free.
         """
-        if not room.is_one_line or len(room.main.serving) != 1:
+        if not room.is_one_line or room.main.serving != [replica.group]:
             self._serve(room, now)
             return
         queue = room.main.queue

@@ -542,6 +542,19 @@ def test_weight_zero_is_no_new_work_even_if_slots_are_free() -> None:
     assert not any(line.startswith("rb") for line in one.did()), "no want there either"
 
 
+def test_a_slot_that_frees_in_a_group_whose_weight_fell_to_zero_takes_nobody_who_waits() -> None:
+    one = two_groups(0.5, 0.5, credits=1)
+    one.arrive("x")
+    one.arrive("y")
+    assert one.arrive("waiting") == "waits"
+    replicas = [("ra", "a"), ("rb", "b")]
+    one.room.apply(table(number=2, functions=[function(replicas, weights={"a": 1.0, "b": 0.0})]), 1.0)
+    one.did(1.0)
+    on_a, on_b = sorted("xy", key=lambda name: one.binds[name].replica.id)
+    assert one.answer(on_b, now=2.0) == []
+    assert one.answer(on_a, now=3.0)[0].startswith("waiting -> ra")
+
+
 def test_all_weights_zero_say_nothing_about_shares() -> None:
     one = two_groups(0.0, 0.0)
     assert {one.arrive(f"q{number}").split()[2] for number in range(4)} == {"ra", "rb"}
@@ -779,6 +792,21 @@ def test_counts_follow_a_request_through_the_room() -> None:
     counts = one.room.counts(F, 9.0)
     assert counts is not None
     assert (counts.waiting, counts.waiting_request_s, counts.oldest_waiting_s) == (0, 4.0, 0.0)
+
+
+def test_waiting_that_took_no_time_is_never_below_zero() -> None:
+    for tick in range(100):
+        one, now = lobby("r0"), tick / 7
+        one.ready("r0")
+        for number in range(6):
+            one.arrive(f"q{number}", now, inferences=3)
+        sums = [one.room.counts(F, now)]
+        for number in range(6):
+            one.room.leave(f"q{number}", now)
+            sums.append(one.room.counts(F, now))
+        for counts in sums:
+            assert counts is not None
+            assert min(counts.waiting_request_s, counts.waiting_inference_s) >= 0.0, now
 
 
 def test_timers_of_requests_that_left_do_not_pile_up() -> None:
