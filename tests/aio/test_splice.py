@@ -107,6 +107,25 @@ def test_the_pipe_is_empty_after_a_sink_that_is_gone(pairs: tuple[Pair, Pair], s
     assert splicer.is_usable
 
 
+def test_what_an_error_leaves_in_the_pipe_reaches_nobody(
+    pairs: tuple[Pair, Pair], splicer: Splicer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_fd: int, _size: int) -> bytes:
+        raise MemoryError
+
+    (upstream, ours), (sink, _) = pairs
+    fill(sink)
+    upstream.sendall(b"first")
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(os, "read", read)
+        splicer.move(ours.fileno(), sink.fileno(), 5)
+    near, far = socket.socketpair()
+    with near, far:
+        upstream.sendall(b"other")
+        assert splicer.move(ours.fileno(), near.fileno(), 5) == (5, b"")
+        assert far.recv(100) == b"other"
+
+
 def test_the_end_of_the_source_is_left_to_its_reader(pairs: tuple[Pair, Pair], splicer: Splicer) -> None:
     (upstream, ours), (sink, client) = pairs
     upstream.sendall(b"end")

@@ -55,7 +55,13 @@ class Splicer:
         pipe = self._pipe or self._open()
         if pipe is None:
             return 0, b""
-        reading, writing = pipe
+        try:
+            return self._through(*pipe, source, sink, size)
+        except BaseException:
+            self.close()  # What is left in there is one client's, and not for the next.
+            raise
+
+    def _through(self, reading: int, writing: int, source: int, sink: int, size: int) -> tuple[int, bytes]:
         passed = 0
         while passed < size:
             try:
