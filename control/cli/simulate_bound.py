@@ -8,6 +8,7 @@ from loadgen.reports.simulation import BoundFigures
 from loadgen.simulator.devices import Sharing
 from loadgen.simulator.profiles import ColdStart
 from loadgen.simulator.scenario import Deployed
+from tidegate.errors import InvalidInputError
 
 
 def bound_of(plan: Plan) -> tuple[BoundFigures | None, str | None]:
@@ -20,13 +21,16 @@ def bound_of(plan: Plan) -> tuple[BoundFigures | None, str | None]:
     why = _why_none(plan, deployed)
     if why is not None:
         return None, f"no bound: {why}"
-    found = clairvoyant(
-        ((each.at_s, each.inferences) for each in plan.arrivals()),
-        _groups(plan, deployed),
-        latency_s=latency_s,
-        quantile=function.sla.percentile / 100.0,
-        duration_s=math.floor(plan.duration_s or plan.source.total_s or 0.0) + 1.0,
-    )
+    try:
+        found = clairvoyant(
+            ((each.at_s, each.inferences) for each in plan.arrivals()),
+            _groups(plan, deployed),
+            latency_s=latency_s,
+            quantile=function.sla.percentile / 100.0,
+            duration_s=math.floor(plan.duration_s or plan.source.total_s or 0.0) + 1.0,
+        )
+    except InvalidInputError as error:  # Such as a service that takes no time; the run is not lost for it.
+        return None, f"no bound: {'; '.join(map(str, error.faults))}"
     if math.isinf(found.bq):
         return None, "no bound: no fleet keeps the SLA under this load, whatever it costs"
     return BoundFigures(b0_dollars=None if math.isinf(found.b0) else found.b0, bq_dollars=found.bq), None

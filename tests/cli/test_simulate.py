@@ -235,6 +235,13 @@ def test_where_there_is_no_bound_it_is_said_why(
     assert why in note
 
 
+def test_a_service_that_takes_no_time_has_none_and_the_run_is_not_lost(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("profiles:\n  - {accelerator: v100, base: 0s}\n")
+    done = tidegate("simulate", *case, "--rate", "5", "--for", "3s")
+    assert done.exit_code == 0, done.output
+    assert "no bound: groups.v100.times: got 0.0 s for batch 1" in done.output
+
+
 def test_without_a_latency_or_a_price_there_is_none(case: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(ACCELERATORS.replace("price-per-hour: 3.06, ", ""))
     assert bound_of(plan_of(options(tmp_path)))[1] == "no bound: an accelerator has no price"
@@ -386,6 +393,7 @@ def test_a_name_that_is_too_long_or_a_folder_without_permission_is_wrong_input(
 
 
 def test_faults_name_what_this_command_has_and_the_range_that_is_meant(case: list[str]) -> None:
-    done = tidegate("simulate", *case, "--duration", "500ms")
-    assert "--concurrency" not in done.output
+    done = tidegate("simulate", *case, "--duration", "500ms", "--rate", "1e6")
+    assert "--rate: got '1e6'; allowed: a number above 0, at most 1000000\n" in done.output
+    assert "--concurrency" not in done.output + tidegate("simulate", *case).output
     assert "--duration: got '500ms'; allowed: a time with its unit, such as 30s or 5m, 1s to 7 days" in done.output
