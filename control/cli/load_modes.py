@@ -109,7 +109,7 @@ class Reader:
         except UnreadableError:
             value = 0.0
         if not 0.0 < value <= most:
-            self.faults.add(name, text, f"a number above 0, at most {most:g}")
+            self.faults.add(name, text, f"a number above 0, at most {most:.0f}")
             return None
         return value
 

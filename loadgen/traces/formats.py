@@ -55,7 +55,7 @@ def format_of(first_line: str) -> Format:
 def counts(lines: Lines, faults: Faults) -> Iterator[int]:
     """Requests of each second. A line without a number in the middle of the trace is a fault: it may be a gap."""
     blank: int | None = None
-    seconds = 0
+    seconds, number = 0, 1
     for number, line in enumerate(lines, 1):
         word = line.strip()
         if word.startswith("#"):
@@ -72,12 +72,13 @@ def counts(lines: Lines, faults: Faults) -> Iterator[int]:
         else:
             faults.add("trace", word, f"a whole number, 0 to {MOST_COUNT}: the requests of one second", number)
     if not seconds and not len(faults):
-        faults.say("trace", "nothing", "at least one second")
+        faults.say("trace", "nothing", "at least one second", number)
 
 
 def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
     """Requests with their tokens; times count from the first one's."""
     began = last = -math.inf
+    number = 1
     for number, line in _rows(lines, _LLM_HEAD, faults):
         fields = line.split(",")
         if len(fields) != len(_LLM_HEAD):
@@ -100,12 +101,12 @@ def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
         last = at
         yield Arrival(at - began, 1, asked, given)
     if last == -math.inf and not len(faults):
-        faults.say("trace", "no requests", "at least one row")
+        faults.say("trace", "no requests", "at least one row", number)
 
 
 def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[int]]]:
     """(name, invocations of each minute of a day) of each function."""
-    found = False
+    found, number = False, 1
     width = len(_FUNCTION_HEAD) + MINUTES
     for number, line in _rows(lines, _FUNCTION_HEAD, faults):
         fields = line.split(",")
@@ -121,12 +122,13 @@ def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[in
             found = True
             yield fields[2], [minute or 0 for minute in minutes]
     if not found and not len(faults):
-        faults.say("trace", "no functions", "at least one row")
+        faults.say("trace", "no functions", "at least one row", number)
 
 
 def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
     """Requests as objects, one a line."""
     last: float | None = None
+    number = 1
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -139,7 +141,7 @@ def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
         last = arrival.at_s
         yield arrival
     if last is None and not len(faults):
-        faults.say("trace", "no requests", "at least one object with `at`")
+        faults.say("trace", "no requests", "at least one object with `at`", number)
 
 
 def _object(line: str, number: int, faults: Faults) -> Arrival | None:

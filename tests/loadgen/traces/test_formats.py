@@ -94,10 +94,12 @@ def test_wrong_counts_are_told_all_at_once(tmp_path: Path) -> None:
 
 
 def test_nothing_is_no_trace(tmp_path: Path) -> None:
-    assert "at least one second" in told(tmp_path, "")[0]
-    assert "at least one second" in told(tmp_path, "# nothing\n")[0]
-    assert "at least one row" in told(tmp_path, LLM)[0]
-    assert "at least one row" in told(tmp_path, FUNCTIONS)[0]
+    """Told with the line where it ends."""
+    seconds = "trace: got nothing; allowed: at least one second"
+    assert told(tmp_path, "") == [f"line 1: {seconds}"]
+    assert told(tmp_path, "# nothing\n\n") == [f"line 2: {seconds}"]
+    assert told(tmp_path, LLM) == ["line 1: trace: got no requests; allowed: at least one row"]
+    assert told(tmp_path, FUNCTIONS) == ["line 1: trace: got no functions; allowed: at least one row"]
 
 
 def test_wrong_rows_are_told_all_at_once(tmp_path: Path) -> None:
@@ -135,10 +137,11 @@ def test_a_broken_archive_is_told_with_the_line_where_it_breaks(tmp_path: Path) 
     assert line.startswith("line ")
     assert "breaks off" in line
     assert "gzip" in told(tmp_path, whole[:100] + b"\0" * 50 + whole[150:])[-1]
+    assert told(tmp_path, whole[:12])[0].startswith("line 1: file: got gzip that breaks off")
 
 
 def test_what_is_no_text_or_no_file_is_told(tmp_path: Path) -> None:
-    assert "no text" in told(tmp_path, b"1\n\xff\xfe\n")[0]
+    assert told(tmp_path, b"1\n\xff\xfe\n")[0].startswith("line 1: file: got bytes that are no text")
     assert "more than" in told(tmp_path, "1" * 70_000)[0]
     with pytest.raises(InvalidInputError, match="No such file"):
         open_trace(tmp_path / "nowhere")
