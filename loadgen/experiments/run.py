@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
+from statistics import StatisticsError
 from typing import Any, Protocol
 
 from loadgen.experiments.definition import Experiment
@@ -105,6 +106,9 @@ def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) ->
         return known()[setup](parameters, seed)
     except TidegateError as error:
         raise ExperimentError(f"{name}, seed {seed}: {error}") from None
+    except (ArithmeticError, IndexError, StatisticsError) as error:  # A mean, a ratio or the last one of nothing.
+        told = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
+        raise ExperimentError(f"{name}, seed {seed}: {told}") from error
 
 
 def _leave_interrupts_to_the_parent() -> None:

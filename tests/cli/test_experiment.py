@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loadgen.experiments import definition
 from tests.cli.test_commands import tidegate
 from tests.loadgen.experiments.small import TEXT
 
@@ -119,3 +120,39 @@ def test_output_is_the_same_under_other_hash_seeds(own: Path, tmp_path: Path) ->
         )
         told.append((done.stdout, page.read_bytes()))
     assert told[0] == told[1]
+
+
+SHIPPED = Path(definition.__file__).parent / "catalogue"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "instead", "says"),
+    [
+        ("sm1", "batches = [1, 16, 64, 128]", "batches = []", "parameters.batches: got an empty list"),
+        ("sm2", "window_s = 60.0", "window_s = 600.0", "allowed: a window_s of at most duration_s"),
+        ("sm4", "callers = [2, 8, 64]", "callers = []", "parameters.callers: got an empty list"),
+        ("sm7", "resnet50 = 0.05, ", "", "allowed: seconds of each model on each device"),
+        ("sm7", "settled_s = 60.0", "settled_s = 600.0", "allowed: settled_s of at most duration_s"),
+        ("sm8", "sizes = [2, 3, 4, 5, 6, 7, 8]", "sizes = []", "parameters.sizes: got an empty list"),
+        ("sm8", "window_s = 60.0", "window_s = 0.5", "allowed: a window_s from 1 to duration_s"),
+    ],
+)
+def test_parameters_that_leave_nothing_to_run_are_faults(
+    name: str, line: str, instead: str, says: str, tmp_path: Path
+) -> None:
+    text = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8")
+    assert line in text
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace(line, instead), encoding="utf-8")
+    told = tidegate("experiment", "--definition", str(path))
+    assert told.exit_code == 2, told.output
+    assert says in told.output
+
+
+def test_a_run_in_which_nothing_happens_is_told_in_words(tmp_path: Path) -> None:
+    text = (SHIPPED / "sm1.toml").read_text(encoding="utf-8").replace("window_s = 15.0", "window_s = 0.001")
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    told = tidegate("experiment", "--definition", str(path))
+    assert told.exit_code == 1
+    assert "sm1, seed 1: nothing can be measured with these parameters" in told.output

@@ -8,7 +8,7 @@ from statistics import fmean
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
 from loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
-from loadgen.experiments.tables import Count, NotNegative, Positive, Share
+from loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some
 from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from loadgen.simulator.result import Everything
 from loadgen.simulator.scenario import Callers, Scenario
@@ -23,7 +23,7 @@ class Table1:
     jitter: Share
     callers: Count
     window_s: Positive
-    batches: tuple[Count, ...]
+    batches: Some[Count]
     """Rising."""
 
     @property
@@ -88,6 +88,10 @@ class Scaled(Table1):
     max_scale: Count
     start_s: NotNegative
     """From a decision to a ready replica."""
+
+    def __post_init__(self) -> None:
+        if self.window_s > self.duration_s:
+            raise ValueError("a window_s of at most duration_s")
 
 
 @setup(Scaled)

@@ -12,7 +12,7 @@ from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
 from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run, scaling
-from loadgen.experiments.tables import Count, Positive, Share, Word
+from loadgen.experiments.tables import Count, Positive, Share, Some, Word
 from loadgen.simulator.scenario import Scenario
 from tidegate.function import Function, Sla
 
@@ -27,10 +27,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    devices: tuple[Device, ...]
+    devices: Some[Device]
     each: Count
     """Devices of each kind."""
-    models: tuple[Word, ...]
+    models: Some[Word]
     room: Positive
     """Latency targets are the times of the devices times this: those that are slower cannot meet them."""
     use: Share
@@ -39,6 +39,12 @@ class Choice:
     duration_s: Positive
     settled_s: Positive
     """The end of the run in which the choice is judged."""
+
+    def __post_init__(self) -> None:
+        if self.settled_s > self.duration_s:
+            raise ValueError("settled_s of at most duration_s")
+        if any(model not in device.seconds for device in self.devices for model in self.models):
+            raise ValueError("seconds of each model on each device")
 
 
 @setup(Choice)

@@ -13,7 +13,7 @@ import msgspec
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
 from loadgen.experiments.setups.worlds import deployed, fixed, function, kind
-from loadgen.experiments.tables import Count, Positive, Share
+from loadgen.experiments.tables import Count, Positive, Share, Some
 from loadgen.simulator.result import Everything, Second
 from loadgen.simulator.scenario import Callers, Scenario
 from loadgen.simulator.simulation import Simulation
@@ -95,7 +95,7 @@ def weights(parameters: Weighted, seed: int) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widening(Pair):
-    callers: tuple[Count, ...]
+    callers: Some[Count]
     """Rising."""
     rate_rps: Positive
     """No caller sends more than so many requests per second."""

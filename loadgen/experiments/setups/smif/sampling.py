@@ -14,7 +14,7 @@ from autoscaler.sampling import sample_size, turn
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
 from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run
-from loadgen.experiments.tables import Count, Positive, Share
+from loadgen.experiments.tables import Count, Positive, Share, Some
 from loadgen.simulator.scenario import Scenario
 from tidegate.function import Routing
 from tidegate.records import Spread
@@ -22,7 +22,7 @@ from tidegate.records import Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    sizes: tuple[Count, ...]
+    sizes: Some[Count]
     """Replicas of the group."""
     rate_rps: Positive
     """Of the whole group."""
@@ -35,6 +35,10 @@ class Sampled:
     window_s: Positive
     error: Positive
     """Relative to what the group did: what counts as right."""
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.window_s <= self.duration_s:
+            raise ValueError("a window_s from 1 to duration_s")
 
 
 @setup(Sampled)

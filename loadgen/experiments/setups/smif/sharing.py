@@ -13,7 +13,7 @@ import msgspec
 from loadgen.experiments.outcome import Outcome
 from loadgen.experiments.registry import setup
 from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run
-from loadgen.experiments.tables import Count, Positive, Share
+from loadgen.experiments.tables import Count, Positive, Share, Some
 from loadgen.simulator.devices import Sharing
 from loadgen.simulator.scenario import Callers, Scenario
 from tidegate.function import GpuNeeds
@@ -33,7 +33,7 @@ class Shared:
     jitter: Share
     callers: Count
     duration_s: Positive
-    gains: tuple[Gain, ...]
+    gains: Some[Gain]
 
     def table(self, sharing: Sharing) -> Mapping[int, float]:
         if sharing is Sharing.EXCLUSIVE:
@@ -73,7 +73,7 @@ def sharing(parameters: Sizes, seed: int) -> Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models(Shared):
     replicas: Annotated[int, msgspec.Meta(ge=2, le=100)]
-    service_s: dict[str, Positive]
+    service_s: Annotated[dict[str, Positive], msgspec.Meta(min_length=1)]
     """Of one inference, by model."""
 
 
