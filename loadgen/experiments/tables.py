@@ -75,6 +75,9 @@ def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
     items = _items(hint)
     if items is not None:
         return _list(hint, items, value, where, faults)
+    each = _by_key(hint)
+    if each is not None and isinstance(value, dict) and value:
+        return {key: _value(each, item, path(where, key), faults) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         faults.say(where, shown(value), "a finite number")
         return None
@@ -101,6 +104,13 @@ def _items(hint: Any) -> Any:
     """The X of ``tuple[X, ...]``; None: it is something else."""
     plain = _plain(hint)
     return typing.get_args(plain)[0] if typing.get_origin(plain) is tuple else None
+
+
+def _by_key(hint: Any) -> Any:
+    """The X of ``dict[str, X]``; None: it is something else, or X is Any, which whoever knows more reads."""
+    plain = _plain(hint)
+    found = typing.get_args(plain)[1] if typing.get_origin(plain) is dict else Any
+    return None if found is Any else found
 
 
 def _allowed(hint: Any) -> str:
