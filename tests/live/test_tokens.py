@@ -175,6 +175,12 @@ def test_a_client_that_leaves_has_had_what_it_has_seen(served: Deployment) -> No
     assert counted.since("tidegate_gateway_estimated_answers_total") == 1
 
 
+def _traffic(served: Deployment, name: str) -> dict[str, Any]:
+    """What the gateways told of a function last; empty before they have told of an answer."""
+    traffic: dict[str, Any] = served.ask("status", name)["traffic"]
+    return traffic if traffic["answered"] else {}
+
+
 def test_a_stream_from_zero_begins_with_its_first_word_not_with_a_heartbeat(
     served: Deployment, client: openai.OpenAI
 ) -> None:
@@ -185,7 +191,7 @@ def test_a_stream_from_zero_begins_with_its_first_word_not_with_a_heartbeat(
     counted.ends(1)
     assert counted.since("tidegate_gateway_first_token_seconds_count") == 1
     assert counted.since("tidegate_gateway_first_token_seconds_sum") > 1.5
-    traffic = served.ask("status", "sleepy")["traffic"]
+    traffic = served.until(lambda: _traffic(served, "sleepy"), 10.0, "a sample that tells of the answer")
     assert (traffic["answered"], traffic["within_sla"]) == (1, 0), "its client waited for the start"
     assert traffic["tail_s"] > 1.5
 
