@@ -338,6 +338,29 @@ def test_an_upstream_that_breaks_the_rules_loses_its_connection_and_no_client(wo
     assert world.outcome(again) == (0, "")
 
 
+def test_a_call_that_waits_for_a_further_connection_outlives_one_that_cannot_be_made(
+    made: Callable[..., World],
+) -> None:
+    """The present connection serves, but only what it has: nobody may wait for its calls to end."""
+    world = made(begin=False)
+    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 1),)
+    world.go()
+    first = world.call()
+    assert world.upstream.calls
+    world.refuses = True
+    second = world.call()
+    assert not world.heard(second)
+    assert len(world.upstreams) == 1
+    world.refuses = False
+    world.pass_time(0.3)
+    assert [len(each.calls) for each in world.upstreams] == [1, 1]
+    for upstream in world.upstreams:
+        upstream.engine.head(upstream.calls[0], block(*ANSWER), False)
+        upstream.engine.trailers(upstream.calls[0], status(0))
+    world.go()
+    assert [world.outcome(each)[0] for each in (first, second)] == [0, 0]
+
+
 def test_a_call_that_works_on_although_nobody_waits(made: Callable[..., World]) -> None:
     world = made(hold_s=60.0)
     stream = world.call()

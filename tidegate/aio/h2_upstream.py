@@ -295,11 +295,15 @@ class H2Pool:
         while waiting and upstream.can_open:
             call, attempt = waiting.popleft()
             call.connected(upstream, attempt)
-        if waiting and not any(each.can_open or not each.is_ready for each in self.connections):
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        """Another connection, where no present one will have room for the calls that wait."""
+        if self.waiting and not any(each.can_open or not each.is_ready for each in self.connections):
             self._connect()
 
     def failed(self, why: str) -> None:
-        """No connection could be made: whoever waits is told, unless another connection will have room for it."""
+        """No connection could be made: whoever waits is told, unless others serve; then the next sweep tries again."""
         if any(upstream.is_ready for upstream in self.connections):
             return
         waiting, self.waiting = self.waiting, deque()
@@ -366,6 +370,7 @@ class H2Pool:
             self._unregister()
 
     def _sweep(self, now: float) -> None:
+        self._serve_waiting()
         for upstream in tuple(self._open):
             streams = upstream.engine.streams
             if not upstream.is_ready:
