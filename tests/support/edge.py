@@ -170,8 +170,8 @@ class Edge:
         }
         environment.update(settings or {})
         proxy = self._spawn(["-m", "queue_proxy.main"], environment, fds=(listener.fileno(),))
-        self._listeners.append(listener)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.close()  # else connections that a killed one has not accepted yet would outlive it
         replica = Replica(name, address, admin, upstream, proxy, server)
         self.replicas.append(replica)
         return replica
