@@ -10,6 +10,7 @@ Each process is started ``--runs`` times, one after the other, round robin, with
 - ``rss_mb``, ``private_mb``: resident and private memory (``/proc/PID/smaps_rollup``) 0.3 s later, idle.
 
 Prints one JSON line per process: medians and the worst; ``python -c pass`` has only its time to exit and its memory.
+The exit code is 1 where the queue_proxy takes more than it promises; its time is not judged by fewer than five runs.
 """
 
 import argparse
@@ -33,6 +34,7 @@ SETTLE_S = 0.3
 PATIENCE_S = 10.0
 QUEUE_PROXY_READY_MS, QUEUE_PROXY_RSS_MB = 200.0, 30.0
 """What the queue_proxy promises."""
+JUDGED_RUNS = 5
 
 
 class _Model(BaseHTTPRequestHandler):
@@ -208,8 +210,11 @@ def main() -> int:
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     for name, runs in found.items():
         print(json.dumps(summary(name, runs) | {"machine": machine}))
-    proxy = summary("queue_proxy", found["queue_proxy"])
-    holds = proxy["exec_to_ready_ms"] < QUEUE_PROXY_READY_MS and proxy["rss_mb"] < QUEUE_PROXY_RSS_MB  # type: ignore[operator]  # both are numbers
+    ready_ms, rss_mb = (
+        statistics.median(run[measure] for run in found["queue_proxy"]) for measure in ("exec_to_ready_ms", "rss_mb")
+    )
+    is_quick = ready_ms < QUEUE_PROXY_READY_MS or options.runs < JUDGED_RUNS
+    holds = is_quick and rss_mb < QUEUE_PROXY_RSS_MB
     if not holds:
         print(f"queue_proxy: over {QUEUE_PROXY_READY_MS:g} ms or {QUEUE_PROXY_RSS_MB:g} MB", file=sys.stderr)
     return 0 if holds else 1
