@@ -10,8 +10,7 @@ from autoscaler import policies
 from autoscaler.replay.changes import changed
 from control.cli.load_modes import MODES, Asked, Loop, Reader, Source, source_of
 from deploy.devices import declared
-from deploy.devices.declared import Declared
-from deploy.placement.ledger import Accelerator, AcceleratorKind, candidates
+from deploy.placement.ledger import Accelerator, candidates
 from loadgen import profile_file
 from loadgen.profile_file import Profiled
 from loadgen.simulator.devices import Kind
@@ -161,7 +160,7 @@ class _Reader:
                     told = "it must be given: the machine that it is on is simulated"
                     self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", told, line)
             if entry.count is not None and entry.memory_bytes is not None:
-                found.append(_accelerator(entry, entry.count, entry.memory_bytes))
+                found.append(entry.settled(entry.count, entry.memory_bytes))
         return found
 
     def _profiles(self, accelerators: list[Accelerator]) -> Mapping[str, Profiled]:
@@ -260,25 +259,6 @@ def _lines(text: str) -> Iterator[int | None]:
     documents = document.load(text, Faults(""))
     node = documents[0].get("accelerators") if documents and isinstance(documents[0], document.MapNode) else None
     yield from (item.line for item in node.items) if isinstance(node, document.ListNode) else ()
-
-
-def _accelerator(entry: Declared, count: int, memory_bytes: int) -> Accelerator:
-    return Accelerator(
-        name=entry.name,
-        kind=entry.kind,
-        count=count,
-        memory_bytes=memory_bytes,
-        cores=entry.cores if entry.kind is AcceleratorKind.CPU else 0,
-        quota=entry.quota,
-        price_per_hour=entry.price_per_hour,
-        start_up_s=entry.start_up_s,
-        profile=entry.profile,
-        sm_count=entry.sm_count,
-        bandwidth_gb_s=entry.bandwidth_gb_s,
-        tdp_w=entry.tdp_w,
-        mps=entry.mps,
-        mig=entry.mig,
-    )
 
 
 def _kind(accelerator: Accelerator, profiled: Profiled | None) -> Kind:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.placement.ledger import AcceleratorKind, Profile
+from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.document import Faults, Node, Section, load
 from tidegate.table import NAME, Choice, Duration, Number, Percent, Row, Size, Text, Whole, YesNo
 from tidegate.units import UnreadableError
@@ -144,6 +144,25 @@ class Declared:
     tdp_w: float | None = None
     mps: bool = False
     mig: bool = False
+
+    def settled(self, count: int, memory_bytes: int) -> Accelerator:
+        """With what was not said, or is the machine's. Cores are of ``cpu`` entries alone."""
+        return Accelerator(
+            name=self.name,
+            kind=self.kind,
+            count=count,
+            memory_bytes=memory_bytes,
+            cores=self.cores if self.kind is AcceleratorKind.CPU else 0,
+            quota=self.quota,
+            price_per_hour=self.price_per_hour,
+            start_up_s=self.start_up_s,
+            profile=self.profile,
+            sm_count=self.sm_count,
+            bandwidth_gb_s=self.bandwidth_gb_s,
+            tdp_w=self.tdp_w,
+            mps=self.mps,
+            mig=self.mig,
+        )
 
 
 def parse(text: str, *, source: str) -> tuple[Declared, ...]:

@@ -185,29 +185,13 @@ def settle(declared: Sequence[Declared], cpu: HostCpu, gpus: Sequence[Gpu], log:
 
 
 def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
-    is_cpu = entry.kind is AcceleratorKind.CPU
-    cores = entry.cores if is_cpu else 0
+    cores = entry.cores if entry.kind is AcceleratorKind.CPU else 1
     count, memory = entry.count, entry.memory_bytes
     if count is None:
-        count = max(1, len(cpu.cores) // max(1, cores))
+        count = max(1, len(cpu.cores) // cores)
     if memory is None:
-        memory = cpu.memory_per_core * max(1, cores)
-    return Accelerator(
-        name=entry.name,
-        kind=entry.kind,
-        count=count,
-        memory_bytes=memory,
-        cores=cores,
-        quota=entry.quota,
-        price_per_hour=entry.price_per_hour,
-        start_up_s=entry.start_up_s,
-        profile=entry.profile,
-        sm_count=entry.sm_count,
-        bandwidth_gb_s=entry.bandwidth_gb_s,
-        tdp_w=entry.tdp_w,
-        mps=entry.mps,
-        mig=entry.mig,
-    )
+        memory = cpu.memory_per_core * cores
+    return entry.settled(count, memory)
 
 
 def _with_devices(entry: Declared, found: Accelerator, log: Log) -> Accelerator:
