@@ -8,6 +8,7 @@ from typing import Any
 from autoscaler.reasons import figure
 from autoscaler.replay.player import Moment, Played
 from tidegate.annotations import PARAMETER_PREFIX, PREFIX
+from tidegate.columns import aligned
 from tidegate.records import Decision
 
 MOST_SECONDS = 10.0
@@ -154,8 +155,7 @@ def _table(moments: Sequence[Moment], word: str, *, has_recorded: bool) -> list[
                 ", ".join(dict.fromkeys(reason.code for reason in moment.replayed.reasons)),
             ]
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned(rows)
 
 
 def wanted(decision: Decision | None) -> str:

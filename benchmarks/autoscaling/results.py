@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
+from tidegate.columns import aligned
+
 Value = float | int | str | None
 
 
@@ -99,11 +101,7 @@ HEADINGS = ("experiment", "case", "measure", "value", "required", "", "note")
 
 def table(rows: Iterable[Row]) -> str:
     """For a terminal."""
-    lines = [HEADINGS, *map(_cells, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return "\n".join(aligned([HEADINGS, *map(_cells, rows)]))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

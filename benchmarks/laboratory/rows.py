@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
+from tidegate.columns import aligned
+
 TOLERANCE_S = 1
 """Replicas may come and go so much sooner or later: live decisions fall anywhere in a second, simulated ones at its
 end."""
@@ -82,11 +84,7 @@ HEADINGS = ("experiment", "case", "measure", "live", "simulated", "required", ""
 
 def table(rows: Sequence[Row]) -> str:
     """For a terminal."""
-    lines = [HEADINGS, *map(_cells, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return "\n".join(aligned([HEADINGS, *map(_cells, rows)]))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from tidegate.columns import aligned
+
 Key = tuple[str, str, str]
 """(load, proxy, measure)."""
 
@@ -138,11 +140,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def table(rows: Iterable[Row]) -> str:
     """For a terminal."""
-    lines = [HEADINGS, *map(_cells, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return "\n".join(aligned([HEADINGS, *map(_cells, rows)]))
 
 
 def markdown(rows: Iterable[Row]) -> str:

@@ -9,6 +9,7 @@ from loadgen.experiments.judge import Figure, Result
 from loadgen.experiments.run import Report
 from loadgen.reports import page
 from loadgen.reports.plot import PALETTE, Plot, Series
+from tidegate.columns import aligned
 
 HEAD: Final = ("figure", "printed", "bound", "measured", "verdict")
 _SERIES: Final = re.compile(
@@ -122,9 +123,7 @@ def _seeds(result: Result) -> str:
 def text(result: Result) -> str:
     """One experiment for people."""
     experiment = result.experiment
-    table = [HEAD, *rows(result)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(HEAD))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    lines = aligned([HEAD, *rows(result)])
     return "\n".join([f"{experiment.name}: {experiment.title} ({experiment.source}; {_seeds(result)})", *lines, ""])
 
 
