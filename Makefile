@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
+RUNNER ?= pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-live test-triton embeddings lint format bench fuzz docs clean lock
@@ -26,7 +27,7 @@ demo: $(STAMP) ## a real model from zero, under load, and back to zero (two minu
 
 test: $(STAMP) ## the whole default suite: units, golden vectors, architecture, then real processes on loopback
 	@$(BIN)/python -m pytest -q
-	@$(BIN)/python -m pytest -q -m live
+	@$(BIN)/python -m $(RUNNER) -q -m live
 
 test-live: $(STAMP) ## only the tests that start real processes
 	@$(BIN)/python -m pytest -q -m live
