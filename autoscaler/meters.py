@@ -39,6 +39,8 @@ class Figures(NamedTuple):
     mu_ips: float | None
     is_mu_learnt: bool
     tail: Tail
+    first_learnt: int = 0
+    """Of the rates, as far as they are read."""
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ class Group:
         latency_s, answers, late = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
         tail = (mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late)
-        found = self.figures = Figures(now, mu_ips, is_learnt, tail)
+        found = self.figures = Figures(now, mu_ips, is_learnt, tail, self.rates.first_learnt)
         return found
 
 

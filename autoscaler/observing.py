@@ -76,15 +76,21 @@ def observed_group(
     taken_at: float,
 ) -> GroupObservation:
     """``taken_at``: when latencies were last taken. Then the windows are read anew; else what was last read of them
-    holds for ``FIGURES_S``, a rate once there is one."""
+    holds for ``FIGURES_S``, unless there is no rate, or more is known of it than when it was read."""
     if kept is None:
         figures = NO_FIGURES
     else:
         known = kept.figures
-        if known is None or known.mu_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
+        if (
+            known is None
+            or known.mu_ips is None
+            or known.at < taken_at
+            or known.first_learnt != kept.rates.first_learnt
+            or not 0.0 <= now - known.at < FIGURES_S
+        ):
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound_ips, is_learnt, (mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late) = figures
+    _, bound_ips, is_learnt, (mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late), _ = figures
     if not means[1]:
         mean_batch = execution_s = queue_s = tail_s = None
     mu_ips = bound_ips if is_learnt else group.mu_ips

@@ -218,7 +218,7 @@ def _half_octave(value: float) -> int:
 class GroupRates:
     """Service rates of one group. What was learnt below the limit is looked through every ``SUMMARY_S``."""
 
-    __slots__ = ("_cells", "_full", "_of_size", "_second", "_summed_at")
+    __slots__ = ("_cells", "_full", "_of_size", "_second", "_summed_at", "first_learnt")
 
     def __init__(self) -> None:
         self._cells: dict[_Key, _Cell] = {}
@@ -228,6 +228,8 @@ class GroupRates:
         self._of_size: dict[int, tuple[float, float, bool] | None] = {}
         """Rate, smallest execution time and whether the rate is the limit, by batch size in half octaves, as far as
         asked for."""
+        self.first_learnt = 0
+        """Times that something became known of which nothing was known before."""
 
     def served(self, now: float, work: Work | Figures, *, limit: float, is_crowded: bool) -> None:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
@@ -266,6 +268,7 @@ class GroupRates:
             ):
                 if cell.requests <= 0.0:
                     self._full = None
+                    self.first_learnt += 1
                 cell.fold(now)
         if second >= self._summed_at + SUMMARY_S or self._full is None:
             self._summed_at = second

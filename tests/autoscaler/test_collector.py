@@ -411,6 +411,25 @@ def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
     assert c.mu_ips("resnet-00001", "gpu") is None
 
 
+@pytest.mark.parametrize("full_from", range(15, 15 + TURNS))
+def test_a_limit_that_is_reached_is_told_in_that_second(full_from: int) -> None:
+    """One of two slots is busy for a while, which is a bound of the rate; then both are."""
+    c = collector(A)
+    done, held_s, is_known = 0, 0.0, False
+    for second in range(1, full_from + 3):
+        slots = 2 if second >= full_from else 1
+        done, held_s = done + 10 * slots, held_s + slots
+        pull(c, second, arrivals=done, answered=done)
+        work = {"requests": done, "inferences": done, "execution_s": held_s, "busy_s": float(second)}
+        in_flight = {"in_flight_request_s": held_s, "in_flight_inference_s": held_s}
+        c.replica(replica_sample(A, sequence=second, uptime_s=float(second), limit=2, **work, **in_flight), T0 + second)
+        is_known = c.mu_ips(REVISION.id, "cpu") is not None
+        (seen,) = look(c, T0 + second, A).groups
+        assert seen.is_mu_learnt is is_known
+        assert seen.mu_bound_ips is not None or second < 3
+    assert is_known
+
+
 @pytest.mark.parametrize("serves", [True, False])
 def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(serves: bool) -> None:
     """Ten answers a second of each of ten revisions: what is told of their groups moves every fifth second, of two of
