@@ -98,6 +98,14 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def write_file(path: Path, text: str) -> None:
+    """Ends the command with a sentence where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")
+
+
 def check_files(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None], faults: "Faults") -> None:
     """Files that are to be written, by their options: a long run is not to be lost because its report cannot be, nor a
     file that it reads. Devices and pipes are neither kept nor overwritten."""

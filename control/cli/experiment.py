@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, JsonOption, fail, guarded, say
+from control.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, JsonOption, guarded, say, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,8 +66,5 @@ def _list(experiments: "Iterable[Experiment]", *, json: bool) -> None:
 def _write(made: "Report", report: Path) -> None:
     from loadgen.experiments.report import html
 
-    try:
-        report.write_text(html(made), encoding="utf-8")
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+    write_file(report, html(made))
     say(f"report: {report.absolute()}")

@@ -15,6 +15,7 @@ from control.cli.common import (
     guarded,
     print_json,
     say,
+    write_file,
 )
 
 if TYPE_CHECKING:
@@ -130,13 +131,10 @@ def _write(made: "LoadReport", report: Path | None, csv: Path | None, json: bool
         print_json(made)
     else:
         print(text.text(made))
-    try:
-        if csv is not None:
-            csv.write_text(text.csv(made), encoding="utf-8")
-        if report is not None:
-            from control.cli.load_report import render
+    if csv is not None:
+        write_file(csv, text.csv(made))
+    if report is not None:
+        from control.cli.load_report import render
 
-            report.write_text(render(made), encoding="utf-8")
-            say(f"report: {report.absolute()}")
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
+        write_file(report, render(made))
+        say(f"report: {report.absolute()}")

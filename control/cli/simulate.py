@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from control.cli.common import EXIT_INTERRUPTED, JsonOption, fail, guarded, print_json, say
+from control.cli.common import EXIT_INTERRUPTED, JsonOption, fail, guarded, print_json, say, write_file
 
 
 def simulate(
@@ -79,12 +79,12 @@ def simulate(
     )
     try:
         made = run(plan, has_bound=not no_bound, log=log, csv=csv, is_silent=json)
-        if report is not None:
-            page = simulation.html(made.report, made.timelines, has_power=plan.has_power)
-            report.write_text(page, encoding="utf-8")
-            say(f"report: {report.absolute()}")
     except OSError as error:
-        fail(f"{error.filename or 'a file'}: {error.strerror}")
+        written = " or ".join(str(path) for path in (log, csv) if path is not None)
+        fail(f"{error.filename or written}: {error.strerror}")
+    if report is not None:
+        write_file(report, simulation.html(made.report, made.timelines, has_power=plan.has_power))
+        say(f"report: {report.absolute()}")
     if json:
         print_json(made.report)
     else:

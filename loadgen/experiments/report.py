@@ -59,7 +59,8 @@ def summary(results: Sequence[Result]) -> str:
     """One sentence of verdicts."""
     verdicts = [verdict.holds for result in results for verdict in result.verdicts]
     failed = [result.experiment.name for result in results if not result.holds]
-    told = f"{sum(verdicts)} of {len(verdicts)} checks of {len(results)} experiments hold"
+    experiments = "1 experiment" if len(results) == 1 else f"{len(results)} experiments"
+    told = f"{sum(verdicts)} of {len(verdicts)} checks of {experiments} hold"
     return f"{told}; not all of {', '.join(failed)}" if failed else told
 
 

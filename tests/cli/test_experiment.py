@@ -12,6 +12,8 @@ from loadgen.experiments import definition
 from tests.cli.test_commands import tidegate
 from tests.loadgen.experiments.small import TEXT
 
+FULL = Path("/dev/full")
+
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
@@ -79,8 +81,16 @@ def test_ones_own_experiment_runs_and_is_written(own: Path, tmp_path: Path) -> N
     told = tidegate("experiment", "--definition", str(own), "--report", str(page))
     assert told.exit_code == 0, told.output
     assert "small: A small one (Nowhere, table 1; 2 seeds)" in told.output
-    assert "2 of 2 checks of 1 experiments hold" in told.output
-    assert "2 of 2 checks of 1 experiments hold" in page.read_text(encoding="utf-8")
+    assert "2 of 2 checks of 1 experiment hold" in told.output
+    assert "2 of 2 checks of 1 experiment hold" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
+def test_a_full_disk_is_told_with_the_files_name(own: Path) -> None:
+    told = tidegate("experiment", "--definition", str(own), "--report", str(FULL))
+    assert told.exit_code == 1
+    assert "error: /dev/full: No space left on device" in told.output
+    assert "checks of 1 experiment hold" in told.output
 
 
 def test_a_check_that_does_not_hold_is_exit_code_1(own: Path) -> None:

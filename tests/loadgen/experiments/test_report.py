@@ -69,8 +69,8 @@ def test_text_and_markdown_tell_the_whole_table() -> None:
 
 
 def test_the_summary_counts_checks_and_names_what_fails() -> None:
-    assert summary([RESULT]) == "1 of 2 checks of 1 experiments hold; not all of small"
-    assert summary([judge(small(), {1: FIRST})]) == "2 of 2 checks of 1 experiments hold"
+    assert summary([RESULT]) == "1 of 2 checks of 1 experiment hold; not all of small"
+    assert summary([judge(small(), {1: FIRST})]) == "2 of 2 checks of 1 experiment hold"
 
 
 def test_curves_of_one_plot_stand_together() -> None:
