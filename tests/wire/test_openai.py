@@ -206,6 +206,30 @@ _ANSWERS: list[tuple[bytes, tuple[int, int, int] | None]] = [
     (b'{"usage":{"prompt_tokens":null,"completion_tokens":null}}', None),
     (stream({"usage": _CHAT}, {"usage": {"prompt_tokens": -1}}), (12, 5, 8)),
     (json.dumps({"usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 70}}}).encode(), (7, 0, 7)),
+    # What a caller's tool has in its schema or a model in a tool's arguments completes no other record.
+    (json.dumps({"content": [{"type": "tool_use", "input": {"usage": {"prompt_tokens": 1, "completion_tokens": 1,
+                 "cache_read_input_tokens": 10**6}}}], "usage": {"input_tokens": 5000, "output_tokens": 60}}).encode(),
+     (5000, 60, 0)),
+    (stream({"type": "response.created", "tools": [{"examples": [{"usage": {"prompt_tokens": 1}}]}]},
+            {"type": "response.completed", "response": {"usage": {"input_tokens": 70, "output_tokens": 2}}},
+            named=True), (70, 2, 0)),
+    # LiteLLM says both names of one cache; its prompt has those tokens already.
+    (json.dumps({"usage": _CHAT | {"cache_read_input_tokens": 8, "cache_creation_input_tokens": 2}}).encode(),
+     (12, 5, 8)),
+    (json.dumps({"usage": {"prompt_tokens": 12, "cache_read_input_tokens": 8}}).encode(), (12, 0, 8)),
+    (stream({"usage": {"input_tokens": 25, "output_tokens": 1}}, {"usage": {"input_tokens": 0, "output_tokens": 9}}),
+     (25, 9, 0)),
+    (stream({"usage": {"input_tokens": 0, "output_tokens": 0}}, {"usage": {"input_tokens": 25, "output_tokens": 9}}),
+     (25, 9, 0)),
+    (stream({"usage": {"input_tokens": 25}}, {"usage": {"output_tokens": 9, "cache_read_input_tokens": 3}}),
+     (25, 9, 0)),
+    # Rerankers and embedders tell the sum alone.
+    (json.dumps({"results": [], "usage": {"total_tokens": 56}}).encode(), (56, 0, 0)),
+    (json.dumps({"results": [], "usage": {"total_tokens": -56}}).encode(), None),
+    # The largest number of a type, or -1 in an unsigned one.
+    *[(json.dumps({"usage": {"prompt_tokens": most, "completion_tokens": 1}}).encode(), None)
+      for most in (2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)],
+    (json.dumps({"usage": {"prompt_tokens": 2**26, "completion_tokens": 1}}).encode(), (2**26, 1, 0)),
 ]  # fmt: skip
 
 

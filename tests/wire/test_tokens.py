@@ -87,6 +87,19 @@ def test_the_length_of_answers() -> None:
     assert AnswerLength(0.0).expected(None) == 0
 
 
+def test_one_answer_that_says_it_was_endless_does_not_tell_of_all() -> None:
+    length = AnswerLength()
+    for _ in range(300):
+        length.learn(40)
+    length.learn(1 << 26)
+    assert length.expected(None) < 3000
+    estimate = PromptEstimate()
+    for _ in range(300):
+        estimate.learn(4000, PLAIN, 1000)
+    estimate.learn(4000, PLAIN, 1 << 26)
+    assert 1000 < estimate.of(4000, PLAIN) < 1500
+
+
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
@@ -96,6 +109,12 @@ def test_the_length_of_answers() -> None:
         (b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}', False),
         (b'{"choices":[{"index":0,"delta":{"content":"Hi"}}],"usage":null}', True),
         (b'{"choices": [{"index": 0, "delta": {"content": "Hi"}}]}', True),
+        (b'{"choices":[{"index":0,"delta":{"reasoning":"Hm"}}]}', True),
+        (b'{"choices":[{"index":0,"delta":{"reasoning_content":"Hm"}}]}', True),
+        (b'{"choices":[{"index":0,"delta":{"content":"","reasoning":"Hm"}}]}', True),
+        (b'{"choices":[{"index":0,"delta":{"role":"assistant","refusal":null,"reasoning":null}}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"refusal":"I cannot"}}]}', True),
+        (b'{"type":"response.created","response":{"reasoning":{"effort":"high"},"output":[]}}', False),
         (b'{"choices":[{"text":"Hi"}]}', True),
         (b'{"choices":[{"delta":{"content":"say \\"type\\":\\"response.done\\""}}]}', True),
         (b'{"choices":[{"delta":{},"finish_reason":"stop"}]}', False),
@@ -136,6 +155,11 @@ LINES = [
     b'{"prompt_tokens": 7}',
     b'data: {"usage" :  {"input_tokens":5,"output_tokens":6}}',
     b'event: message_stop\ndata: {"type":"message_stop"}',
+    b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":" b"}',
+    b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":7}}',
+    b"event: ping\ndata: ",
+    b"event: ping\nid: 3",
+    b"event: " + b"e" * 4095 + b"\ndata: " + chunk("late"),
 ]
 
 
@@ -165,8 +189,8 @@ def test_how_a_stream_is_cut_changes_no_count(lines: list[bytes], eol: bytes, cu
 @given(
     st.lists(
         st.sampled_from(
-            [b"data: ", b"\n", b"\n\n", b"\r", b"\r\n", b'"usage"', b":", b" ", b"{", b"}", b'"content":"', b"x", b'"',
-             b'"prompt_tokens":3', b'"type":"response.done"', b"\xff", b"y" * 4095, b"[DONE]"]
+            [b"data: ", b"event: ", b"\n", b"\n\n", b"\r", b"\r\n", b'"usage"', b":", b" ", b"{", b"}", b'"content":"',
+             b"x", b'"', b'"prompt_tokens":3', b'"type":"response.done"', b"\xff", b"y" * 4095, b"[DONE]"]
         ),
         max_size=30,
     ),
@@ -206,6 +230,15 @@ def test_a_stream_of_single_events_costs_no_more_than_looking_at_each() -> None:
     usage = reader.usage()
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens) == (11, 3)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_events_with_names_are_told_apart_at_once_as_well(count: int) -> None:
+    """Anthropic's streams and those of the Responses API."""
+    reader = StreamReader()
+    event = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"Hi"}}\n\n'
+    assert reader.feed(event * count) == count
+    assert reader._missed, "neither the general reader nor the finder of usage has seen it"
 
 
 def test_an_endless_line_takes_no_memory_and_hides_nothing_after_it() -> None:

@@ -29,6 +29,9 @@ FORM_FIELDS: Final = ("model", "stream", "user")
 _PROMPTS: Final = ("messages", "prompt", "input", "documents")
 """Where a prompt that grows from turn to turn stands."""
 _MOST_TOKENS: Final = 1 << 31
+MOST_REPORTED: Final = 1 << 26
+"""Tokens that a prompt or an answer may be reported to have: the last bucket of OpenTelemetry's, some times the largest
+context of any model. More is the largest number of some type, or -1 in an unsigned one."""
 _BATCHED: Final = (b"/embeddings", b"/rerank", b"/completions")
 USAGE_BYTES: Final = 2048
 """Kept of a usage record."""
@@ -206,6 +209,9 @@ class TokenEstimate:
 
     KEPT: Final = 0.98
     """Of what was known before, at each report: some fifty reports count. Our choice."""
+    BESIDE: Final = 8192
+    """Tokens of a prompt that no bytes of its text stand for (a template, pictures): our choice. Text has at most one
+    token per byte, so that a report of more says nothing of other texts."""
 
     def __init__(self) -> None:
         self._bytes = 4096.0
@@ -219,7 +225,7 @@ class TokenEstimate:
         """A request with so many bytes was reported to have so many tokens."""
         if prompt_bytes > 0 and 0 < tokens <= _MOST_TOKENS:
             self._bytes = self._bytes * self.KEPT + prompt_bytes
-            self._tokens = self._tokens * self.KEPT + tokens
+            self._tokens = self._tokens * self.KEPT + min(tokens, prompt_bytes + self.BESIDE)
 
     def __repr__(self) -> str:
         return f"<TokenEstimate {self._bytes / self._tokens:.2f} bytes per token>"
@@ -244,9 +250,9 @@ class Usage:
 class UsageFinder:
     """The ``usage`` of an answer as it passes: ``feed`` each piece of the body, then ask for :meth:`usage`.
 
-    The last record with figures counts, for what it does not say the first one: Anthropic's streams tell the prompt at
-    their beginning, the answer at their end. Kept are the beginnings of these two, and of the one that is read: what
-    follows may have the key without figures (a tool's schema).
+    The last record with figures counts; for the prompt or the answer, if it is silent on it, the first one: streams of
+    Anthropic tell the prompt at their beginning, the answer at their end. Kept are the beginnings of these two, and of
+    the one that is read: what follows may have the key without figures (a tool's schema).
     """
 
     __slots__ = ("_first", "_last", "_open", "_tail")
@@ -282,14 +288,12 @@ class UsageFinder:
         first = _record(self._first or (self._last if has_opened else b""))
         if not _has_figures(last):
             return None
-        figures = first | {key: value for key, value in last.items() if value is not None}
-        cached = _figure(figures, "cache_read_input_tokens")
-        beside = cached + _figure(figures, "cache_creation_input_tokens")  # Anthropic: not in input_tokens.
-        details = figures.get("prompt_tokens_details") or figures.get("input_tokens_details")
-        if type(details) is dict:
-            cached += _figure(details, "cached_tokens")
-        prompt = (_figure(figures, "prompt_tokens") or _figure(figures, "input_tokens")) + beside
-        completion = _figure(figures, "completion_tokens") or _figure(figures, "output_tokens")
+        prompt, cached = _prompt(last)
+        if not prompt:
+            prompt, cached = _prompt(first)
+        completion = _figure(last, "completion_tokens", "output_tokens")
+        if completion is None:
+            completion = _figure(first, "completion_tokens", "output_tokens") or 0
         return Usage(prompt, completion, min(cached, prompt))
 
     def __repr__(self) -> str:
@@ -314,16 +318,39 @@ def _record(text: bytes) -> dict[str, Any]:
 def _has_figures(record: dict[str, Any]) -> bool:
     """Some figure, and none that cannot be one: a server that says -1 or "7" has reported nothing."""
     told = [value for key in _FIGURES if (value := record.get(key)) is not None]
-    return bool(told) and all(map(_is_count, told))
+    return all(map(_is_count, told)) and (bool(told) or _is_count(record.get("total_tokens")))
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= _MOST_TOKENS
+    return type(value) is int and 0 <= value <= MOST_REPORTED
 
 
-def _figure(figures: dict[str, Any], key: str) -> int:
-    value = figures.get(key)
-    return value if _is_count(value) else 0
+def _figure(record: dict[str, Any], *keys: str) -> int | None:
+    """Of the first of the keys that has one."""
+    for key in keys:
+        value = record.get(key)
+        if _is_count(value):
+            return value
+    return None
+
+
+def _prompt(record: dict[str, Any]) -> tuple[int, int]:
+    """Tokens of the prompt, and how many of them a cache had.
+
+    OpenAI counts these among the prompt's, and tells them as details; Anthropic tells them beside its
+    ``input_tokens``. LiteLLM tells OpenAI's figures and Anthropic's names for the cache.
+    """
+    details = record.get("prompt_tokens_details") or record.get("input_tokens_details")
+    read = _figure(record, "cache_read_input_tokens") or 0
+    prompt = _figure(record, "prompt_tokens")
+    if prompt is None and type(details) is not dict:
+        fresh = _figure(record, "input_tokens")
+        if fresh is not None:
+            return fresh + read + (_figure(record, "cache_creation_input_tokens") or 0), read
+        if all(record.get(key) is None for key in _FIGURES):  # Rerankers and embedders that tell nothing else.
+            return _figure(record, "total_tokens") or 0, 0
+    cached = _figure(details, "cached_tokens") if type(details) is dict else None
+    return prompt or _figure(record, "input_tokens") or 0, cached or read
 
 
 # --- failures -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ _TAIL = 3
 """Bytes in which a blank line may have begun."""
 _blank_lines = re.compile(_EOL + _EOL).finditer
 _output = re.compile(
-    rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning_content)"\s*+:\s*+"[^"]'
+    rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning(?:_content)?|refusal)"\s*+:\s*+"[^"]'
 ).search
 
 

@@ -78,6 +78,8 @@ class AnswerLength:
     """Expected of the first answer: our choice, a short paragraph or two."""
     KEPT: Final = 0.98
     """As in :class:`TokenEstimate`."""
+    LONGEST: Final = 1 << 17
+    """A longer one counts as this long: what models write at most, so that one that says more does not tell of all."""
 
     def __init__(self, first: float = FIRST) -> None:
         self._tokens = first
@@ -90,7 +92,7 @@ class AnswerLength:
 
     def learn(self, tokens: int) -> None:
         """An answer that ended has had so many."""
-        self._tokens = self._tokens * self.KEPT + tokens
+        self._tokens = self._tokens * self.KEPT + min(tokens, self.LONGEST)
         self._answers = self._answers * self.KEPT + 1.0
 
     def __repr__(self) -> str:
@@ -171,9 +173,16 @@ class StreamReader:
         return found
 
     def _whole(self, data: bytes) -> list[bytes] | None:
-        """The events of a piece in which all begin and end and have one line each, as servers write them; None: it is
-        no such piece."""
-        if data[-2:] != b"\n\n" or data[:6] != b"data: " or b"\r" in data:
+        """The events of a piece in which all begin and end and have one line of data each, as servers write them, all
+        with a line that names them or none; None: it is no such piece."""
+        if data[-2:] != b"\n\n" or b"\r" in data:
+            return None
+        if data[:7] == b"event: ":
+            at = data.find(b"\ndata: ")
+            if 0 < at <= len(data) - 10 and len(data) <= EVENT_BYTES and data.count(b"\n") == 3:
+                return [data[at + 7 : -2]]
+            return _named(data[:-2].split(b"\n\n"))
+        if data[:6] != b"data: ":
             return None
         events = data[6:-2].split(b"\n\ndata: ")
         if data.count(b"\n") != 2 * len(events):
@@ -192,6 +201,18 @@ class StreamReader:
 
     def __repr__(self) -> str:
         return f"<StreamReader {self.outputs} outputs, {self._usage!r}>"
+
+
+def _named(blocks: list[bytes]) -> list[bytes] | None:
+    """The data of events, each a line ``event: ...`` and one with it, as in Anthropic's streams and those of the
+    Responses API; None: some are otherwise."""
+    events = []
+    for block in blocks:
+        name, _, event = block[:EVENT_BYTES].partition(b"\ndata: ")
+        if not event or name[:7] != b"event: " or block.count(b"\n") != 1:
+            return None
+        events.append(event)
+    return events
 
 
 class BodyReader:
