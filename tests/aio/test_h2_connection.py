@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.h2_world import ANSWER, CALL, MESSAGE, World, block, status
+from tests.support.h2_world import ANSWER, CALL, MESSAGE, Upstream, World, block, status
 from tidegate.aio.h2_connection import UNREAD_BYTES, H2Conn
-from tidegate.aio.h2_upstream import IDLE_S
+from tidegate.aio.h2_upstream import IDLE_S, STUCK
 from tidegate.aio.server import Limits
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_events import FAILED, HEAD, RESET
 from tidegate.wire.h2_frames import PREFACE
 from tidegate.wire.h2_limits import RESET_BURST
+from tidegate.wire.h2_stream import Stream
 
 
 @pytest.fixture
@@ -332,6 +333,72 @@ def test_a_connection_that_an_upstream_keeps_without_credit_gets_no_more_calls(w
     assert world.outcome(alive) == (0, "")
 
 
+def without_credit(world: World) -> tuple[Stream, Upstream]:
+    """A call on a connection that its upstream has kept without credit for a second, and from now on no other one can
+    be made."""
+    running = world.call()
+    first = world.upstream
+    assert first.ours is not None
+    first.ours.engine._window = 0
+    first.passes = False
+    for _ in range(STUCK):
+        world.pass_time(0.0)
+    world.refuses = True
+    return running, first
+
+
+def test_calls_that_wait_are_not_put_behind_others_without_credit(made: Callable[..., World]) -> None:
+    world = made()
+    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 2),)
+    beside = world.call()
+    running, first = without_credit(world)
+    waits = world.call()
+    world.pass_time(0.0)
+    assert len(world.calls.waiting) == 1, "another connection is tried again and again"
+    world.answer(first.calls[0])
+    assert world.outcome(beside) == (0, ""), "there is room on the first one"
+    assert (len(first.calls), len(world.calls.waiting)) == (2, 1)
+    world.refuses = False
+    world.pass_time(0.0)
+    assert len(world.upstreams) == 2
+    world.answer()
+    assert world.outcome(waits) == (0, "")
+    assert world.heard(running) == []
+
+
+def test_those_who_wait_are_served_where_there_is_credit_again(world: World) -> None:
+    running, first = without_credit(world)
+    waits = world.call()
+    assert len(world.calls.waiting) == 1
+    assert first.ours is not None
+    first.ours.data_received(wire.window_update(0, 1 << 20))
+    world.pass_time(0.0)
+    assert (len(world.upstreams), len(first.calls)) == (1, 2)
+    for call in first.calls:
+        world.answer(call)
+    assert [world.outcome(stream) for stream in (running, waits)] == [(0, "")] * 2
+
+
+def test_a_connection_without_credit_ends_with_its_last_call(world: World) -> None:
+    """Nobody would ever call there; 32 such connections would be all that there may be."""
+    running, first = without_credit(world)
+    world.client.reset(running, wire.CANCEL)
+    world.go()
+    assert world.pool.connections == 1
+    world.pass_time(0.0)
+    assert first.wire.is_closed
+    assert world.pool.connections_now() == ()
+
+
+def test_calls_that_left_do_not_pile_up_while_they_wait(world: World) -> None:
+    without_credit(world)
+    for _ in range(20):
+        world.client.reset(world.call(), wire.CANCEL)
+        world.go()
+        world.pass_time(0.0)
+    assert not world.calls.waiting
+
+
 def test_calls_wait_for_the_first_settings(made: Callable[..., World]) -> None:
     world = made()
     streams = [world.client.request(block(*CALL), True, None) for _ in range(3)]
@@ -374,6 +441,48 @@ def test_a_pool_that_closes_lets_its_calls_end(world: World) -> None:
     assert world.outcome(stream) == (0, "")
     world.pass_time(1.0)
     assert world.upstream.wire.is_closed
+
+
+def test_a_pool_that_closes_serves_who_waits_for_its_connection(made: Callable[..., World]) -> None:
+    world = made()
+    stream = world.client.request(block(*CALL), True, None)
+    world.feed(world.client.take())
+    world._turn()
+    world._turn()
+    assert world.upstream.ours is not None
+    assert not world.upstream.ours.is_ready
+    world.pool.close()
+    world.go()
+    world.answer()
+    assert world.outcome(stream) == (0, "")
+    assert world.upstream.wire.is_closed
+
+
+def test_a_pool_that_closes_serves_who_waits_for_a_stream(made: Callable[..., World]) -> None:
+    world = made()
+    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 1),)
+    first = world.call()
+    world.refuses = True
+    second = world.call()
+    assert len(world.calls.waiting) == 1
+    world.pool.close()
+    for call in range(2):
+        world.answer(world.upstream.calls[call])
+    assert [world.outcome(stream) for stream in (first, second)] == [(0, "")] * 2
+    assert world.upstream.wire.is_closed
+
+
+def test_a_connection_that_comes_when_its_pool_has_closed_is_closed(made: Callable[..., World]) -> None:
+    world = made()
+    stream = world.client.request(block(*CALL), True, None)
+    world.feed(world.client.take())
+    world.client.reset(stream, wire.CANCEL)
+    world.feed(world.client.take())
+    world.pool.close()
+    world.go()
+    world.pass_time(0.0)
+    assert world.upstream.wire.is_closed
+    assert world.pool.connections_now() == ()
 
 
 def test_what_the_client_hears_is_valid_to_the_last_frame(world: World) -> None:

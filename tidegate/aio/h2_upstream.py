@@ -129,7 +129,7 @@ class H2Upstream(asyncio.Protocol):
     @property
     def can_open(self) -> bool:
         """Whether a call may be sent here now."""
-        return self.is_ready and not self.is_lost and self.engine.can_open
+        return self.is_ready and not self.is_lost and self.without_credit < STUCK and self.engine.can_open
 
     def touch(self) -> None:
         """Something is to be sent."""
@@ -145,15 +145,15 @@ class H2Upstream(asyncio.Protocol):
 
     def ended(self) -> None:
         """A call has ended: there is room for another, or none is left."""
-        engine = self.engine
+        engine, pool = self.engine, self.pool
         if self.is_lost:
             return
+        if pool.waiting:
+            pool.settled(self)
         if not engine.streams:
-            self.idle_since = self.pool.sweeper.now
-            if engine.is_closing:
+            self.idle_since = pool.sweeper.now
+            if engine.is_closing or (pool.is_closed and not pool.waiting):
                 self.close()
-        if self.pool.waiting:
-            self.pool.settled(self)
 
     def hold(self, stream: Stream) -> "Held":
         """Nobody wants the answer of a call, but the upstream works on: its stream stays until it has ended."""
@@ -274,7 +274,7 @@ class H2Pool:
         """A connection for one more call, if there is one; see :meth:`wait`."""
         full = None
         for upstream in self.connections:
-            if upstream.can_open and upstream.without_credit < STUCK:
+            if upstream.can_open:
                 if not upstream.engine.is_full:
                     return upstream
                 full = full or upstream
@@ -317,7 +317,7 @@ class H2Pool:
             call.not_understood(attempt, NO_HTTP2)
 
     def _connect(self) -> None:
-        if not self._is_connecting and not self.is_closed and len(self._open) < MOST_CONNECTIONS:
+        if not self._is_connecting and len(self._open) < MOST_CONNECTIONS:
             self._is_connecting = True
             self._owner.spawn(self._open_one(), name="connect")
 
@@ -366,37 +366,42 @@ class H2Pool:
                 self.connections.remove(upstream)
             self.failed(why)
         self.leave(upstream)
-        if self.is_closed and not self._open:
-            self._unregister()
 
     def _sweep(self, now: float) -> None:
-        self._serve_waiting()
         for upstream in tuple(self._open):
-            streams = upstream.engine.streams
+            engine = upstream.engine
             if not upstream.is_ready:
                 if now - upstream.idle_since > self._connect_timeout_s:
                     upstream.lose(f"no answer from {self.address} within {self._connect_timeout_s} s")
-            elif not streams:
-                if now - upstream.idle_since > IDLE_S or self.is_closed:
+                continue
+            upstream.without_credit = upstream.without_credit + 1 if engine.is_out_of_credit else 0
+            if not engine.streams:
+                if now - upstream.idle_since > IDLE_S or upstream.without_credit >= STUCK:
                     upstream.close()
-            else:
-                upstream.without_credit = upstream.without_credit + 1 if upstream.engine.is_out_of_credit else 0
-            if self.hold_s:
-                for stream in list(streams.values()):
+            elif self.hold_s:
+                for stream in list(engine.streams.values()):
                     if type(stream.owner) is Held:
                         stream.owner.sweep(now)
+        if self.waiting:
+            self.waiting = deque(row for row in self.waiting if not row[0].is_ended and row[0].attempts == row[1])
+            for upstream in tuple(self.connections):
+                self.settled(upstream)
+            self._serve_waiting()
+        if self.is_closed and not self.waiting:
+            self._close_idle()
+            if not (self._open or self._is_connecting):
+                self._unregister()
 
     def close(self) -> None:
-        """Closes idle connections now and busy ones when their calls have ended."""
+        """Closes idle connections now and busy ones when their calls have ended. Calls that wait are served first."""
         self.is_closed = True
+        if not self.waiting:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
         for upstream in tuple(self._open):
             if not upstream.engine.streams:
                 upstream.close()
-            else:
-                upstream.engine.is_closing = True
-        self.connections.clear()
-        if not self._open:
-            self._unregister()
 
     @property
     def open_connections(self) -> tuple[H2Upstream, ...]:
