@@ -1,6 +1,7 @@
 """Connections of HTTP/2 that write once per turn, and one of them that cannot."""
 
 import asyncio
+from typing import Any
 
 from tidegate.aio.h2_turn import Turn
 
@@ -9,8 +10,12 @@ class Connection:
     """Counts how often it was flushed, and may raise."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.flushed = 0
+        self.transport: Any = self
+        self.flushed = self.aborted = 0
         self._error = error
+
+    def abort(self) -> None:
+        self.aborted += 1
 
     def flush(self) -> None:
         self.flushed += 1
@@ -34,4 +39,5 @@ def test_one_that_cannot_write_takes_no_other_along() -> None:
 
     asyncio.run(main())
     assert [connection.flushed for connection in connections] == [2, 2, 2]
+    assert [connection.aborted for connection in connections] == [0, 2, 0], "its peer must not read on behind the hole"
     assert told == [("HTTP/2 turn", gone)] * 2

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from tidegate.aio.outbox import FEW, MANY, SAMPLED, Outbox
+from tidegate.aio.tasks import Report, report_to_stderr
 
 
 class Turn:
@@ -28,18 +31,24 @@ class Line:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.closing = False
+        self.error: Exception | None = None
+
+    def abort(self) -> None:
+        self.closing = True
 
     def is_closing(self) -> bool:
         return self.closing
 
     def write(self, data: bytes) -> None:
         assert not self.closing
+        if self.error is not None:
+            raise self.error
         self.written.append(data)
 
 
-def made() -> tuple[Turn, Outbox, Line, Callable[[int], None]]:
+def made(report: Report = report_to_stderr) -> tuple[Turn, Outbox, Line, Callable[[int], None]]:
     turn, line = Turn(), Line()
-    outbox = Outbox(cast(asyncio.AbstractEventLoop, turn))
+    outbox = Outbox(cast(asyncio.AbstractEventLoop, turn), report)
 
     def write(count: int) -> None:
         for _ in range(count):
@@ -94,3 +103,28 @@ def test_a_connection_that_ended_meanwhile_is_passed_over() -> None:
     line.closing = True
     turn.end()
     assert (line.written, other.written) == ([], [b"y"])
+
+
+@pytest.mark.parametrize("at", ["the end of the turn", "a flush", "the most that wait", "once"])
+def test_a_write_that_raises_ends_its_connection_and_no_other(at: str) -> None:
+    told: list[tuple[str, BaseException]] = []
+    turn, outbox, line, write = made(lambda name, error: told.append((name, error)))
+    broken = Line()
+    broken.error = MemoryError()
+    if at == "once":
+        write(1)
+        turn.end()
+        del line.written[:]
+    write(1)
+    for _ in range(2):
+        if not broken.closing:
+            outbox.write(cast(Any, broken), b"y")
+    write(MANY if at == "the most that wait" else FEW)
+    if at == "a flush":
+        outbox.flush()
+    turn.end()
+    assert len(line.written) == (MANY + 1 if at == "the most that wait" else FEW + 1)
+    assert (told, broken.closing, broken.written) == ([("write", broken.error)], True, [])
+    write(1)
+    turn.end()
+    assert len(line.written) > FEW + 1, "the next turns are as before"

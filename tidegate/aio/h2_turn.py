@@ -2,7 +2,8 @@
 
 What one read brings goes to several connections (the answers of one upstream to many clients), and several reads of one
 turn go to one connection. Each engine is emptied once, at the end of the turn in which it was touched, whatever
-becomes of those before it: one that were left out would keep its mark and never write again.
+becomes of those before it: one that were left out would keep its mark and never write again. One that could not be
+written to is aborted: its peer would find a hole in what it reads.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from tidegate.aio.tasks import Report
 
 class Flushed(Protocol):
     """A connection with an engine that collects what is to be sent."""
+
+    transport: asyncio.Transport
 
     def flush(self) -> None:
         """Writes it."""
@@ -43,6 +46,7 @@ class Turn:
                 connection.flush()
             except Exception as error:  # uvloop: its connect was given up in the turn in which it was made
                 self._report("HTTP/2 turn", error)
+                connection.transport.abort()
 
     def __repr__(self) -> str:
         return f"<Turn {len(self._touched)} touched>"

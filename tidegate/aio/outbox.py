@@ -8,6 +8,8 @@ for its end only costs; so the outbox watches what it gains and steps aside wher
 
 import asyncio
 
+from tidegate.aio.tasks import Report, report_to_stderr
+
 FEW = 4
 """A turn with fewer messages gains nothing by waiting."""
 MANY = 32
@@ -17,12 +19,17 @@ SAMPLED = 256
 
 
 class Outbox:
-    """Writes of one event loop. Whoever writes to a transport by other ways calls :meth:`flush` before."""
+    """Writes of one event loop. Whoever writes to a transport by other ways calls :meth:`flush` before.
 
-    __slots__ = ("_direct", "_loop", "_turn", "_waiting")
+    A write that raises leaves a hole in what its peer reads: it is reported, its connection is aborted, and whoever
+    called, and those behind it, go on.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = ("_direct", "_loop", "_report", "_turn", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report = report_to_stderr) -> None:
         self._loop = loop
+        self._report = report
         self._direct = 0
         self._turn = 0
         """0: its end is not waited for; else 1 and the messages of this turn that were written."""
@@ -32,7 +39,10 @@ class Outbox:
         """Writes ``data`` now or at the end of this turn of the loop."""
         if self._direct:
             self._direct -= 1
-            transport.write(data)
+            try:
+                transport.write(data)
+            except Exception as error:
+                self._failed(transport, error)
             return
         waiting = self._waiting
         waiting.append((transport, data))
@@ -50,7 +60,14 @@ class Outbox:
             for transport, data in waiting:
                 # One that has met an error, or was aborted since, refuses writes.
                 if not transport.is_closing():
-                    transport.write(data)
+                    try:
+                        transport.write(data)
+                    except Exception as error:
+                        self._failed(transport, error)
+
+    def _failed(self, transport: asyncio.Transport, error: Exception) -> None:
+        self._report("write", error)
+        transport.abort()
 
     def _end_of_turn(self) -> None:
         self.flush()

@@ -37,7 +37,7 @@ class Sweeper:
         self._loop = loop
         self._interval_s = interval_s
         self.report = report
-        self.outbox = Outbox(loop)
+        self.outbox = Outbox(loop, report)
         """Writes at the end of a turn; here because all connections of a loop share it."""
         self.splicer = Splicer()
         self._sweeps: dict[int, Callable[[float], None]] = {}
