@@ -12,10 +12,16 @@ import grpc
 import httpx
 import pytest
 
+from tests.support.grpc_client import framed
 from tests.support.grpc_echo import DETAILS, Client, Echo, echo_server
 from tests.support.http_doors import Door
 from tests.support.http_echo import doors
 from tests.support.patience import Patience
+from tidegate.wire.h2 import H2Client
+from tidegate.wire.h2_blocks import RESPONSE, Blocks
+from tidegate.wire.h2_events import RESET
+from tidegate.wire.h2_frames import INTERNAL_ERROR
+from tidegate.wire.h2_hpack import literal
 
 WAYS = [("queue_proxy", "uvloop"), ("queue_proxy", "asyncio"), ("gateway", "uvloop")]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
@@ -173,6 +179,28 @@ def test_a_compressed_message_stays_as_it_is(client: Client) -> None:
 def test_calls_beyond_the_slots_wait(client: Client) -> None:
     calls = [client.unary("Unary").future(b"%d" % number, timeout=20) for number in range(60)]
     assert [call.result() for call in calls] == [b"%d" % number for number in range(60)]
+
+
+def reset_calls(address: tuple[str, int], count: int) -> list[int]:
+    """Calls without ``te``, one after the other, which grpcio's server resets; the codes."""
+    fields = (":method", "POST"), (":scheme", "http"), (":path", "/echo.Echo/Unary"), (":authority", "a")
+    block = b"".join(literal(*map(str.encode, pair)) for pair in (*fields, ("content-type", "application/grpc")))
+    engine, codes = H2Client(Blocks(RESPONSE)), []
+    with socket.create_connection(address, timeout=5) as raw:
+        for _ in range(count):
+            engine.data(engine.request(block, False, None), framed(b"x"), True)
+            found: list[int] = []
+            while not found:
+                raw.sendall(engine.take())
+                events = engine.receive(raw.recv(65536), 0.0)
+                found = [value for kind, _, value, _ in events if kind == RESET]
+            codes += found
+    return codes
+
+
+def test_calls_that_the_server_resets_are_no_failures_of_the_replica(at: Door, client: Client) -> None:
+    assert reset_calls(at.address, 8) == [INTERNAL_ERROR] * 8
+    assert client.unary("Unary")(b"a", timeout=5) == b"a", "a client's nonsense shuts nobody else out"
 
 
 @pytest.mark.parametrize("way", [("queue_proxy", "uvloop"), ("gateway", "uvloop")], ids="-".join)

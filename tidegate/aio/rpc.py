@@ -628,8 +628,8 @@ class Rpc:
         elif code == REFUSED_STREAM and self._state < STREAMING:
             self._back_to_app(False, _REPEATABLE)
         else:
+            # It ends this call by a code instead of a status and lives on: an answer of its own, perhaps to nonsense.
             self._parted()
-            self.truncated = True
             self._client.engine.reset(self._stream, code)
             self._client.touch()
             self._finish(_STATUS_OF_RESET.get(code, 502))
