@@ -74,13 +74,21 @@ def chosen(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def faults(
-    annotations: Mapping[str, str], *, allow_zero_initial_scale: bool = True, max_scale_limit: int = 0
+    annotations: Mapping[str, str],
+    *,
+    allow_zero_initial_scale: bool = True,
+    max_scale_limit: int = 0,
+    pod_autoscaler_class: str = KPA_CLASS,
 ) -> dict[str, str]:
     """What Knative refuses: key to what is allowed. ``annotations``: as :func:`chosen` gives them.
 
     The keyword arguments are the cluster's settings of the same names; 0: no limit.
     """
-    wrong = {key: ROW[key].kind.allowed for key, text in annotations.items() if not _is_valid(key, text, annotations)}
+    wrong = {
+        key: ROW[key].kind.allowed
+        for key, text in annotations.items()
+        if not _is_valid(key, text, annotations, pod_autoscaler_class)
+    }
     scale = {key: _int(annotations[key]) for key in annotations.keys() & _SCALES if key not in wrong}
     low, high = scale.get("min-scale", 0), scale.get("max-scale", 0)
     if high and low > high:
@@ -97,11 +105,12 @@ def faults(
 _SCALES: Final = frozenset({"min-scale", "max-scale", "initial-scale", "activation-scale"})
 
 
-def _is_valid(key: str, text: str, annotations: Mapping[str, str]) -> bool:
-    kind = annotations.get("class")
-    if key == "metric" and kind not in (None, KPA_CLASS):
-        return text != "" or kind != HPA_CLASS
-    if key == "metric-aggregation-algorithm" and kind != KPA_CLASS:
+def _is_valid(key: str, text: str, annotations: Mapping[str, str], default_class: str) -> bool:
+    if key == "metric":
+        kind = annotations.get("class", default_class)
+        if kind != KPA_CLASS:
+            return text != "" or kind != HPA_CLASS
+    if key == "metric-aggregation-algorithm" and annotations.get("class") != KPA_CLASS:
         return True
     return ROW[key].accepts(text)
 

@@ -73,15 +73,17 @@ _NONE: _Score = (math.inf, math.inf)
 
 
 def route_cuts(groups: Sequence[CutGroup], classes: Sequence[BatchClass]) -> Cuts | None:
-    """The best cuts of ``classes`` over ``groups``; None without any capacity or without classes.
+    """The best cuts of ``classes`` over ``groups``; None without any capacity.
 
     Groups without capacity get nothing. Dynamic programme over (group, number of classes placed): groups x classes^2
     steps, exact for any number of both.
     """
     ordered = sorted((group for group in groups if group.capacity > 0), key=lambda group: (group.mu_ips, group.id))
     sizes = sorted(classes, key=lambda each: each.batch)
-    if not sizes or not ordered:
+    if not ordered:
         return None
+    if not sizes:
+        return Cuts(0.0, {}, {})
     best: list[_Score] = [(0.0, 0.0)] + [_NONE] * len(sizes)
     starts: list[list[int]] = []
     for group in ordered:

@@ -20,6 +20,7 @@ from tidegate.rollout import Ramp
 from traffic.rollout import aimed, appeared, in_force, ticked
 
 CASES = load("knative_aux.jsonl")
+AUTOSCALING = knative_annotations.AUTOSCALING
 
 COVERED = {
     "active_condition",
@@ -29,6 +30,7 @@ COVERED = {
     "derive_spec",
     "lb_policy",
     "request_stats",
+    "rollout",
     "sample_size",
     "scale_to_zero",
     "validate_annotations",
@@ -41,7 +43,6 @@ NOT_BUILT = {
     "choose_subset": "no activator subsets: every gateway worker knows every replica",
     "bucket_owner": "one control process owns all revisions",
     "assign_slice": "slots are granted by credits, not by slices of pods",
-    "rollout": "gradual rollout belongs to the traffic manager",
 }
 """Kinds without a counterpart, with the reason."""
 
@@ -92,8 +93,7 @@ def test_delay_window(case: dict[str, Any]) -> None:
 
 
 def derived(source: dict[str, Any]) -> dict[str, Any]:
-    prefix = "autoscaling.knative.dev/"
-    annotations = {key.removeprefix(prefix): value for key, value in (source["annotations"] or {}).items()}
+    annotations = {key.removeprefix(AUTOSCALING): value for key, value in (source["annotations"] or {}).items()}
     settings = knative_parameters.config(source["config_autoscaler"] or {})
     result = knative_parameters.derive(
         annotations, settings, source["container_concurrency"], reachable=source["reachability"] != "Unreachable"
@@ -140,15 +140,23 @@ def test_sample_size(case: dict[str, Any]) -> None:
     "item", [item for case in CASES if case["kind"] == "validate_annotations" for item in case["items"]]
 )
 def test_validate_annotations(item: dict[str, Any]) -> None:
-    prefix = knative_annotations.AUTOSCALING
-    texts = {key.removeprefix(prefix): text for key, text in item["annotations"].items() if key.startswith(prefix)}
+    given = item["annotations"].items()
+    texts = {key.removeprefix(AUTOSCALING): text for key, text in given if key.startswith(AUTOSCALING)}
     config = item["config_autoscaler"] or {}
     found = knative_annotations.faults(
         knative_annotations.chosen(texts),
-        allow_zero_initial_scale=config.get("allow-zero-initial-scale") == "true",
+        allow_zero_initial_scale=config.get("allow-zero-initial-scale") in knative_config.TRUE,
         max_scale_limit=int(config.get("max-scale-limit", "0")),
+        pod_autoscaler_class=config.get("pod-autoscaler-class", knative_annotations.KPA_CLASS),
     )
     assert (not found) == item["valid"], found
+
+
+def test_the_metric_is_that_of_the_class_which_the_cluster_gives() -> None:
+    item = {"annotations": {f"{AUTOSCALING}metric": "cpu"}, "valid": True}
+    test_validate_annotations(item | {"config_autoscaler": {"pod-autoscaler-class": knative_annotations.HPA_CLASS}})
+    test_validate_annotations(item | {"config_autoscaler": {"pod-autoscaler-class": "example.com/x"}})
+    test_validate_annotations(item | {"config_autoscaler": None, "valid": False})
 
 
 class Second:
@@ -198,12 +206,12 @@ def test_rollout(case: dict[str, Any]) -> None:
     ramp = Ramp(goal=0, parts=())
     for step in case["steps"]:
         now = step["t"]
+        if step.get("ingress_became_ready"):
+            ramp = in_force(ramp, case["rollout_duration_s"], now)
         if "goal_percent" in step:
             ramp = aimed(ramp, step["goal_percent"])
         if "goal_revision" in step:
             ramp = appeared(ramp, int(step["goal_revision"].removeprefix("r")), now)
-        if step.get("ingress_became_ready"):
-            ramp = in_force(ramp, case["rollout_duration_s"], now)
         ramp = ticked(ramp, now)
         split = [(f"r{revision}", percent) for revision, percent in ramp.parts]
         assert split == [(part["revision"], part["percent"]) for part in step["split"]], now
@@ -212,13 +220,24 @@ def test_rollout(case: dict[str, Any]) -> None:
         assert near(ramp.next_at, step.get("next_step_t")), now
 
 
+def test_a_revision_that_appears_as_the_route_of_the_one_before_comes_into_force_begins_anew() -> None:
+    """The steps are laid out first, for the two; then they are cleared, and the second one, emptied, has left."""
+    done = {"step_size": 0, "step_duration_s": 0}
+    first, third = {"revision": "r1", "percent": 99}, {"revision": "r3", "percent": 1}
+    steps = [
+        {"t": 0, "goal_revision": "r1", "goal_percent": 100, "split": [{"revision": "r1", "percent": 100}], **done},
+        {"t": 10, "goal_revision": "r2", "split": [first, {"revision": "r2", "percent": 1}], **done},
+        {"t": 12, "goal_revision": "r3", "ingress_became_ready": True, "split": [first, third], **done},
+        {"t": 13, "ingress_became_ready": True, "split": [first, third], "step_size": 2, "step_duration_s": 1}
+        | {"next_step_t": 14},
+    ]
+    test_rollout({"rollout_duration_s": 60, "steps": steps})
+
+
 @pytest.mark.parametrize("item", items("validate_config"))
 def test_validate_config(item: dict[str, Any]) -> None:
     found = knative_config.faults(item["config_autoscaler"] or {})
     assert (not found) == item["valid"], found
-
-
-AUTOSCALING = "autoscaling.knative.dev/"
 
 
 def zero_rules(item: dict[str, Any]) -> ZeroRules:
@@ -231,10 +250,11 @@ def zero_rules(item: dict[str, Any]) -> ZeroRules:
         0.0,
         reachable=not item["unreachable"],
     )
+    deadline_s = duration_s(annotations.get("serving.knative.dev/progress-deadline", ""))
     return rules(
         derived,
         grace_s=duration_s(config.get("scale-to-zero-grace-period", "")) or 30.0,
-        progress_deadline_s=duration_s(annotations.get("serving.knative.dev/progress-deadline", "")) or 600.0,
+        progress_deadline_s=600.0 if deadline_s is None else deadline_s,
         is_enabled=config.get("enable-scale-to-zero", "true") in knative_config.TRUE,
     )
 

@@ -1,11 +1,13 @@
 """Knative's own decisions, evaluation by evaluation: every number must come out the same."""
 
+import math
 from collections import defaultdict
 from typing import Any
 
 import pytest
 
 from autoscaler.knative_parameters import KpaParameters
+from autoscaler.knative_zero import Condition, ZeroRules, apply
 from autoscaler.policies.kpa import KnativeScaler
 from tests.golden.vectors import IS_OWN, load, near
 
@@ -48,7 +50,7 @@ def differences(case: dict[str, Any]) -> list[str]:
                 ready = tick["ready_pods"]
                 feed(scaler, tick, start)
         else:
-            wrong += compare(scaler, start + t, ready, expect)
+            wrong += compare(scaler, start + t, ready, expect, case["spec"])
     return wrong
 
 
@@ -58,7 +60,16 @@ def feed(scaler: KnativeScaler, tick: dict[str, Any], start: float) -> None:
         scaler.record(start + tick.get("sample_t", tick["t"]), tick[name] - tick.get(f"proxied_{name}", 0))
 
 
-def compare(scaler: KnativeScaler, now: float, ready: int, expect: dict[str, Any] | None) -> list[str]:
+def bounded(desired: int, spec: dict[str, Any]) -> int:
+    """After min and max scale, of a revision that nothing else keeps from being as large."""
+    rules = ZeroRules(min_scale=spec["min_scale"], max_scale=spec["max_scale"])
+    applied = apply(desired, 0, Condition.ACTIVE, math.inf, None, rules, is_initialized=True, probe=lambda: True)
+    return applied.wanted
+
+
+def compare(
+    scaler: KnativeScaler, now: float, ready: int, expect: dict[str, Any] | None, spec: dict[str, Any]
+) -> list[str]:
     assert expect is not None
     result = scaler.evaluate(now, ready)
     pairs = {
@@ -68,6 +79,8 @@ def compare(scaler: KnativeScaler, now: float, ready: int, expect: dict[str, Any
         "in_panic": result.in_panic,
         "max_panic_pods": result.max_panic_replicas,
     }
+    if "bounded_pod_count" in expect:
+        pairs["bounded_pod_count"] = bounded(result.desired, spec)
     wrong = [
         f"t={expect['t']} {key}: {got!r}, Knative {expect[key]!r}" for key, got in pairs.items() if got != expect[key]
     ]

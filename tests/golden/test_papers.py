@@ -58,15 +58,19 @@ def smif_batch_from_headers(
     headers: dict[str, str], header_name: str, bytes_per_item: float | None, overhead_bytes: float, max_batch: int
 ) -> dict[str, Any]:
     """Through the gateway's own reader of heads, which refuses a length that is no number: no such field then."""
-    kept = {name: value for name, value in headers.items() if name != "Content-Length" or value.isdecimal()}
+    kept = {name: value for name, value in headers.items() if name.lower() != "content-length" or is_digits(value)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in kept.items())
-    head = parse_request(f"POST / HTTP/1.1\r\nhost: a\r\n{lines}\r\n".encode("latin-1"), 0, HeadRules())
+    head = parse_request(f"POST / HTTP/1.1\r\nhost: a\r\n{lines}\r\n".encode(), 0, HeadRules())
     assert isinstance(head, RequestHead)
     name = header_name.lower().encode()
     batch = batch_size(
         head, b"", header=name, bytes_per_item=bytes_per_item, overhead_bytes=overhead_bytes, max_batch=max_batch
     )
     return {"batch": batch}
+
+
+def is_digits(value: str) -> bool:
+    return value.strip().isascii() and value.strip().isdecimal()
 
 
 def smif_group_load(groups: list[dict[str, Any]]) -> dict[str, Any]:
@@ -149,7 +153,7 @@ def smif_route_cuts(groups: list[dict[str, Any]], classes: list[dict[str, Any]])
     work = dict.fromkeys(kinds, 0.0)
     for each in classes:
         work[cuts.assignment[each["batch"]]] += each["rate_rps"] * each["batch"]
-    busiest = max(work[id_] / group.capacity for id_, group in kinds.items() if work[id_] > 0)
+    busiest = max((work[id_] / group.capacity for id_, group in kinds.items() if work[id_] > 0), default=0.0)
     assert busiest == pytest.approx(cuts.objective, rel=1e-9)
     return {"objective": cuts.objective}
 
@@ -408,3 +412,31 @@ def test_the_worked_cases(case: dict[str, Any]) -> None:
     if case["algo"] == "smif.batch_from_headers":
         expected = {"batch": expected["batch"]}  # Which rule gave the number is told to nobody.
     assert deep(actual, expected, case["rtol"]), (actual, expected)
+
+
+def _batch(headers: dict[str, str], per_item: float | None = 100) -> dict[str, Any]:
+    return {
+        "headers": headers,
+        "header_name": "x-batch",
+        "bytes_per_item": per_item,
+        "overhead_bytes": 0,
+        "max_batch": 8,
+    }
+
+
+ONE_GROUP = [{"id": "t4", "mu_ips": 65.25, "replicas": 1}]
+WORKED_BY_HAND: list[tuple[str, dict[str, Any], Any]] = [
+    ("smif.batch_from_headers", _batch({"content-length": " 600 "}), {"batch": 6}),
+    ("smif.batch_from_headers", _batch({"content-length": "-600"}), {"batch": 1}),
+    ("smif.batch_from_headers", _batch({"X-Batch": "\uff13", "Content-Length": "200"}), {"batch": 2}),
+    ("smif.batch_from_headers", _batch({"Content-Length": "\u0663"}), {"batch": 1}),
+    ("smif.route_cuts", {"groups": ONE_GROUP, "classes": [{"batch": 4, "rate_rps": 0}]}, {"objective": 0.0}),
+    ("smif.route_cuts", {"groups": ONE_GROUP, "classes": []}, {"objective": 0.0}),
+    ("smif.route_cuts", {"groups": [], "classes": [{"batch": 4, "rate_rps": 1}]}, {"objective": None}),
+]
+"""What the rules say of cases that no vector has."""
+
+
+@pytest.mark.parametrize(("algorithm", "inputs", "expected"), WORKED_BY_HAND)
+def test_cases_that_no_vector_has(algorithm: str, inputs: dict[str, Any], expected: Any) -> None:
+    assert BUILT[algorithm](**inputs) == expected

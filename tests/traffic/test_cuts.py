@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traffic.cuts import BatchClass, CutGroup, Mode, route_cuts, split_throughput
+from traffic.cuts import BatchClass, CutGroup, Cuts, Mode, route_cuts, split_throughput
 
 T4, V100 = CutGroup("t4", 65.25, 1), CutGroup("v100", 117.0, 1)
 
@@ -18,9 +18,10 @@ def test_small_batches_stay_on_the_weaker_group() -> None:
     assert cuts.sizes == {"t4": (1, 15), "v100": (16, None)}, "a size never seen goes by the same cut"
 
 
-def test_without_capacity_or_classes_there_is_nothing_to_cut() -> None:
+def test_without_capacity_there_are_no_cuts_and_without_classes_nothing_is_busy() -> None:
     assert route_cuts([CutGroup("t4", 65.25, 0)], [BatchClass(1, 20)]) is None
-    assert route_cuts([T4], []) is None
+    assert route_cuts([], []) is None
+    assert route_cuts([T4], []) == Cuts(0.0, {}, {})
 
 
 def test_a_group_without_replicas_gets_nothing_even_if_nothing_comes() -> None:
