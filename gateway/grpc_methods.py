@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 from tidegate.wire import protos
-from tidegate.wire.grpc import MESSAGE_HEAD, PEEKED_BYTES, Infer, peek_batch, peek_infer
+from tidegate.wire.grpc import MESSAGE_HEAD, PEEKED_BYTES, Infer, peek_infer, peek_usual
 from tidegate.wire.protobuf import STRING, Field, Message, ProtobufError
 
 SMALL_BYTES: Final = 16 * 1024
@@ -18,8 +18,6 @@ SMALL_BYTES: Final = 16 * 1024
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 """For zlib, by grpc-encoding."""
 _ENDLESS: Final = b"\0\xff\xff\xff\xff"
-_NAME: Final = 1 << 3 | 2
-"""Tag of ``model_name``."""
 
 
 class Kind(Enum):
@@ -104,14 +102,9 @@ def peek(body: bytes, coding: bytes | None, *, is_whole: bool) -> Infer | None:
 
     ``coding``: the call's grpc-encoding; of a compressed message no more than what is looked at is decompressed.
     """
-    if len(body) > MESSAGE_HEAD + 1 and not body[0] and body[MESSAGE_HEAD] == _NAME:
-        # As clients write it: a short name first. Told without a walk over the message.
-        start = MESSAGE_HEAD + 2
-        end = start + body[MESSAGE_HEAD + 1]
-        if end - start < 128 and end <= min(len(body), MESSAGE_HEAD + int.from_bytes(body[1:MESSAGE_HEAD], "big")):
-            batch = peek_batch(body)
-            if batch is not None and end > start:
-                return Infer(body[start:end], batch)
+    usual = peek_usual(body)
+    if usual is not None:
+        return usual
     found = _peek_compressed(body, coding) if body and body[0] else peek_infer(body)
     return Infer(b"", 0) if found is None and is_whole else found
 

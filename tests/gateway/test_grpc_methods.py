@@ -46,6 +46,12 @@ def test_model_and_batch_are_read_compressed_or_not(coding: bytes | None) -> Non
     assert peek(body, coding, is_whole=True) == Infer(b"resnet", 7)
 
 
+def test_of_a_name_that_comes_twice_the_last_counts_compressed_or_not() -> None:
+    twice = b"\x0a\x03bad\x1a\x01i" + REQUEST
+    assert peek(framed(twice), None, is_whole=True) == Infer(b"resnet", 7)
+    assert peek(framed(gzip.compress(twice), compressed=True), b"gzip", is_whole=True) == Infer(b"resnet", 7)
+
+
 @pytest.mark.parametrize("coding", [None, *CODED])
 def test_pieces_are_waited_for_until_they_tell(coding: bytes | None) -> None:
     body = framed(REQUEST) if coding is None else framed(CODED[coding], compressed=True)

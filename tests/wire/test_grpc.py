@@ -1,12 +1,14 @@
 """What a proxy knows of gRPC."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.timeout import read_timeout_s
 from tidegate.wire import grpc
-from tidegate.wire.grpc import Infer, peek_infer
+from tidegate.wire.grpc import Infer, peek_infer, peek_usual
 from tidegate.wire.h2_blocks import RESPONSE, Blocks, Reader
 
 
@@ -100,6 +102,14 @@ def test_model_and_batch() -> None:
     assert peek_infer(b"\x01" + INFER[1:]) == Infer(b"", 0), "compressed"
     assert peek_infer(call(part(5, part(3, varint((1 << 64) - 1))))) == Infer(b"", 0), "a dimension of -1"
     assert peek_infer(call(part(5, part(3, b"\x88")), part(1, b"resnet"))) == Infer(b"resnet", 0), "it breaks off"
+
+
+@pytest.mark.parametrize("read", [peek_infer, peek_usual])
+def test_a_shape_without_dimensions_has_no_first(read: Callable[[bytes], Infer | None]) -> None:
+    """Packed, and empty: what follows it in the tensor is no dimension."""
+    empty = part(1, b"x") + part(3, b"") + part(2, b"FP32")
+    assert read(call(part(1, b"resnet"), part(5, empty))) in (None, Infer(b"resnet", 0))
+    assert read(call(part(1, b"resnet"), part(5, empty + part(3, b"\x05")))) in (None, Infer(b"resnet", 5))
 
 
 def test_more_is_asked_for_only_while_it_can_tell() -> None:

@@ -146,6 +146,27 @@ def peek_infer(data: bytes) -> Infer | None:
     return Infer(model, batch) if is_whole or (model and batch) else None
 
 
+def peek_usual(data: bytes) -> Infer | None:
+    """The same of a request as clients write it, with name and first input at its beginning, in a fraction of the time;
+    None: it is another."""
+    if len(data) <= MESSAGE_HEAD or data[0]:
+        return None
+    model = b""
+    at, end = MESSAGE_HEAD, min(len(data), MESSAGE_HEAD + int.from_bytes(data[1:MESSAGE_HEAD], "big"), 256) - 1
+    while at < end:
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if tag == _INPUTS << 3 | _BYTES:
+            batch = _usual_batch(data, at, size)
+            return Infer(model, batch) if model and batch else None
+        if tag & 0x87 != _BYTES or size > 127:
+            return None
+        if tag == _MODEL_NAME << 3 | _BYTES:
+            model = data[at : at + size]  # Of a field that comes twice the last counts.
+        at += size
+    return None
+
+
 def peek_batch(data: bytes) -> int | None:
     """The batch alone, as :func:`peek_infer` finds it, in a fraction of the time: what stands before the inputs is
     short in most requests, and stepped over."""
@@ -210,10 +231,11 @@ def _first_dimension(data: bytes, at: int, end: int) -> int:
     """Of an InferInputTensor; 0: it has none, or no sensible one. Dimensions are packed or one by one."""
     while at < end:
         number, kind, start, at = _next_field(data, at)
-        if number != _SHAPE or kind not in (_BYTES, _VARINT) or start >= end:
+        stop = min(at, end)
+        if number != _SHAPE or kind not in (_BYTES, _VARINT) or start >= stop:
             continue
-        value, stop = _varint(data, start)
-        return value if stop <= end and value < 1 << 31 else 0
+        value, stated = _varint(data, start)
+        return value if stated <= stop and value < 1 << 31 else 0
     return 0
 
 
