@@ -2,7 +2,8 @@
 
 Audio and image calls name their model in a form. :class:`FormScan` reads delimiters, part heads and the values of
 chosen fields; of the rest it keeps what may be the beginning of a delimiter. What servers read differently is
-refused: a chosen field that stands twice, as a file, or under two names; bare line feeds are no line ends.
+refused: a chosen field that stands twice, as a file, under two names or in another charset; text before the first
+delimiter; bare line feeds are no line ends.
 
 The delimiter is looked for with ``find``, so the work is linear; a part costs a few steps, and there are at most
 ``MAX_PARTS`` of them.
@@ -25,9 +26,17 @@ _is_boundary = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?
 """RFC 2046 section 5.1.1."""
 _disposition = re.compile(rb"(?:^|\r\n)content-disposition[ \t]*:([^\r\n]*)", re.IGNORECASE).findall
 _parameters = re.compile(rb";[ \t]*([^= \t;]+)[ \t]*=[ \t]*(\"(?:[^\"\\]|\\.)*\"|[^ \t;\"]*)[ \t]*").findall
-_odd_line = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]").search
-"""Line ends by halves, and lines that go on in the next one."""
-_encoded = re.compile(rb"(?:^|\r\n)content-transfer-encoding[ \t]*:", re.IGNORECASE).search
+_odd_line = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\v\f\x0e-\x1f\x7f]").search
+"""Line ends by halves, lines that go on in the next one, controls."""
+_STATED: Final = rb";[^0-9a-z_;=]*+%b(?![0-9a-z_])[^;=]*+=([^;]*+)"
+"""What some parser may take for a parameter of this name, if it knows RFC 2231 (``name*0="mo"; name*1="del"``) or ends
+a quoted string elsewhere."""
+_marks = re.compile(rb"[^0-9A-Za-z_]+").sub
+_names = re.compile(_STATED % b"name", re.IGNORECASE).findall
+_boundaries = re.compile(_STATED % b"boundary", re.IGNORECASE).findall
+_encoded = re.compile(
+    rb"(?:^|\r\n)content-transfer-encoding[ \t]*:|charset[ \t]*=(?![ \t]*\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE
+).search
 
 
 def boundary_of(content_type: bytes) -> bytes | None:
@@ -36,7 +45,8 @@ def boundary_of(content_type: bytes) -> bytes | None:
     if kind.strip(b" \t").lower() != b"multipart/form-data":
         return None
     named = [value.strip(b'"') for key, value in _parameters(b";" + rest) if key.lower() == b"boundary"]
-    return named[0] if len(named) == 1 and _is_boundary(named[0]) else None
+    is_plain = len(named) == len(_boundaries(b";" + rest)) == 1
+    return named[0] if is_plain and _is_boundary(named[0]) else None
 
 
 class FormScan:
@@ -81,7 +91,9 @@ class FormScan:
         at = 0
         while self._bad is None and self._state != _END:
             state = self._state
-            if state == _AFTER:
+            if state == _START:
+                after = self._first(data)
+            elif state == _AFTER:
                 after = self._after(data, at)
             elif state == _HEAD:
                 after = self._head(data, at)
@@ -92,10 +104,22 @@ class FormScan:
             at = after
         if self._bad is not None or self._state == _END:
             return b""
-        if self._state in (_START, _BODY) and self._name is None:
+        if self._state == _BODY and self._name is None:
             # Nobody wants these bytes: only a beginning of the delimiter matters.
             return data[max(at, len(data) - len(self._delimiter)) :]
         return data[at:]
+
+    def _first(self, data: bytes) -> int | None:
+        """The first delimiter, at most behind an empty line. A preamble, which no client writes, has lines: whoever
+        ends them by line feeds alone finds other delimiters in there."""
+        at = 2 if data.startswith(b"\r\n\r\n") else 0
+        front = data[at : at + len(self._delimiter)]
+        if front == self._delimiter:
+            self._state = _AFTER
+            return at + len(front)
+        if not self._delimiter.startswith(front) and front != b"\r\n\r":
+            self._refuse("does not begin with its boundary")
+        return None
 
     def _after(self, data: bytes, at: int) -> int | None:
         """Behind a delimiter: the end of the line, or of the form."""
@@ -146,17 +170,20 @@ class FormScan:
         lines = _disposition(head)
         parameters = [(key.lower(), value) for line in lines for key, value in _parameters(line)]
         names = [value for key, value in parameters if key == b"name"]
+        stated = [value for line in lines for value in _names(line)]
         chosen = [name for name in map(_unquoted, names) if name in self._wanted]
         is_plain = len(lines) == len(names) == 1 and b"\\" not in names[0]
-        if _odd_line(head) is not None or any(key == b"name*" for key, _ in parameters):
+        if _odd_line(head) is not None or len(names) != len(stated):
             self._refuse("has a part with a malformed head")
         if not chosen:
+            if any(_marks(b"", value).decode() in self._wanted for value in stated):
+                self._refuse("has a part with a malformed name")
             return None
         name = chosen[0]
         if not is_plain or any(key.startswith(b"filename") for key, _ in parameters):
             self._refuse(f"has an ambiguous part {name!r}")
         elif _encoded(head) is not None:
-            self._refuse(f"has a transfer encoding in {name!r}")
+            self._refuse(f"has an encoding of its own in {name!r}")
         elif name in self.fields:
             self._refuse(f"has the field {name!r} twice")
         return name
