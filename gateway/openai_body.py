@@ -35,7 +35,8 @@ CROWDED: Final = f"the bodies of waiting requests take all the memory that they 
 _content_types = re.compile(rb"(?:^|\n)content-type:").findall
 _json = re.compile(rb"(?:[^;]*[/+]json|application/x-www-form-urlencoded)[ \t]*(?:;|$)", re.IGNORECASE).match
 """The second one is what curl says of any body unless it is told otherwise."""
-_charset = re.compile(rb";[ \t]*charset[ \t]*=[ \t]*\"?([^\";]*)", re.IGNORECASE).search
+_charsets = re.compile(rb";[ \t]*charset[ \t]*=[ \t]*\"?([^\";]*)", re.IGNORECASE).findall
+_codings = re.compile(rb"(?:^|\n)content-encoding:[ \t]*([^\r\n]*)").findall
 _UTF_8: Final = (b"utf-8", b"utf8", b"us-ascii")
 _is_form = re.compile(rb"multipart/form-data[ \t]*(?:;|$)", re.IGNORECASE).match
 
@@ -117,7 +118,9 @@ class Bodies:
 
     def _read(self, ex: "Exchange", asked: Asked | Bad) -> None:
         """All of a body was read."""
-        if type(asked) is Bad:
+        if not ex.bytes_in:  # Said to have one, which an empty frame or chunk then ends.
+            self._query(ex)
+        elif type(asked) is Bad:
             self._failed(ex, BAD_REQUEST, asked.why)
         else:
             self._named(ex, asked.model, asked)
@@ -262,11 +265,15 @@ def queried_models(target: bytes) -> list[str]:
 def _unreadable(head: RequestHead, content_type: bytes | None) -> str | None:
     """Why the body of such a request cannot be read for its model."""
     fields = head.received_fields().lower()
-    if b"content-encoding:" in fields and (head.get(b"content-encoding") or b"identity").lower() != b"identity":
+    if b"content-encoding:" in fields and any(map(_is_coding, _codings(fields))):
         return f"the body is compressed, its model cannot be read: {ELSEWHERE}"
     if fields.count(b"content-type:") > 1 and len(_content_types(fields)) > 1:
         return "the request has several Content-Type fields"
-    named = None if content_type is None or b";" not in content_type else _charset(content_type)
-    if named is not None and named[1].strip(b" \t").lower() not in _UTF_8:
-        return f"the body is said to be in {named[1][:40].decode('latin-1')!r}: send UTF-8"
+    for named in () if content_type is None or b";" not in content_type else _charsets(content_type):
+        if named.strip(b" \t").lower() not in _UTF_8:
+            return f"the body is said to be in {named[:40].decode('latin-1')!r}: send UTF-8"
     return None
+
+
+def _is_coding(value: bytes) -> bool:
+    return value.strip(b" \t") not in (b"", b"identity")

@@ -137,15 +137,27 @@ def test_what_cannot_be_read_is_refused_before_it_routes() -> None:
     body = b'{"model":"m"}'
     for fields, told in (
         (("content-encoding: gzip",), "compressed"),
+        (("content-encoding: identity", "Content-Encoding: br"), "compressed"),
         (("content-type: application/json", "Content-Type: text/plain"), "several Content-Type"),
         (("content-type: multipart/form-data",), "no boundary"),
         (("content-type: application/json; charset=utf-16",), "in 'utf-16': send UTF-8"),
         (('content-type: application/json;x=1; Charset = "UTF-7"',), "in 'UTF-7': send UTF-8"),
+        (("content-type: application/json; charset=utf-8; charset=utf-16",), "in 'utf-16': send UTF-8"),
         (("content-type: text/plain",), "read as JSON or multipart/form-data"),
     ):
         asked = arrive(door(), body, *fields)
         assert asked.log == ["answer 400"]
         assert told in asked.error["error"]["message"]
+
+
+def test_a_body_that_ends_before_it_began_is_none() -> None:
+    """As clients write it that end a head with an empty chunk, or an empty frame of HTTP/2."""
+    asked = arrive(door(), b"", "transfer-encoding: chunked", line="GET /v1/files?model=m", whole=b"")
+    asked.body_comes(b"")
+    assert asked.log == ["proceed", "to 10.0.0.1:1"]
+    nobody = arrive(door(), b"", "transfer-encoding: chunked", FORM, line="DELETE /v1/files/1", whole=b"")
+    nobody.body_comes(b"")
+    assert nobody.error["error"]["code"] == "function_not_found"
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------
