@@ -86,9 +86,13 @@ class ColdAnswers:
     def waits(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> None:
         """A request of a function that tells its clients has begun to wait.
 
-        One whose body is not there yet is told nothing: whether it asks for a stream is not known.
+        One whose body is not all there is told nothing: whether it asks for a stream is not known. Many clients send
+        the body apart from the head: it is looked at again when more has come.
         """
-        if not ex.body_complete or ex.is_rpc or ex.head.upgrade is not None or not self._is_cold(ticket):
+        if ex.is_rpc or ex.head.upgrade is not None or not self._is_cold(ticket):
+            return
+        if not ex.body_complete:
+            ex.on_body = lambda ex: self.waits(ex, ticket, front, now)
             return
         rules = front.route.cold
         if wants_events(ex.head, ex.body, ticket):
@@ -156,7 +160,9 @@ class ColdAnswers:
             self._wanted[ticket.counters.revision] = _Wanted(front.name, now)
         ticket.ending = Ending.REFUSED
         retry_after_s = self._cold.retry_after_s(front.name, now - ex.received)
-        model = ticket.target.model or (front.route.models or (front.name,))[0]
+        models = front.route.models or (front.name,)
+        # A path may name what the function does not have, in any bytes: that is no address of a status.
+        model = ticket.target.model if ticket.target.model in models else models[0]
         url = status_url(ex.head, self.domain, model)
         told = {
             "status": "starting",

@@ -190,6 +190,36 @@ def test_where_the_status_stands() -> None:
     assert b"location: /openai/v1/models/m\r\n" in alike.extra, "the front door's own host may begin as a function"
 
 
+@pytest.mark.parametrize("model", ["x%0d%0aset-cookie:%20a=b", "%E2%82%AC", "other"])
+def test_a_path_that_names_what_is_not_there_gets_the_status_of_what_is(model: str) -> None:
+    at = Door(table(1, cold=BOTH))
+    asked = at.arrive(f"GET /functions/f/v2/models/{model}", body=b"")
+    later(at, ACCEPT_AFTER_S)
+    assert asked.log == ["answer 202"]
+    assert b"\r\nlocation: /openai/v1/models/m\r\n" in asked.extra
+    assert asked.extra.count(b"\r\n") == 3
+
+
+def test_a_body_that_comes_apart_from_its_head_is_looked_at_when_it_is_there() -> None:
+    at = door(queue_requests=3)
+    stream, unary, late = (
+        at.arrive("POST /functions/f/v1/chat/completions", body=b"", complete=False) for _ in range(3)
+    )
+    later(at, 0.1)
+    stream.body_comes(b'{"stream":', complete=False)
+    stream.body_comes(b'{"stream":true}')
+    unary.body_comes(b'{"stream":false}')
+    later(at, ACCEPT_AFTER_S - 0.1)
+    assert (stream.log, unary.log) == ([], ["answer 202"])
+    later(at, 1.75)
+    assert (stream.log, late.log) == (["stream begins"], [])
+    at.chain.apply(table(2, ONE, cold=BOTH, protocol="openai", queue_requests=3))
+    at.ready(ONE, 1, 2)
+    late.body_comes(b"{}")
+    later(at, 9.0)
+    assert late.log == ["to 10.0.0.1:1"]
+
+
 def test_the_last_start_tells_when_to_come_back() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
     assert cold.retry_after_s("f", 0.0) == START_S
