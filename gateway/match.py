@@ -24,6 +24,7 @@ from gateway.front import Front
 from tidegate.function import Protocol
 from tidegate.records import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.head import RequestHead
+from tidegate.wire.openai import openai_error
 
 PREFIX = b"/functions/"
 CACHE_ENTRIES = 4096
@@ -268,8 +269,9 @@ class Matcher:
     def _on_surface(self, is_get: bool, path: bytes, cut: int) -> Target | None:
         """The target of a path of OpenAI's API that names no function; None: V1 means something else by it.
 
-        ``/v1/models/NAME`` is OpenAI's for functions of its protocol; V1's, as it ever was, for the others and for
-        unknown names where there is a default function. Under ``/openai`` it is OpenAI's for all.
+        ``/v1/models/NAME`` is OpenAI's for functions of its protocol (``llama3:8b`` is a name too); V1's, as it ever
+        was, for the others, for ``NAME:predict`` and its like, and for unknown names where there is a default function.
+        Under ``/openai`` it is OpenAI's for all.
         """
         tell = openai.teller(path)
         if is_get and openai.is_list(path):
@@ -278,16 +280,12 @@ class Matcher:
         if not model:
             return Target(Call.WORK, None, cut, tell=tell, named_in_body=True)
         front = self._by_model.get(model)
-        if tell is None and not cut:
-            return None  # NAME:predict and its like
-        if front is None:
-            return (
-                None
-                if self._default is not None and not cut
-                else Target(Call.WORK, None, named=model, model=model, tell=tell)
-            )
-        if not cut and front.route.protocol != Protocol.OPENAI:
+        is_openais = cut > 0 or (front is not None and front.route.protocol == Protocol.OPENAI)
+        if not is_openais and (front is not None or tell is None or self._default is not None):
             return None
+        tell = tell or openai_error
+        if front is None:
+            return Target(Call.WORK, None, named=model, model=model, tell=tell)
         return Target(Call.MODEL if is_get else Call.WORK, front, cut, named=model, model=model, tell=tell)
 
 

@@ -16,7 +16,7 @@ from tidegate.records import GroupRoute, ReplicaRoute, RevisionRoute
 from tidegate.replica import ReplicaState
 from tidegate.wire.openai import anthropic_error, openai_error
 
-LLAMA = route("llama", models=("meta/llama-3", "llama-lora"), protocol="openai")
+LLAMA = route("llama", models=("meta/llama-3", "llama-lora", "llama3:8b"), protocol="openai")
 BOTH = matcher(BERT, LLAMA)
 WITH_DEFAULT = matcher(BERT, LLAMA, default="llama")
 
@@ -87,6 +87,9 @@ def test_equal_heads_are_found_in_the_cache() -> None:
         ("/v1/models/llama-lora", Call.MODEL, "llama-lora"),
         ("/v1/models/meta/llama-3", Call.MODEL, "meta/llama-3"),
         ("/v1/models/meta%2Fllama-3", Call.MODEL, "meta/llama-3"),
+        ("/v1/models/llama3:8b", Call.MODEL, "llama3:8b"),
+        ("/v1/models/llama3%3A8b", Call.MODEL, "llama3:8b"),
+        ("/openai/v1/models/llama3:8b", Call.MODEL, "llama3:8b"),
         ("/openai/v1/models/bert", Call.MODEL, "bert"),
         ("/v1/models/bert", Call.METADATA, "bert"),
     ],
@@ -110,6 +113,8 @@ def test_v1_predictions_are_kserves_as_they_ever_were() -> None:
         found = look("/v1/models/bert:predict", by=by)
         assert (found.route, found.call, found.tell, found.named_in_body) == (BERT, Call.WORK, None, False)
     assert look("/openai/v1/models/bert:predict", by=BOTH).strip == 0
+    unknown = look("/openai/v1/models/llama3:70b", method="GET", by=BOTH)
+    assert (unknown.route, unknown.named, unknown.tell) == (None, "llama3:70b", openai_error)
 
 
 def test_a_function_that_is_named_tells_of_its_own_models_while_it_is_awake() -> None:
@@ -130,10 +135,11 @@ def told(answer: tuple[int, bytes]) -> dict[str, Any]:
 def test_lists_read_as_openais_and_as_v1s() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
     listed = told(model_list((BERT, LLAMA, route("later", models=("bert",))), cold))
-    assert (listed["object"], listed["models"]) == ("list", ["bert", "llama-lora", "meta/llama-3"])
+    assert (listed["object"], listed["models"]) == ("list", ["bert", "llama-lora", "llama3:8b", "meta/llama-3"])
     assert [(one["id"], one["object"], one["function"]) for one in listed["data"]] == [
         ("bert", "model", "bert"),
         ("llama-lora", "model", "llama"),
+        ("llama3:8b", "model", "llama"),
         ("meta/llama-3", "model", "llama"),
     ]
     one = told(model_object("llama-lora", LLAMA, cold))
