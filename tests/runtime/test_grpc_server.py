@@ -165,6 +165,8 @@ def test_a_wrong_call_gets_its_status_and_a_message_that_helps(
         (RequestError("not so"), INVALID_ARGUMENT, "not so"),
         (RequestError("too many", 429), RESOURCE_EXHAUSTED, "too many"),
         (ModelError("it broke"), INTERNAL, "it broke"),
+        (ModelError("no file \udce9t\udce9"), INTERNAL, "no file ?t?"),
+        (ModelError("\U0001f600" * 2000), INTERNAL, "\U0001f600" * 337 + "..."),
         (KeyError("secret"), INTERNAL, "the model server failed; its log says why"),
     ],
 )
@@ -208,6 +210,19 @@ def test_a_stream_is_answered_in_order_and_a_bad_message_does_not_end_it() -> No
         good = told[3]["infer_response"]
         assert struct.unpack("<f", good["raw_output_contents"][0]) == (6,)
         assert good["parameters"]["triton_final_response"]["bool_param"] is True
+
+    run(main())
+
+
+def test_a_stream_goes_on_after_a_message_that_is_no_text() -> None:
+    async def fail(inputs: Inputs) -> Outputs:
+        raise ModelError("\udce9")
+
+    async def main() -> None:
+        call = World(fail).client.call(STREAM, request(1, id="a"), request(2, id="b"))
+        assert await call.ended() == (OK, "")
+        told = [protos.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
+        assert [answer["error_message"] for answer in told] == ["?", "?"]
 
     run(main())
 

@@ -195,6 +195,10 @@ def test_long_messages_are_cut() -> None:
     assert (status, len(document["error"])) == (500, 1000)
 
 
+def test_messages_are_text_whatever_a_model_says() -> None:
+    assert ask(failing(ModelError("no \udcff")), "POST", "/v2/models/m/infer", GOOD)[1] == {"error": "no ?"}
+
+
 def test_a_client_that_goes_away_is_counted_and_the_idle_signal_comes() -> None:
     async def main() -> None:
         started = asyncio.Event()

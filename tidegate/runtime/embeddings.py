@@ -9,7 +9,7 @@ FP32), ``dimensions`` (only the model's own), ``user`` (ignored). Other members 
 
 import base64
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,29 +45,30 @@ class Embedder:
     size: int
     """Numbers of a vector; -1: any."""
 
-    def inputs(self, asked: Asked) -> InferRequest:
-        """Raises RequestError for a size of vector that the model does not make."""
+    def parts(self, asked: Asked, most: int | None) -> list[InferRequest]:
+        """Runs of at most so many texts (None: any number). Raises RequestError for a size of vector that the model
+        does not make."""
         if asked.dimensions is not None and asked.dimensions != self.size:
             size = f"{self.size} numbers" if self.size > 0 else "a size of its own"
             raise RequestError(f"'dimensions' is {asked.dimensions}; this model's vectors have {size}, which is fixed")
-        return InferRequest([Tensor(self.input, BYTES, (len(asked.texts),), list(asked.texts))])
+        step = most or len(asked.texts)
+        pieces = [asked.texts[at : at + step] for at in range(0, len(asked.texts), step)]
+        return [InferRequest([Tensor(self.input, BYTES, (len(piece),), piece)]) for piece in pieces]
 
-    def answer(self, asked: Asked, outputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The answer's document. Raises RequestError where the model did not answer with a vector per text."""
-        vectors, count = outputs[self.output], len(asked.texts)
-        raw = vectors.data
-        if vectors.datatype != "FP32" or vectors.rows != count or len(vectors.shape) != 2 or isinstance(raw, list):
-            raise RequestError(f"the model made {vectors!r} of {count} texts, not a vector of FP32 for each", 500)
-        width = vectors.shape[1] * _NUMBER_BYTES
-        rows = [bytes(raw[at * width : (at + 1) * width]) for at in range(count)]
+    def answer(self, asked: Asked, parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
+        """The answer's document, of the outputs of all parts. Raises RequestError where the model did not answer with
+        a vector per text."""
+        rows = [row for part in parts for row in _rows(part[self.output])]
+        if len(rows) != len(asked.texts):
+            raise RequestError(f"the model made {len(rows)} vectors of {len(asked.texts)} texts", 500)
         data = [
             {"object": "embedding", "index": at, "embedding": _base64(row) if asked.as_base64 else _numbers(row)}
             for at, row in enumerate(rows)
         ]
         answer: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
-        tokens = _sum(outputs.get(TOKENS))
-        if tokens is not None:
-            answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        counts = [count for part in parts if (count := _sum(part.get(TOKENS))) is not None]
+        if len(counts) == len(parts):
+            answer["usage"] = {"prompt_tokens": sum(counts), "total_tokens": sum(counts)}
         return answer
 
 
@@ -109,6 +110,14 @@ def _texts(given: object) -> list[bytes]:
         return [text.encode() for text in texts]
     except UnicodeEncodeError:
         raise RequestError("'input' has half a surrogate pair, which is no text") from None
+
+
+def _rows(vectors: Tensor) -> list[bytes]:
+    raw = vectors.data
+    if vectors.datatype != "FP32" or len(vectors.shape) != 2 or isinstance(raw, list):
+        raise RequestError(f"the model made {vectors!r}, not a vector of FP32 for each text", 500)
+    width = vectors.shape[1] * _NUMBER_BYTES
+    return [bytes(raw[at : at + width]) for at in range(0, vectors.shape[0] * width, max(1, width))]
 
 
 def _numbers(row: bytes) -> list[float]:

@@ -1,17 +1,14 @@
 """The routes of OpenAI's API that a model of this server can answer: ``/v1/models``, ``/v1/embeddings``."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.aio.endpoint import Request, Response
 from tidegate.runtime import embeddings, protocol
 from tidegate.runtime.bodies import decompress
 from tidegate.runtime.errors import RequestError
-from tidegate.runtime.protocol import InferRequest
-from tidegate.runtime.tensors import Tensor
 
 if TYPE_CHECKING:
-    from tidegate.runtime.service import Service
+    from tidegate.runtime.service import Infer, Service
 
 
 async def answer(service: "Service", request: Request, parts: list[str], body_bytes: int) -> Response:
@@ -33,14 +30,20 @@ async def answer(service: "Service", request: Request, parts: list[str], body_by
 async def _embed(service: "Service", request: Request, body_bytes: int) -> Response:
     asked = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), body_bytes))
     _check(service, asked.model)
-    made = embeddings.embedder(service.spec_of(asked.model))
+    spec = service.spec_of(asked.model)
+    made = embeddings.embedder(spec)
     if made is None:
         raise RequestError(f"model '{asked.model}' makes no embeddings of texts", 404)
 
-    def render(inference: InferRequest, outputs: Mapping[str, Tensor]) -> Response:
-        return _told(made.answer(asked, outputs))
+    async def work(infer: "Infer") -> Response:
+        # One after the other: others' requests run in between, and the model needs memory for one at a time.
+        found = []
+        for part in made.parts(asked, spec.max_rows):
+            protocol.check_inputs(part, spec)
+            found.append(await infer(part.inputs))
+        return _told(made.answer(asked, found))
 
-    return await service.infer(asked.model, lambda: made.inputs(asked), render)
+    return await service.run(asked.model, work)
 
 
 def _check(service: "Service", model: str) -> None:

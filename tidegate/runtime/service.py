@@ -160,11 +160,21 @@ class Service:
 
         Raises Refusal for everything but cancellation.
         """
+
+        async def work(infer: Infer) -> Answer:
+            request = read()
+            protocol.check_inputs(request, self.spec_of(name))
+            return render(request, await infer(request.inputs))
+
+        return await self.run(name, work)
+
+    async def run(self, name: str, work: Callable[[Infer], Awaitable[Answer]]) -> Answer:
+        """Work of one request on the model, counted: as many runs as it takes. Raises as :meth:`infer`."""
         started = time.monotonic()
         self.active += 1
         reason: Reason | None = Reason.CANCELED
         try:
-            answer = await self._run(name, read, render)
+            answer = await self._run(name, work)
             reason = None
             return answer
         except Refusal as refusal:
@@ -180,16 +190,12 @@ class Service:
             if self.active == 0:
                 self.on_idle()
 
-    async def _run(
-        self, name: str, read: Callable[[], InferRequest], render: Callable[[InferRequest, Outputs], Answer]
-    ) -> Answer:
+    async def _run(self, name: str, work: Callable[[Infer], Awaitable[Answer]]) -> Answer:
         if self.phase is not Phase.READY or self._infer is None:
             state = "still loading" if self.phase is Phase.LOADING else "stopping"
             raise Refusal(Reason.REJECTED, 503, f"model '{name}' is {state}")
         try:
-            request = read()
-            protocol.check_inputs(request, self.spec_of(name))
-            return render(request, await self._infer(request.inputs))
+            return await work(self._infer)
         except RequestError as error:
             raise Refusal(Reason.OTHER, status_of(error), error.message) from error
         except ModelError as error:
@@ -252,6 +258,8 @@ def _failure(status: int, message: str) -> Response:
     return Response(status, protocol.error_body(shortened(message)))
 
 
-def shortened(message: str) -> str:
-    """An error's message at a length that any client takes."""
-    return message if len(message) <= _MOST_TEXT else message[: _MOST_TEXT - 3] + "..."
+def shortened(message: str, most: int = _MOST_TEXT) -> str:
+    """An error's message at a length that any client takes, and without halves of surrogate pairs, which are no text: a
+    file's name may have brought one into an exception."""
+    message = message[: most + 1].encode("utf-8", "replace").decode()
+    return message if len(message) <= most else message[: most - 3] + "..."
