@@ -82,7 +82,7 @@ def test_any_bytes(body: bytes, cuts: bytes) -> None:
         form(part(b"a", b'; name="mod\\el"')),
         form(part(b"a", b"; name=x; name*=utf-8''model")),
         form(part(b"a"), part(b"b", b'; name*0="mo"; name*1="del"')),
-        form(part(b"a"), part(b"b", b'; name*0*=utf-8\'\'model')),
+        form(part(b"a"), part(b"b", b"; name*0*=utf-8''model")),
         form(part(b"a"), part(b"b", b'; x="\\\\"; y="; name="model"')),
         form(part(b"a"), part(b"b", b'; x="; name=model; "')),
         form(part(b"a"), part(b"b", b'; name="model')),
