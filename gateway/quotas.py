@@ -24,9 +24,17 @@ class Use:
     requests: int
     inferences: int
     tokens: int
+    prompt: int = 0
+    """Of the tokens that are expected, those of the prompt."""
 
     def of(self, unit: str) -> int:
         return 1 if unit == "concurrency" else int(getattr(self, unit))
+
+    def reserved(self, limit: Limit) -> int:
+        """Of a quota. How long an answer will be is a guess: it takes all of a quota at most, because a request that
+        was refused for it would be refused for ever, and could not show that the guess is wrong."""
+        amount = self.of(limit.unit)
+        return min(amount, max(limit.amount, self.prompt)) if limit.unit == "tokens" else amount
 
 
 NOTHING: Final = Use(0, 0, 0)
@@ -79,7 +87,7 @@ class Account:
 
     def wanted(self, use: Use) -> Takes:
         """What of which budget a request reserves."""
-        return [(limit, budget, amount) for limit, budget in self.budgets if (amount := use.of(limit.unit))]
+        return [(limit, budget, amount) for limit, budget in self.budgets if (amount := use.reserved(limit))]
 
     def refuse(self, limit: Limit) -> None:
         """A request met a spent quota."""

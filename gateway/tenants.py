@@ -166,7 +166,9 @@ class Gate:
     def charges(self, ex: "Exchange", ticket: "Ticket", account: Account) -> "Denial | bool":
         """Reserves what the request takes. True: it goes on; False: it waits for the pool, and ``again`` follows."""
         tokens = ticket.tokens
-        use = Use(1, ex.inferences, 0 if tokens is None else tokens.expected)
+        use = Use(1, ex.inferences, 0)
+        if tokens is not None:
+            use = Use(1, ex.inferences, tokens.expected, tokens.prompt_estimate)
         wanted = account.wanted(use) if account.budgets else []
         if not wanted:
             return self._taken(ticket, account, wanted, ())

@@ -202,6 +202,25 @@ def test_what_is_larger_than_the_quota_is_not_told_to_come_back() -> None:
     assert "less than this request needs (8)" in refused.answer.decode()
 
 
+def test_a_guess_of_how_long_an_answer_will_be_takes_all_of_a_quota_at_most() -> None:
+    """256 tokens are expected of the first answer: refused for these nobody would ever learn that it has five."""
+    found = door(acme(quotas=Quotas(tokens_per_second=200)), protocol="openai")
+    budget = Budget("acme/tokens", 200, 1)
+
+    def ask(size: int) -> FakeExchange:
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * size}]}).encode()
+        return found.arrive("POST /v1/chat/completions", WITH_KEY, "content-type: application/json", body=body)
+
+    asked = ask(100)
+    assert asked.log == ["to 10.0.0.1:1"]
+    assert found.till.taken == {budget: 200}
+    told = b'{"usage":{"prompt_tokens":40,"completion_tokens":5}}'
+    asked.answered(100.1, 200, "content-type: application/json", "tidegate-credit: keep", body=told)
+    assert found.till.taken == {budget: 45}
+    refused = ask(4000)
+    assert "less than this request needs" in refused.answer.decode(), "its prompt alone is too large"
+
+
 def quota_of_ten() -> Tenant:
     return acme(quotas=Quotas(requests_per_minute=10, concurrency=10))
 
