@@ -1,5 +1,6 @@
 """An app that looks for something in a body: how far it is read, what it sees before an upstream does, what it ends."""
 
+import tracemalloc
 from typing import Any, cast
 
 from tidegate.aio.exchange import BODY_KEPT, BUDGET_SPENT, KEPT_BYTES, BodyBudget, Exchange
@@ -105,6 +106,24 @@ def test_who_gathers_is_read_up_to_what_it_asked_for_and_then_as_usual() -> None
     assert wire.data.endswith(b"x" * MIB)
     ex.client_data(Data(b"y" * 65536, False), 1.0)
     assert (ex.replayable, ex.body) == (False, b""), "beyond the usual amount nothing is kept once it was sent"
+
+
+def test_a_body_in_small_pieces_takes_no_more_than_a_body() -> None:
+    """An object of two bytes takes sixty."""
+    body = bytes(range(256)) * 800
+    ex, _, _ = begun(len(body) + 1)
+    tracemalloc.start()
+    try:
+        for at in range(0, len(body), 2):
+            ex.client_data(Data(body[at : at + 2], False), 1.0)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.5 * len(body)
+    assert ex.body == body
+    ex.client_data(Data(b"", False), 1.0)
+    ex.client_data(Data(b"e", True), 1.0)
+    assert ex.body == body + b"e"
 
 
 def test_a_spent_budget_does_not_stop_who_gathers_but_tells_him() -> None:

@@ -37,6 +37,8 @@ _STATES = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
 
 KEPT_BYTES = 256 * 1024
 """Body kept for a late or repeated forward; beyond it reading pauses (waiting) or the replay is given up (sent)."""
+_PIECE_BYTES = 4096
+"""Smaller pieces of a kept body are joined: an object for each would take many times what it carries."""
 JOIN_BYTES = 64 * 1024
 """Head and body are one write below this, two above."""
 BODY_KEPT, UPSTREAM_SLOW, BUDGET_SPENT = 1, 2, 4
@@ -103,6 +105,17 @@ class BodyBudget:
 
     def __repr__(self) -> str:
         return f"<BodyBudget {self.used} of {self.limit} bytes>"
+
+
+def with_piece(parts: list[bytes] | None, data: bytes) -> list[bytes]:
+    """A kept body with another piece behind it."""
+    if parts is None:
+        return [data]
+    if len(parts[-1]) + len(data) <= _PIECE_BYTES:
+        parts[-1] += data
+    else:
+        parts.append(data)
+    return parts
 
 
 class Exchange:
@@ -529,9 +542,7 @@ class Exchange:
         if self._replay:
             if self._kept + len(data) <= self._replay or self._state < SENT or self.holding:
                 if data:
-                    if self._parts is None:
-                        self._parts = []
-                    self._parts.append(data)
+                    self._parts = with_piece(self._parts, data)
                     self._kept += len(data)
             else:
                 self._replay = 0

@@ -22,6 +22,7 @@ from tidegate.aio.exchange import (
     STREAMING,
     WAITING,
     BodyBudget,
+    with_piece,
 )
 from tidegate.aio.own_answer import OWN_BYTES, OwnAnswer
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
@@ -446,9 +447,7 @@ class Rpc:
             return
         if self._replay and data:
             if self._kept + len(data) <= self._replay or self._state < SENT or self._withheld is not None:
-                if self._parts is None:
-                    self._parts = []
-                self._parts.append(data)
+                self._parts = with_piece(self._parts, data)
                 self._kept += len(data)
             else:
                 self._replay = 0
