@@ -96,7 +96,7 @@ class Shares:
         function = tracked.record.function
         choice = None if self._sizes is None else self._sizes.of(tracked.id, function, ready, mu, now)
         mixed = mu if choice is None else {**mu, **choice.mu_ips}
-        weights = self._weights.update(tracked.id, _capacities(function.routing.group_weights, mixed, ready))
+        weights = self._weights.update(tracked.id, _capacities(function.routing.group_weights, mixed, ready), now)
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(
             revision=tracked.record.revision,

@@ -14,8 +14,16 @@ ALPHA = 0.3
 """Smoothing of measured service rates: share of the newest measurement."""
 MIN_BUSY_S = 0.02
 """A replica that was busy for less than this in an interval says nothing about its rate."""
-MIN_STEP = 0.02
-"""Weights are published when one moves by at least this much: a table for every flicker helps nobody."""
+STEP = 0.02
+"""A weight that is off by this much is published at once,"""
+FLICKER = 5.0
+"""if that is so many times as much as weights move from one look to the next anyway,"""
+MOVES = 4.0
+MOVE_S = 20.0
+"""and so often in a row, and once more for every so many seconds."""
+FINE_STEP = 0.005
+SETTLE_S = 10.0
+"""Otherwise weights follow the mean of so many seconds, to within the smaller step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,40 +115,86 @@ def filled(groups: Sequence[GroupCapacity]) -> list[GroupCapacity]:
 
 
 class Weights:
-    """The published fractions per revision: they stay until one moves by a step or the groups change."""
+    """The published fractions per revision. They change at once with the groups and by a step, and by less when a mean
+    over ``SETTLE_S`` says so: a table for every flicker helps nobody, but an error that stays holds up all callers
+    where weights alone decide."""
 
-    __slots__ = ("_published", "_step")
+    __slots__ = ("_of",)
 
-    def __init__(self, step: float = MIN_STEP) -> None:
-        self._published: dict[str, dict[str, float]] = {}
-        self._step = step
+    def __init__(self) -> None:
+        self._of: dict[str, _Published] = {}
 
-    def update(self, revision: str, groups: Sequence[GroupCapacity]) -> Mapping[str, float]:
+    def update(self, revision: str, groups: Sequence[GroupCapacity], now: float) -> Mapping[str, float]:
         """Fractions by group id, from ready replicas; empty when none is ready."""
         shares = split(filled(groups), 1.0)
         if shares is None:
-            self._published.pop(revision, None)
+            self._of.pop(revision, None)
             return {}
         fresh = {group.id: fraction for group, fraction in zip(groups, shares.fractions, strict=True)}
-        known = self._published.get(revision)
-        if known is None or self._differs(known, fresh):
-            self._published[revision] = known = fresh
-        return known
+        known = self._of.get(revision)
+        if known is None:
+            known = self._of[revision] = _Published(fresh, now)
+        else:
+            known.look(fresh, now)
+        return known.fractions
 
     def published(self, revision: str) -> Mapping[str, float]:
         """The fractions in force; empty when none is ready."""
-        return self._published.get(revision, {})
-
-    def _differs(self, known: Mapping[str, float], fresh: Mapping[str, float]) -> bool:
-        if known.keys() != fresh.keys():
-            return True
-        return any(
-            abs(fresh[id_] - share) >= self._step - TIE or (fresh[id_] > 0) != (share > 0)
-            for id_, share in known.items()
-        )
+        known = self._of.get(revision)
+        return {} if known is None else known.fractions
 
     def forget(self, revision: str) -> None:
-        self._published.pop(revision, None)
+        self._of.pop(revision, None)
 
     def __repr__(self) -> str:
-        return f"<Weights {self._published}>"
+        return f"<Weights { {revision: dict(known.fractions) for revision, known in self._of.items()} }>"
+
+
+class _Published:
+    """The fractions of one revision, and what the looks since then would have them be."""
+
+    __slots__ = ("_flicker", "_latest", "_looked_at", "_looks", "_moves", "_since", "_sums", "fractions")
+
+    def __init__(self, fractions: Mapping[str, float], now: float) -> None:
+        self._latest = fractions
+        self._looked_at = now
+        self._flicker = 0.0
+        """How much a weight moves from one look to the next: the mean of some ten, in which a move of a step and one of
+        more are the same."""
+        self._moves = MOVES
+        self._publish(fractions, now)
+
+    def _publish(self, fractions: Mapping[str, float], now: float) -> None:
+        self.fractions = fractions
+        self._since = now
+        self._sums = dict.fromkeys(fractions, 0.0)
+        self._looks = 0
+
+    def look(self, fresh: Mapping[str, float], now: float) -> None:
+        latest, self._latest = self._latest, fresh
+        self._moves = min(MOVES, self._moves + (now - self._looked_at) / MOVE_S)
+        self._looked_at = now
+        if _are_other_groups(fresh, self.fractions):
+            self._publish(fresh, now)
+            return
+        self._flicker += 0.1 * (min(STEP, _apart(fresh, latest)) - self._flicker)
+        if self._moves >= 1.0 and _apart(fresh, self.fractions) >= max(STEP, FLICKER * self._flicker) - TIE:
+            self._moves -= 1.0
+            self._publish(fresh, now)
+            return
+        for name, fraction in fresh.items():
+            self._sums[name] += fraction
+        self._looks += 1
+        if now - self._since >= SETTLE_S:
+            mean = {name: total / self._looks for name, total in self._sums.items()}
+            is_off = _apart(mean, self.fractions) >= FINE_STEP - TIE
+            self._publish(mean if is_off else self.fractions, now)
+
+
+def _are_other_groups(fresh: Mapping[str, float], known: Mapping[str, float]) -> bool:
+    """Whether a group has appeared, gone, died or woken."""
+    return fresh.keys() != known.keys() or any((fresh[name] > 0.0) != (share > 0.0) for name, share in known.items())
+
+
+def _apart(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    return max(abs(one[name] - share) for name, share in other.items())

@@ -68,17 +68,19 @@ class SimulatedShares:
         return [
             ServedFunction(
                 function=deployed.revision.function,
-                revisions=(self._share(deployed, ready.get(deployed.revision.id, {}), refusal(deployed.revision.id)),),
+                revisions=(
+                    self._share(deployed, ready.get(deployed.revision.id, {}), refusal(deployed.revision.id), now),
+                ),
             )
             for deployed in functions
         ]
 
-    def _share(self, deployed: Deployed, ready: Mapping[str, int], refusal: str | None) -> RevisionShare:
+    def _share(self, deployed: Deployed, ready: Mapping[str, int], refusal: str | None, now: float) -> RevisionShare:
         revision = deployed.revision
         mu = {name: self.mu_ips(revision.id, name) for name in sorted(ready)}
         return RevisionShare(
             revision=revision,
-            weights=self._weights.update(revision.id, self._capacities(deployed, mu, ready)),
+            weights=self._weights.update(revision.id, self._capacities(deployed, mu, ready), now),
             mu_ips={name: rate for name, rate in mu.items() if rate is not None},
             failure=refusal,
         )

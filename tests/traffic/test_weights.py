@@ -1,10 +1,25 @@
 """Weights from what groups can do, and when a new one is worth telling."""
 
 import math
+import random
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from traffic.weights import GroupCapacity, ServiceRates, Weights, filled, split
+from traffic.weights import (
+    FINE_STEP,
+    MOVE_S,
+    MOVES,
+    SETTLE_S,
+    GroupCapacity,
+    ServiceRates,
+    Weights,
+    filled,
+    split,
+)
 
 
 def test_equal_utilisation_not_equal_rates() -> None:
@@ -39,24 +54,124 @@ def test_rates_are_smoothed_and_idle_seconds_say_nothing() -> None:
     assert rates.mu_ips("r", "t4") is None
 
 
-def test_weights_stay_until_one_moves_by_two_points() -> None:
+def pair(share: float) -> list[GroupCapacity]:
+    """Two groups of which the first can do ``share`` of the whole."""
+    return [GroupCapacity("a", 100.0 * share, 1), GroupCapacity("b", 100.0 * (1.0 - share), 1)]
+
+
+def told(weights: Weights, shares: Iterable[float], since: float = 0.0) -> list[float]:
+    """What is in force of the first group, after one look a second."""
+    return [weights.update("r", pair(share), since + second)["a"] for second, share in enumerate(shares)]
+
+
+def changes(published: list[float]) -> int:
+    return sum(before != after for before, after in pairwise(published))
+
+
+def test_two_points_are_told_at_once() -> None:
+    assert told(Weights(), [0.5, 0.515, 0.524]) == pytest.approx([0.5, 0.5, 0.524])
+
+
+def test_a_small_difference_is_told_when_it_stays() -> None:
+    """63.0 instead of 64.2 %: the slower group holds up all callers, and 3 % of the throughput is lost."""
+    published = told(Weights(), [0.630] + 30 * [0.642])
+    assert published[:10] == pytest.approx(10 * [0.63]), "it may be a flicker"
+    assert published[10:] == pytest.approx(21 * [0.642])
+
+
+def test_a_difference_of_less_than_half_a_point_is_never_told() -> None:
+    assert changes(told(Weights(), [0.640] + 600 * [0.6445])) == 0
+
+
+def test_what_flickers_is_not_told() -> None:
+    """Up and down by a point and a half: the mean does not move."""
+    assert changes(told(Weights(), [0.64] + 300 * [0.655, 0.625])) == 0
+
+
+def test_a_rate_that_flickers_widely_is_told_as_its_mean() -> None:
+    """Ten points up and down. The first ones go out as they are; then twenty seconds bring one more, and what is in
+    force in between is the mean."""
+    published = told(Weights(), 300 * [0.74, 0.54])
+    assert changes(published[:5]) == 4
+    last = published[-300:]
+    assert changes(last) <= 300 / MOVE_S + 300 / SETTLE_S
+    assert sum(abs(share - 0.64) for share in last) / len(last) < 0.06
+
+
+def test_moves_that_were_used_up_come_back() -> None:
     weights = Weights()
+    assert told(weights, [0.3, 0.36, 0.42, 0.48, 0.54, 0.6])[3:] == pytest.approx([0.48, 0.54, 0.54]), "four in a row"
+    told(weights, 40 * [0.6], since=6.0)
+    assert told(weights, [0.66, 0.72, 0.78], since=46.0) == pytest.approx([0.66, 0.72, 0.72]), "two after 40 s"
 
-    def published(mu: float, other: float = 50.0) -> float:
-        return weights.update("r", [GroupCapacity("a", mu, 1), GroupCapacity("b", other, 1)])["a"]
 
-    assert published(50.0) == 0.5
-    assert published(53.0) == 0.5, "51.5%: not worth a table"
-    assert published(55.0) == pytest.approx(55 / 105), "52.4%"
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("noise", "most_a_minute"), [(0.0, 0.0), (0.002, 0.0), (0.005, 1.0), (0.01, 2.5)])
+def test_noise_around_a_constant_makes_no_oscillation(noise: float, most_a_minute: float, seed: int) -> None:
+    """Normal noise, its deviation in parts of the whole: what is told is the mean, and rarely told anew."""
+    rng, weights = random.Random(seed), Weights()
+    told(weights, [0.5])
+    published = told(weights, [rng.gauss(0.642, noise) for _ in range(1860)], since=1.0)[60:]
+    assert sum(abs(share - 0.642) for share in published) / len(published) < FINE_STEP
+    assert max(abs(share - 0.642) for share in published) < FINE_STEP + 1.5 * noise
+    assert changes(published) <= 30 * most_a_minute
+
+
+rates = st.floats(1.0, 200.0)
+looks = st.lists(st.tuples(st.floats(0.05, 3.0), rates, rates, rates), min_size=1, max_size=200)
+
+
+@given(looks)
+def test_however_rates_flicker_the_tables_of_a_minute_are_few(steps: list[tuple[float, float, float, float]]) -> None:
+    """Four moves in a row and one more every 20 s, and a mean at most every 10 s."""
+    weights, now, changed = Weights(), 0.0, []
+    before: Mapping[str, float] = {}
+    for passed, *mus in steps:
+        now += passed
+        groups = [GroupCapacity(name, mu, 2) for name, mu in zip("abc", mus, strict=True)]
+        published = weights.update("r", groups, now)
+        assert math.fsum(published.values()) == pytest.approx(1.0)
+        if before and published != before:
+            changed.append(now)
+        before = dict(published)
+    most = MOVES + 60.0 / MOVE_S + 60.0 / SETTLE_S + 1
+    assert all(sum(at <= one <= at + 60.0 for one in changed) <= most for at in changed)
+
+
+@given(looks, st.lists(rates, min_size=3, max_size=3), st.floats(0.2, 1.0))
+def test_whatever_was_before_constant_rates_are_told_to_half_a_point(
+    steps: list[tuple[float, float, float, float]], mus: list[float], every_s: float
+) -> None:
+    weights, now = Weights(), 0.0
+    for passed, *was in steps:
+        now += passed
+        weights.update("r", [GroupCapacity(name, mu, 1) for name, mu in zip("abc", was, strict=True)], now)
+    end = now + 2.0 * (SETTLE_S + every_s)
+    settled: Mapping[str, float] | None = None
+    while now < end + 30.0:
+        now += every_s
+        published = weights.update("r", [GroupCapacity(name, mu, 1) for name, mu in zip("abc", mus, strict=True)], now)
+        if now > end:
+            assert all(abs(published[name] - mu / sum(mus)) <= FINE_STEP for name, mu in zip("abc", mus, strict=True))
+            assert settled is None or settled == published
+            settled = dict(published)
 
 
 def test_a_group_that_appears_dies_or_wakes_is_told_at_once() -> None:
     weights = Weights()
     both = [GroupCapacity("a", 99.0, 1), GroupCapacity("b", 1.0, 1)]
-    assert weights.update("r", both[:1]) == {"a": 1.0}
-    assert weights.update("r", both) == {"a": 0.99, "b": 0.01}
-    assert weights.update("r", [both[0], GroupCapacity("b", 1.0, 0)]) == {"a": 1.0, "b": 0.0}
-    assert weights.update("r", [GroupCapacity("a", 99.0, 0)]) == {}
+    assert weights.update("r", both[:1], 0.0) == {"a": 1.0}
+    assert weights.update("r", both, 0.0) == {"a": 0.99, "b": 0.01}
+    assert weights.update("r", [both[0], GroupCapacity("b", 1.0, 0)], 0.0) == {"a": 1.0, "b": 0.0}
+    assert weights.published("r") == {"a": 1.0, "b": 0.0}
+    assert weights.update("r", [GroupCapacity("a", 99.0, 0)], 0.0) == weights.published("r") == {}
     weights.forget("r")
-    assert weights.update("r", both)["b"] == 0.01
+    assert weights.update("r", both, 0.0)["b"] == 0.01
     assert "'a': 0.99" in repr(weights)
+
+
+def test_groups_that_come_and_go_do_not_use_up_the_moves() -> None:
+    weights = Weights()
+    for second in range(20):
+        weights.update("r", pair(0.5)[: 1 + second % 2], float(second))
+    assert told(weights, [0.6], since=20.0) == pytest.approx([0.6])
