@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from activator.commands import Affinity
-from activator.prefixes import BLOCK_BYTES, MOST_BLOCKS, chain
+from activator.prefixes import FINE_BYTES, chain
+from activator.prefixes import PROMPT_BYTES as PREFIX_BYTES
 from tidegate.wire.head import Bad
 from tidegate.wire.json_scan import ObjectScan
 from tidegate.wire.openai import KEYS, Asked, asked_by
@@ -24,8 +25,8 @@ SESSION: Final = b"x-session-id"
 """The field of ``session``: what clients and model servers commonly call a conversation's name."""
 PROMPT_BYTES: Final = 1024
 """Of the prompt that ``prompt`` looks at. Our choice: a short system prompt and the beginning of the first turn."""
-READ_BYTES: Final = BLOCK_BYTES * MOST_BLOCKS
-"""Of a body that are waited for and looked at."""
+READ_BYTES: Final = FINE_BYTES
+"""Of a body that are waited for, and searched for the prompt; what else is there then is looked at as well."""
 FROM_BODY: Final = frozenset(("prompt", "prefix", "model"))
 
 HashKey = Callable[["Exchange"], Affinity | None]
@@ -74,13 +75,13 @@ def _prompt(ex: "Exchange") -> bytes | None:
 
 
 def _prefix(ex: "Exchange") -> list[int] | None:
-    text = _beginning(ex, _asked(ex), READ_BYTES)
+    text = _beginning(ex, _asked(ex), PREFIX_BYTES)
     return chain(text) if text else None
 
 
 def _prefix_of_model(ex: "Exchange") -> list[int] | None:
     asked = _asked(ex)
-    text = _beginning(ex, asked, READ_BYTES)
+    text = _beginning(ex, asked, PREFIX_BYTES)
     return chain(text, _name(ex, asked).encode()) if text else None
 
 

@@ -12,6 +12,8 @@ of a load is ``hash-on`` alone:
 - ``session``: the same by a name that each conversation sends
 - ``none``: ``spread: most-free``, no affinity
 
+Two more loads are of agents: instructions and tools of 20 to 40 KB that all conversations of one kind begin with.
+
 Prints one JSON line per load, cache, number of workers and rule: blocks found over blocks asked for, after a warm-up;
 time to the first token; the busiest replica over the mean; requests that waited; the most that an index remembered.
 
@@ -46,6 +48,9 @@ WARM: Final = 0.15
 """Of the time at the beginning is not counted."""
 CHANGE_S: Final = 60.0
 """A replica comes or goes so often."""
+SYSTEMS: Final = (6144, 2048, 1024, 4096)
+AGENTS: Final = (40_000, 24_000, 20_000, 32_000)
+"""Bytes of system prompts, the first one of half of the conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class Load:
     replicas: int = 8
     workers: int = 1
     seed: int = 1
+    systems: tuple[int, ...] = SYSTEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ class Simulation:
         self._now = 0.0
         self._events: list[tuple[float, int, str, object]] = []
         rng = random.Random(load.seed)
-        self._systems = [rng.randbytes(size) for size in (6144, 2048, 1024, 4096)]
+        self._systems = [rng.randbytes(size) for size in load.systems]
         self._talk = random.Random(load.seed + 1)
         self._hits = self._blocks = self._asked = self._waited = self._remembered = 0
         self._first: list[float] = []
@@ -292,12 +298,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=1200.0)
     arguments = parser.parse_args()
-    for users_per_s in (1.0, 2.0, 3.0):
-        for cache_blocks, workers in ((1000, 1), (4000, 1), (4000, 2)):
-            load = Load(users_per_s, cache_blocks, arguments.seconds, workers=workers)
-            for rule in RULES:
-                line = {"benchmark": "affinity_sim", "hash_on": rule} | asdict(load)
-                print(json.dumps(line | asdict(Simulation(load, rule).run())), flush=True)
+    loads = [
+        Load(users_per_s, cache_blocks, arguments.seconds, workers=workers)
+        for users_per_s in (1.0, 2.0, 3.0)
+        for cache_blocks, workers in ((1000, 1), (4000, 1), (4000, 2))
+    ]
+    loads += [Load(2.0, 4000, arguments.seconds, workers=workers, systems=AGENTS) for workers in (1, 2)]
+    for load in loads:
+        for rule in RULES:
+            line = {"benchmark": "affinity_sim", "hash_on": rule} | asdict(load)
+            print(json.dumps(line | asdict(Simulation(load, rule).run())), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import pytest
 from activator.choice import place_of, preferred
 from activator.prefixes import (
     BLOCK_BYTES,
+    FINE_BYTES,
     MOST_BLOCKS,
+    PROMPT_BYTES,
     REPLICA_BLOCKS,
     REPLICA_MODELS,
     PrefixIndex,
@@ -52,8 +54,22 @@ def test_a_chain_grows_with_the_prompt() -> None:
     other = chain(b"x" + prompt(3)[1:])
     assert not set(other) & set(short), "a block stands for all before it"
     assert chain(prompt(3), b"adapter")[0] != short[0]
-    assert len(chain(prompt(MOST_BLOCKS * 2))) == MOST_BLOCKS
+    assert len(chain(bytes(PROMPT_BYTES))) == len(chain(bytes(2 * PROMPT_BYTES))) == MOST_BLOCKS
     assert chain(b"short") != chain(b"other") and len(chain(b"")) == 1
+
+
+def test_what_follows_a_long_beginning_is_told_apart_in_larger_blocks() -> None:
+    """Agents share tens of KB of instructions and tools."""
+    shared = prompt(40_000 // BLOCK_BYTES)
+    one, other = (chain(shared + prompt(16, seed=seed)) for seed in (1, 2))
+    same = [a for a, b in zip(one, other, strict=True) if a == b]
+    assert len(same) == (FINE_BYTES + (len(shared) - FINE_BYTES) // 8) // BLOCK_BYTES
+    assert len(one) > len(same)
+    index: PrefixIndex[Server] = PrefixIndex()
+    group = servers(4)
+    index.record(group[1], one)
+    index.record(group[2], other)
+    assert index.choose(group, one, 1) is group[1] and index.choose(group, other, 1) is group[2]
 
 
 def test_the_beginning_that_was_sent_is_known() -> None:
