@@ -41,6 +41,13 @@ def test_a_piece_that_is_one_event_is_told_with_it() -> None:
     assert stream.done
 
 
+@pytest.mark.parametrize("step", [1, 100])
+def test_a_stream_may_begin_with_a_byte_order_mark(step: int) -> None:
+    stream, text = EventStream(), b'\xef\xbb\xbfdata: {"a":1}\n\ndata: {"b":2}\n\n'
+    seen = [event for at in range(0, len(text), step) for event in stream.feed(text[at : at + step])]
+    assert [*seen, *stream.feed(b"x")] == [b'{"a":1}', b'{"b":2}']
+
+
 def test_an_endless_event_takes_no_memory() -> None:
     stream = EventStream()
     for _ in range(100):

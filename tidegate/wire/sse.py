@@ -13,6 +13,8 @@ DONE: Final = b"[DONE]"
 """How OpenAI's streams end."""
 
 _EOL = rb"(?:\r\n|\n|\r(?=[^\n]))"
+_MARK = b"\xef\xbb\xbf"
+"""A stream may begin with a byte order mark."""
 _TAIL = 3
 """Bytes in which a blank line may have begun."""
 _blank_lines = re.compile(_EOL + _EOL).finditer
@@ -69,7 +71,8 @@ def _content(block: bytes) -> bytes | None:
     line = block.rstrip(b"\n")
     if line[:6] == b"data: " and b"\n" not in line and b"\r" not in line:
         return line[6:]
-    lines = [line[6:] if line[5:6] == b" " else line[5:] for line in block.splitlines() if line[:5] == b"data:"]
+    lines = block.removeprefix(_MARK).splitlines()
+    lines = [line[6:] if line[5:6] == b" " else line[5:] for line in lines if line[:5] == b"data:"]
     return b"\n".join(lines) if lines else None
 
 
