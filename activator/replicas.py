@@ -25,6 +25,8 @@ the fewest is the freest."""
 LINKS_ALL: Final = 64
 """Up to so many replicas a worker links to every one."""
 
+RECALLED_SPARE: Final = 64
+"""So many numbers more than requests in flight are kept of credits that go back with their request."""
 _UNTOLD: Final = -1
 
 
@@ -89,8 +91,8 @@ class Replica:
         self.ready = False
         """``usable``, as its group has counted it."""
         self.in_flight = 0
-        self.recalled: set[int] = set()
-        """Credits to give back when their request has ended."""
+        self.recalled: dict[int, None] = {}
+        """Credits to give back when their request has ended; oldest first."""
         self.sequence = 0
         self.told = _UNTOLD
         """Class of the want that the queue_proxy knows."""
@@ -297,7 +299,7 @@ class Replica:
             self.idle = [credit for credit in self.idle if credit[0] not in wanted]
             self.refresh()
         if self.in_flight:
-            self.recalled |= wanted.difference(back)
+            self.goes_back(wanted.difference(back))
         else:
             self.recalled.clear()
             back = list(wanted)
@@ -312,9 +314,21 @@ class Replica:
         for credit in held:
             self.idle.remove(credit)
         if self.in_flight:
-            self.recalled |= numbers.difference(number for number, _ in held)
+            self.goes_back(numbers.difference(number for number, _ in held))
         self.refresh()
         self.forget_told()
+
+    def goes_back(self, numbers: Iterable[int]) -> None:
+        """Credits that are asked back and are not idle: some are busy, others went back before the message came.
+
+        What is more than may be busy is forgotten, the oldest first: a replica that never rests would keep those for
+        ever. A busy one that is forgotten stays here when its request ends, as both sides then have it; if it is void,
+        its next request is refused and returns to its place.
+        """
+        recalled = self.recalled
+        recalled.update(dict.fromkeys(numbers))
+        for number in list(recalled)[: max(0, len(recalled) - self.in_flight - RECALLED_SPARE)]:
+            del recalled[number]
 
     def surrender(self) -> tuple[int, ...]:
         """All idle credits, to be given back."""

@@ -123,7 +123,7 @@ class WaitingRoom(Hall):
         bind.lane = lane
         self._bind(bind, replica, now)
         if bind.credit:
-            replica.recalled.add(bind.credit)
+            replica.recalled[bind.credit] = None
         return bind
 
     def watch(self, revision: str, now: float) -> None:
@@ -161,7 +161,7 @@ class WaitingRoom(Hall):
         if bind.epoch != replica.epoch:
             return
         if replica.recalled and bind.credit in replica.recalled:
-            replica.recalled.discard(bind.credit)
+            del replica.recalled[bind.credit]
             if keep:
                 self.out.append(Send(replica.id, Return((bind.credit,))))
             if not replica.in_flight:
@@ -191,7 +191,7 @@ class WaitingRoom(Hall):
         if not bind.credit:
             self._rest(replica, now)  # No credit can have been stale: the replica drains or is full, we do not insist.
         elif bind.epoch == replica.epoch:
-            replica.recalled.discard(bind.credit)
+            replica.recalled.pop(bind.credit, None)
             self._retell(replica)
         self._put_back(bind, now)
 

@@ -4,11 +4,13 @@ The figures that the rules must hold; ``python -m benchmarks.micro.slots_sim`` p
 """
 
 import random
+from collections.abc import Hashable
 
 import pytest
 
+from activator.replicas import RECALLED_SPARE
 from benchmarks.micro.slots_sim import HOP_S, SERVICE_S, Outcome, Simulation, outcome, overtaken_s
-from tests.support.slot_world import End
+from tests.support.slot_world import Action, End, Flight, Job, Replica, Worker, World
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +82,52 @@ def test_a_thousand_waiting_on_one_new_replica_run_in_order_and_never_above_the_
     assert simulation.replica.peak == 4
     assert overtaken_s(first) <= 2 * SERVICE_S
     assert not [job for job in simulation.world.jobs if job.end not in (None, End.ANSWERED)]
+
+
+class Crossing(Simulation):
+    """Messages of the channels take 30 ms and more, so that they cross requests and each other; each worker has a
+    stream that never ends, and clients that think between two requests."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__([4, 4, 4, 4], seed=seed, service_s=lambda: self.rng.expovariate(1 / SERVICE_S), limit=8)
+        self.world.is_checked = False
+        self.world.post = self._post
+        self._streams: set[Worker] = set()
+
+    def _post(self, key: Hashable, action: Action) -> None:
+        assert isinstance(key, tuple)
+        if key[0] == "up" or "down" in key:
+            when = max(self.timeline.now + 0.03 * (1 + self.rng.random()), self.timeline.last.get(key, 0.0))
+            self.timeline.last[key] = when
+            self.timeline.at(when, action)
+        else:
+            self.timeline(key, action)
+
+    def _serve(self, world: World, replica: Replica, flight: Flight) -> None:
+        if flight.worker in self._streams:
+            super()._serve(world, replica, flight)
+        else:
+            self._streams.add(flight.worker)
+
+    def _ended(self, worker: Worker, job: Job, end: End) -> None:
+        job.end = end
+        self.ended.append((self.world.now, job))
+        self.timeline.at(self.world.now + self.rng.expovariate(50.0), lambda: self._send(worker))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_numbers_of_recalled_credits_do_not_pile_up_at_a_worker_that_never_rests(seed: int) -> None:
+    simulation = Crossing(seed)
+    simulation.start()
+    most = 0
+    for _ in range(60):
+        simulation.run(1.0)
+        simulation.world.jobs.clear()
+        for worker in simulation.world.workers:
+            view = worker.room._fleet.replicas["r0"]
+            assert view.in_flight, "it never rests"
+            most = max(most, len(view.recalled))
+    assert 8 < most <= RECALLED_SPARE + 8, "as many as may be busy, and some to spare"
+    assert len(simulation.ended) > 5000
+    assert all(job.end is End.ANSWERED for _, job in simulation.ended)
+    assert simulation.replica.peak == 8
