@@ -14,7 +14,7 @@ from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_events import FAILED, HEAD, RESET
 from tidegate.wire.h2_frames import PREFACE
 from tidegate.wire.h2_limits import RESET_BURST
-from tidegate.wire.h2_stream import Stream
+from tidegate.wire.h2_stream import CLOSED, Stream
 
 
 @pytest.fixture
@@ -490,3 +490,17 @@ def test_what_the_client_hears_is_valid_to_the_last_frame(world: World) -> None:
         world.call((b"x-a", b"1"))
         world.answer()
     assert not any(kind == FAILED for kind, *_ in world.events)
+
+
+@pytest.mark.parametrize("method", [b"HEAD", b"GET"])
+def test_a_refused_head_request_gets_no_body(world: World, method: bytes) -> None:
+    """Clients take DATA behind the answer to HEAD for a malformed answer."""
+    fields = (b":method", method), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"a")
+    request = block(*fields, (b"expect", b"nonsense"))
+    stream = world.client.request(request, True, None, is_head=method == b"HEAD")
+    world.go()
+    (kind, answer), *_ = world.heard(stream)
+    assert (kind, answer.status) == (HEAD, 417)
+    assert stream.state == CLOSED
+    assert (world.answers.get(1, b"") == b"") == (method == b"HEAD")
+    assert not any(kind == RESET for kind, _ in world.heard(stream))

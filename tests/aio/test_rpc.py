@@ -249,6 +249,21 @@ def test_a_reset_of_the_upstream_passes_with_its_code(world: World, answered: bo
     assert not calls(world)[0].truncated, "it is the server's answer to this call, and no failure of the replica"
 
 
+@pytest.mark.parametrize("ends_with", ["head", "data", "trailers", "nonsense"])
+def test_an_answer_without_a_status_passes_and_is_counted_as_a_failure(world: World, ends_with: str) -> None:
+    """Clients take it for UNKNOWN, whatever HTTP has said."""
+    world.call()
+    engine, call = world.upstream.engine, world.upstream.calls[0]
+    engine.head(call, block(*ANSWER), ends_with == "head")
+    if ends_with == "data":
+        engine.data(call, MESSAGE, True)
+    elif ends_with != "head":
+        engine.trailers(call, block((b"grpc-status", b"abc") if ends_with == "nonsense" else (b"x-a", b"b")))
+    world.go()
+    assert world.app.log[-1] == "finished 500"
+    assert not calls(world)[0].truncated
+
+
 def test_what_the_upstream_refused_is_sent_again(world: World) -> None:
     stream = world.call()
     world.upstream.engine.reset(world.upstream.calls[0], wire.REFUSED_STREAM)

@@ -294,6 +294,16 @@ def test_a_header_list_that_is_too_large_is_answered(request_head: bytes, told: 
     assert reset[0] == wire.RST_STREAM
 
 
+def test_nothing_is_sent_on_a_stream_that_both_sides_have_ended() -> None:
+    """RFC 9113 section 5.1: the answer to a list that is too large closes the stream of a request without a body."""
+    server = ready_server()
+    server.receive(wire.headers(1, CALL + literal(b"x-large", b"y" * 17_000), wire.END_STREAM, 1 << 18), 0.0)
+    (answer,) = frames(server.take())
+    assert answer[:3] == (wire.HEADERS, wire.END_HEADERS | wire.END_STREAM, 1)
+    server.receive(wire.rst_stream(1, wire.CANCEL), 0.0)
+    assert server.take() == b""
+
+
 @given(st.data())
 @settings(max_examples=50)
 def test_any_split_means_the_same(data: st.DataObject) -> None:

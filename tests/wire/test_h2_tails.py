@@ -1,5 +1,6 @@
 """Blocks read in two parts say what they say when they are read as a whole, whoever wrote them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,12 +141,34 @@ def test_other_lines_are_not_a_tail() -> None:
     assert call_tail(LINES.replace(b"secret", b"s" * 127)) is None
 
 
-def test_a_tail_counts_for_the_limit_of_the_list() -> None:
-    for spare in range(-700, 100, 7):
-        size = LIST_BYTES - 4 * 33 - spare - 600
-        block = CALL + literal(b"x-long", b"v" * size) + TAIL
-        ours, plain = two()
-        assert ours.read(block).is_large == plain.read(block).is_large
+@pytest.mark.parametrize("first", [b"", EMPTIED])
+def test_a_list_that_the_front_door_lets_pass_is_taken_with_what_it_adds(first: bytes) -> None:
+    """Also where it is the first on its connection, and is read as a whole."""
+    front = CALL + literal(b"x-long", b"v" * (LIST_BYTES - _listed(CALL) - 38))
+    forwarded = literal(b"x-forwarded-for", b"10.0.0.1") + literal(b"x-forwarded-host", b"h" * 255)
+
+    def read(block: bytes) -> Block:
+        return (Reader(Blocks(REQUEST, read_tail=read_call_tail)) if first else two()[0]).read(first + block)
+
+    assert not read(front).is_large
+    assert read(front + forwarded).is_large, "nobody vouches for it"
+    found = read(front + forwarded + TAIL)
+    assert not found.is_large and found.get(b"tidegate-token") == b"secret"
+    assert read(front + literal(b"x-more", b"v" * 1600) + TAIL).is_large, "what we add has a bound, too"
+
+
+def _listed(block: bytes) -> int:
+    """What a block takes of the limit."""
+    return Reader(Blocks(REQUEST)).read(block).size
+
+
+def test_only_calls_are_read_in_two_parts() -> None:
+    """Gateways send nothing else over HTTP/2: of a stranger's request such fields are fields as all others."""
+    rest = CALL.replace(literal(b"content-type", b"application/grpc"), literal(b"content-type", b"application/json"))
+    ours, plain = two()
+    found = ours.read(rest + TAIL)
+    assert found.tail is None and same(found, plain.read(rest + TAIL))
+    assert dict(pairs(found))[b"traceparent"] == found.get(b"traceparent")
 
 
 def test_tails_behind_each_other_are_not_taken_apart_one_by_one() -> None:

@@ -70,7 +70,7 @@ class RestStream:
         if type(head) is not Bad and max(len(body), head.content_length or 0) > body_bytes:
             head = Bad(413, "body too large")
         if type(head) is Bad:
-            self._answer_bad(head)
+            self._answer_bad(head, block.method)
             return
         self._stream.owner = self
         self._received = len(body)
@@ -83,12 +83,13 @@ class RestStream:
         if exchange._state < SENT:
             exchange.weigh(server.budget)
 
-    def _answer_bad(self, bad: Bad) -> None:
+    def _answer_bad(self, bad: Bad, method: bytes) -> None:
         body = error_body(TOO_LARGE if bad.status == TOO_LARGE.status else BAD_REQUEST, bad.why)
-        engine = self._connection.engine
+        engine, is_head = self._connection.engine, method == b"HEAD"
         fields = _JSON + literal(b"content-length", b"%d" % len(body)) + literal(b"date", self.date())
-        engine.head(self._stream, literal(b":status", b"%d" % bad.status) + fields, False)
-        engine.data(self._stream, body, True)
+        engine.head(self._stream, literal(b":status", b"%d" % bad.status) + fields, is_head)
+        if not is_head:
+            engine.data(self._stream, body, True)
         self._connection.touch()
 
     # --- StreamOwner ------------------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class RestStream:
             return
         self._stream.owner = None
         if exchange.refuse(bad.status):
-            self._answer_bad(bad)
+            self._answer_bad(bad, exchange.head.method)
         else:
             self._connection.engine.reset(self._stream, PROTOCOL_ERROR)
             self._connection.touch()

@@ -605,7 +605,7 @@ class Rpc:
         client.touch()
         if ends:
             self._parted()
-            self._finish(self.status)
+            self._finish(grpc.ended_status(self.status, None))
         elif size and upstream is not None and stream is not None:
             upstream.engine.passed(stream, size)
 
@@ -618,7 +618,7 @@ class Rpc:
         status = block.grpc_status
         if status and block.get(OUTCOME) is not None:
             self.truncated = True
-        self._finish(self.status if not status else grpc.http_status(status))
+        self._finish(grpc.ended_status(self.status, status))
 
     def upstream_reset(self, code: int, ours: bool) -> None:
         """The upstream's stream was reset, ``ours``: by us, for a fault of the upstream."""

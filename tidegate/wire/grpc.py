@@ -63,6 +63,14 @@ def http_status(status: int) -> int:
     return _HTTP_OF_STATUS[status] if status < len(_HTTP_OF_STATUS) else _INTERNAL_ERROR
 
 
+def ended_status(http: int, status: int | None) -> int:
+    """What an answer is counted as whose head had the HTTP status ``http`` and whose end the gRPC status ``status``;
+    None: none, or none that is a number: clients take that for UNKNOWN, unless HTTP has told of a failure."""
+    if status:
+        return http_status(status)
+    return http if status == OK or http >= 400 else http_status(UNKNOWN)
+
+
 @lru_cache(maxsize=1024)
 def split_path(path: bytes) -> tuple[bytes, bytes] | None:
     """Service and method of a call; None: not the path of one."""

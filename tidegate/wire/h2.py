@@ -97,7 +97,10 @@ class H2Server(Engine):
             self._refuse(number, wire.PROTOCOL_ERROR, now)
         elif found.is_large:
             self._write_block(number, _LARGE_CALL if found.is_call else _LARGE_ANSWER, END_STREAM)
-            self._refuse(number, wire.NO_ERROR, now)
+            if ends:
+                self._remember(number)
+            else:
+                self._refuse(number, wire.NO_ERROR, now)
         else:
             self._open(number, found, ends, events)
 

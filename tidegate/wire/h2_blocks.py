@@ -22,6 +22,8 @@ from tidegate.wire.h2_tails import FIELDS, ReadTail, Tail
 
 LIST_BYTES: Final = 16 * 1024
 """Of a header list: names, values and 32 for each field (RFC 9113 section 6.5.2)."""
+_OWN_BYTES: Final = 2 * 1024
+"""Above it, for what processes of ours have added to a list that one of them has let pass."""
 DEFAULT_TABLE_BYTES: Final = 4096
 _SHARED_BYTES: Final = 400
 """No longer block is kept."""
@@ -294,7 +296,7 @@ class _Beginning:
 class Reader:
     """Reads the header blocks of one connection in the order in which they come; the dynamic table is here."""
 
-    __slots__ = ("_before", "_begun", "_blocks", "_quick", "_size", "_table", "capacity", "limit")
+    __slots__ = ("_before", "_begun", "_blocks", "_most", "_quick", "_size", "_table", "capacity", "limit")
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -304,6 +306,8 @@ class Reader:
         """Of heads and of trailers."""
         self._quick = 0
         """Blocks that were only looked at from where they differ from the one before, since the last that was not."""
+        self._most = LIST_BYTES if blocks.kind == REQUEST else LIST_BYTES + _OWN_BYTES
+        """Of a list; an answer comes with fields of ours where it comes from a queue_proxy."""
         self._before = [b"", b""]
         """What was known of the last block that was not known as a whole."""
         self.capacity = DEFAULT_TABLE_BYTES
@@ -321,9 +325,10 @@ class Reader:
         if read_tail is not None and not is_trailer:
             tail = read_tail(block)
             if tail is not None:
-                made = self._read_parts(block, tail)
-                if made is not None:
-                    return made
+                self._most = LIST_BYTES + _OWN_BYTES
+                made = self._read_parts(block, tail) or self._read_new(block, memory, is_trailer=False)
+                self._most = LIST_BYTES
+                return made
         return self._read_new(block, memory, is_trailer=is_trailer)
 
     def _read_parts(self, block: bytes, tail: Tail) -> Block | None:
@@ -337,7 +342,7 @@ class Reader:
                 base = self._read_new(front, memory, is_trailer=False)
             except CompressionFault:
                 return None  # Its beginning is inside another field.
-        if base.size + len(block) - tail.start + FIELDS * _ENTRY_BYTES > LIST_BYTES:
+        if not base.is_call or base.size + len(block) - tail.start + FIELDS * _ENTRY_BYTES > self._most:
             return None
         return base.with_tail(tail)
 
@@ -429,7 +434,7 @@ class Reader:
                 fields.append((name, value, True, representation, representation))
                 outgoing.append(representation)
             total += len(name) + len(value) + _ENTRY_BYTES
-        made = begun.head.with_more(fields) if total <= LIST_BYTES else None
+        made = begun.head.with_more(fields) if total <= self._most else None
         if made is not None:
             made.fields = begun.fields + fields
             made.size = total
@@ -494,6 +499,7 @@ class Reader:
         known = self._blocks.fields.known
         static = self._blocks.static
         total = at = 0
+        most = self._most
         if begun is not None:
             fields += begun.fields
             total, at = begun.total, len(begun.block)
@@ -548,9 +554,9 @@ class Reader:
                     writes = True
                     self._insert(field)
             total += len(field[0]) + len(field[1]) + _ENTRY_BYTES
-            if total <= LIST_BYTES:
+            if total <= most:
                 fields.append(field)
-        walk.is_large, walk.stands_alone, walk.writes = total > LIST_BYTES, stands_alone, writes
+        walk.is_large, walk.stands_alone, walk.writes = total > most, stands_alone, writes
         walk.size = total
         return walk
 

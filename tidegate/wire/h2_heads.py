@@ -262,12 +262,12 @@ class AnswerHead(_Head):
         self.content_length = block.content_length
         self.status = block.status
         """As HTTP has it: of an answer that is nothing but a gRPC status, what that status means."""
-        if ends and block.grpc_status is not None:
+        if ends:
             told = block.get(headers.STATUS)
             if told is not None and told.isdigit() and len(told) == 3 and block.get(headers.OUTCOME) is not None:
                 self.status = int(told)
             else:
-                self.status = grpc.http_status(block.grpc_status)
+                self.status = grpc.ended_status(block.status, block.grpc_status)
 
     def __repr__(self) -> str:
         return f"<AnswerHead {self.status}>"
