@@ -262,9 +262,12 @@ def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
             asked.prompt_bytes = 0
             if _is_binary(body[LOOKED_AT - _WORD : LOOKED_AT]):
                 size = LOOKED_AT + BINARY_BYTES
+            elif _is_binary(body[-_WORD:]):
+                size = body.rfind(b'"') + BINARY_BYTES  # Behind a long text; what is still to come is most of it.
     start = asked.prompt_start or 0
     return Prompt(asked.prompt_bytes or size, script(body[start : start + SAMPLE_BYTES]), asked)
 
 
 def _is_binary(text: bytes) -> bool:
+    text = text.replace(b"\\/", b"//")  # PHP writes slashes so.
     return len(text) == _WORD and text.isascii() and not any(mark in text for mark in (b" ", b'"', b"\\"))

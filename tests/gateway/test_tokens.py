@@ -119,6 +119,13 @@ def test_what_answers_report_corrects_the_estimates_over_route_tables_too() -> N
         (("content-type: application/json",), b'{"messages":[', False, 25_000),
         (("content-type: application/json",), b'{"messages":[{"content":"%b' % (b"word " * 2000), False, 25_000),
         (("content-type: application/json",), b'{"messages":[{"content":"%b' % (b"iVBORw0K" * 2000), False, 3072),
+        (("content-type: application/json",), b'{"messages":[{"content":"%b' % (rb"iVBO\/w0K" * 2000), False, 3072),
+        (
+            ("content-type: application/json",),
+            b'{"messages":[{"content":"%b"},{"url":"%b' % (b"word " * 2400, b"iVBORw0K" * 2000),
+            False,
+            4033,
+        ),
         (("content-type: application/json",), b"not json", True, 25_000),
         ((), b'{"prompt": 1', False, 25_000),
         (("content-type: multipart/form-data; boundary=b",), b"--b", False, 1),

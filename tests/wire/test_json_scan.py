@@ -194,7 +194,10 @@ def test_the_model_is_known_before_the_end_and_final_at_it() -> None:
 
 def test_images_count_some_kilobytes() -> None:
     image, text = b'"data:image/png;base64,' + b"iVBO" * 5000 + b'"', b'"' + b"word " * 4000 + b'"'
-    for value, size in ((image, BINARY_BYTES + 2), (text, len(text))):
+    slashes = b'"' + rb"\/9j\/" * 4000 + b'"'  # As PHP writes them.
+    chinese, path = b'"' + rb"\u654f\u6377" * 2000 + b'"', b'"' + rb"C:\\" * 4000 + b'"'
+    whole = [(each, len(each)) for each in (text, chinese, path)]
+    for value, size in ((image, BINARY_BYTES + 2), (slashes, BINARY_BYTES + 2), *whole):
         body = b'{"messages":[%b]}' % value
         for found in (read_object(body, KEYS), scanned([body]), scanned(cut(body, b"\7\0"))):
             assert type(found) is Found

@@ -55,7 +55,8 @@ def _compiled(pattern: bytes) -> Callable[..., re.Match[bytes]]:
 
 
 _FLAT = rb'[^"\[\]{}]*+(?:"[^"\\]{0,%d}+"[^"\[\]{}]*+)*' % _SHORT
-_BINARY = rb"[-A-Za-z0-9+/=:;,._]{%d}" % _FRONT
+_BINARY = rb"(?=[-A-Za-z0-9+/=:;,._\\]{%d})(?!.{0,%d}\\[^/])" % (_FRONT, _FRONT - 2)
+"""The only escape is that of a slash, which PHP writes so."""
 _space = _compiled(rb"[ \t\r\n]*+")
 _scalar = _compiled(rb"[-+.0-9A-Za-z]*+")
 _escapes = _compiled(rb'[^"\\]*+(?:\\.[^"\\]*+)*')
