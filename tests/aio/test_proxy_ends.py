@@ -12,6 +12,7 @@ from tests.support.http_backend import OK, answering, read_answer, read_request
 from tests.support.loopback import LOOPS, Relay, RelayApp, play, until
 from tidegate.aio.exchange import KEPT_BYTES, Exchange
 from tidegate.aio.server import Limits
+from tidegate.aio.upstream import UpstreamConn
 from tidegate.errors import DEADLINE
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
@@ -487,3 +488,33 @@ def test_a_held_body_flows_beyond_the_buffer_only_after_the_100(loop: str) -> No
         assert body == b"ok"
 
     play(loop, script, scene, app=Holding())
+
+
+def test_a_connect_that_is_given_up_in_the_turn_in_which_it_was_made_leaves_nothing(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over just then: uvloop does not tell the protocol that its connection is gone."""
+    made = UpstreamConn.connection_made
+    given_up = []
+
+    def give_up(self: UpstreamConn, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        if not given_up:
+            given_up.extend(task for task in asyncio.all_tasks() if task.get_name().startswith("connect to"))
+            given_up[0].cancel()
+
+    monkeypatch.setattr(UpstreamConn, "connection_made", give_up)
+
+    async def scene(relay: Relay) -> None:
+        assert relay.pool is not None
+        _, left = await relay.connect()
+        left.write(GET)
+        await until(lambda: bool(given_up) and given_up[0].done())
+        left.transport.abort()
+        reader, writer = await relay.connect()
+        writer.write(GET)
+        assert (await read_answer(reader))[1] == b"ok"
+        await until(lambda: len(relay.app.ended) == 2)
+        assert relay.pool.connections == 1, "that of the second request"
+
+    play(loop, answering(OK), scene)

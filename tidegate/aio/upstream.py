@@ -76,7 +76,6 @@ class UpstreamConn(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -398,6 +397,9 @@ class UpstreamPool:
         except OSError as error:
             exchange.connect_failed(attempt, f"no connection to {self.address}: {error.strerror or error}")
             return
+        if not upstream.dead:
+            # Not sooner: uvloop does not tell of the end of one whose connect is given up in the turn of its making.
+            self._open.add(upstream)
         if not exchange.connected(upstream, attempt):
             self.put(upstream)
 
@@ -410,9 +412,6 @@ class UpstreamPool:
             host, port = host_port(self.address)
             _, upstream = await loop.create_connection(lambda: UpstreamConn(self), host, port)
         return upstream
-
-    def opened(self, upstream: UpstreamConn) -> None:
-        self._open.add(upstream)
 
     def closed(self, upstream: UpstreamConn) -> None:
         self._open.discard(upstream)
