@@ -71,11 +71,11 @@ def _cookie(field: bytes | None, name: bytes) -> bytes | None:
 
 
 def _prompt(ex: "Exchange") -> bytes | None:
-    return _beginning(ex, _asked(ex), PROMPT_BYTES) or None
+    return _beginning(ex, _asked(ex, names=False), PROMPT_BYTES) or None
 
 
 def _prefix(ex: "Exchange") -> list[int] | None:
-    text = _beginning(ex, _asked(ex), PREFIX_BYTES)
+    text = _beginning(ex, _asked(ex, names=False), PREFIX_BYTES)
     return chain(text) if text else None
 
 
@@ -90,11 +90,16 @@ def _model(ex: "Exchange") -> list[int] | None:
     return [zlib.crc32(name.encode())] if name else None
 
 
-def _asked(ex: "Exchange") -> Asked | None:
-    """What the body says: as it was read for the route, else as far as its first bytes tell."""
+def _asked(ex: "Exchange", *, names: bool = True) -> Asked | None:
+    """What the body says: as it was read for the route or its tokens, else as far as its first bytes tell. ``names``:
+    the model is wanted as well as the prompt's place."""
     asked: Asked | None = ex.context.asked
     if asked is not None or not ex.body.startswith(b"{"):
         return asked
+    if ex.context.tokens is not None:
+        asked = ex.context.tokens.request.asked
+        if asked.prompt_start is not None and (asked.model is not None or not names):
+            return asked
     scan = ObjectScan(KEYS)
     scan.feed(ex.body[:READ_BYTES])
     found = asked_by(scan.found)

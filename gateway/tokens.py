@@ -17,7 +17,7 @@ from tidegate.records import FunctionRoute
 from tidegate.wire.events import Piece
 from tidegate.wire.head import ResponseHead
 from tidegate.wire.json_scan import BINARY_BYTES, ObjectScan
-from tidegate.wire.openai import KEYS, Asked, asked_by
+from tidegate.wire.openai import KEYS, Asked, asked_by, read_request
 from tidegate.wire.tokens import PLAIN, SAMPLE_BYTES, AnswerLength, BodyReader, PromptEstimate, StreamReader, script
 from tidegate.wire.tokens_coded import CODINGS, CodedReader
 
@@ -56,25 +56,29 @@ class FunctionTokens:
 class Prompt:
     """What a request says of its size."""
 
-    __slots__ = ("max_tokens", "model", "script", "size")
+    __slots__ = ("asked", "script", "size")
 
     def __init__(self, size: int, written: int = PLAIN, asked: Asked | None = None) -> None:
         self.size = size
         """Bytes of text; 0: there is none, or nobody knows."""
         self.script = written
-        self.max_tokens = None if asked is None else asked.max_tokens
-        self.model = None if asked is None else asked.model
+        self.asked = asked or _NOTHING
+        """What was read of the request, of a large one that nobody else has read in its beginning."""
 
     def __repr__(self) -> str:
-        return f"<Prompt {self.size} bytes, script {self.script}, at most {self.max_tokens} tokens>"
+        return f"<Prompt {self.size} bytes, script {self.script}, {self.asked!r}>"
+
+
+_NOTHING: Final = Asked()
 
 
 class Tokens:
     """Those of one request: expected before it is routed, final when :meth:`when_ended` tells."""
 
     __slots__ = (
-        "_is_refused", "_known", "_now", "_prompt", "_reader", "_told", "cached", "call", "completion", "counters",
+        "_is_refused", "_known", "_now", "_reader", "_told", "cached", "call", "completion", "counters",
         "expected", "first_at", "is_estimated", "last_at", "max_tokens", "model", "prompt", "prompt_estimate",
+        "request",
     )  # fmt: skip
 
     def __init__(
@@ -89,11 +93,11 @@ class Tokens:
         """``model``: one of the function's own names, else ``OTHER_MODEL``: safe as a label."""
         self.call = call
         self.model = model
-        self.max_tokens = prompt.max_tokens
+        self.max_tokens = prompt.asked.max_tokens
         """The most that the request allows its answer; None: it does not say."""
         self.prompt_estimate = known.prompts.of(prompt.size, prompt.script)
         """Tokens of the prompt, at least 1."""
-        self.expected = self.prompt_estimate + known.answers[call].expected(prompt.max_tokens)
+        self.expected = self.prompt_estimate + known.answers[call].expected(self.max_tokens)
         """What the request is likely to take: what a quota reserves."""
         self.prompt = self.completion = self.cached = 0
         """At the end: as reported; else, of what a replica worked on, the estimate and the events counted."""
@@ -101,7 +105,8 @@ class Tokens:
         """No usage was reported."""
         self.first_at = self.last_at = 0.0
         """When the first and the last event with output passed (seconds of ``time.monotonic``); 0.0: none has."""
-        self._prompt = prompt
+        self.request = prompt
+        """As it was sized."""
         self._known = known
         self.counters = counters
         self._now = now
@@ -176,7 +181,7 @@ class Tokens:
             self.prompt, self.completion = usage.prompt_tokens, usage.completion_tokens
             self.cached = usage.cached_tokens
             self.is_estimated = False
-            known.prompts.learn(self._prompt.size, self._prompt.script, usage.prompt_tokens)
+            known.prompts.learn(self.request.size, self.request.script, usage.prompt_tokens)
         elif bound_at and not self._is_refused and self.call is not Call.OTHER:
             self.prompt, self.completion = self.prompt_estimate, 0 if reader is None else reader.outputs
         if not is_answered and reader is not None and reader.outputs > self.completion:
@@ -218,8 +223,8 @@ class TokenDesk:
         if ticket.tokens is not None:
             ticket.tokens.counters = counters.tokens  # It comes again, and may be another revision's now.
             return
-        prompt = _prompt(ex, ticket.asked)
-        named = prompt.model or ticket.target.model
+        prompt = _prompt(ex, ticket)
+        named = prompt.asked.model or ticket.target.model
         model = named if named in route.models[:MODELS] else OTHER_MODEL
         ticket.tokens = Tokens(Call.of(ex.head.path), model, prompt, known, counters.tokens, self._now)
 
@@ -243,14 +248,19 @@ class TokenDesk:
         return "<TokenDesk>"
 
 
-def _prompt(ex: "Exchange", asked: Asked | None) -> Prompt:
-    """The size of a request, from what was read of its body already, or from the beginning of it."""
-    body, head = ex.body, ex.head
+def _prompt(ex: "Exchange", ticket: "Ticket") -> Prompt:
+    """The size of a request, from what was read of its body already, else from all of a short one or the beginning."""
+    body, head, asked = ex.body, ex.head, ticket.asked
     size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, UNREAD_BYTES))
     kind = head.get(b"content-type")
     if kind is not None and not is_json(kind):
         return Prompt(0, PLAIN, asked)  # A form, a sound, a picture: its bytes are no text.
-    if asked is None:
+    if asked is None and ex.body_complete and size <= LOOKED_AT:
+        read = read_request(body)
+        if type(read) is not Asked:
+            return Prompt(size)
+        asked = ticket.asked = read
+    elif asked is None:
         scan = ObjectScan(KEYS)
         scan.feed(body[:LOOKED_AT])
         found = asked_by(scan.found)

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +102,18 @@ def test_a_body_without_a_prompt_counts_from_its_first_byte_and_none_counts_not(
     for rule in ("prefix", "prompt", "model"):
         assert key_of(rule, Seen()) is None
     assert key_of("prefix", Seen(), models=2) is None
+
+
+def test_what_was_read_of_a_large_body_for_its_tokens_is_not_read_again() -> None:
+    seen: Any = Seen(body=b'{"messages": ["' + b"a" * 20_000 + b'"], "model": "one"}')
+    told = Asked()
+    told.prompt_start = 1000  # Elsewhere, so that one sees who was asked.
+    seen.context.tokens = SimpleNamespace(request=SimpleNamespace(asked=told))
+    assert key_of("prefix", seen) == chain(seen.body[1000:])
+    assert key_of("prompt", seen) == seen.body[1000 : 1000 + PROMPT_BYTES]
+    assert key_of("prefix", seen, models=2) == chain(seen.body[13:]), "it did not tell the model"
+    told.model = "two"
+    assert key_of("prefix", seen, models=2) == chain(seen.body[1000:], b"two")
 
 
 def test_messages_of_grpc_have_a_model_and_no_prompt() -> None:

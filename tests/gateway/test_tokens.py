@@ -147,6 +147,17 @@ def test_bodies_that_are_not_there_yet_or_are_none(
     assert tokens(asked).prompt_estimate == estimate
 
 
+def test_a_short_body_that_nobody_has_read_is_read_once() -> None:
+    """Its function was named by the path: what follows finds the place of its prompt and its model there."""
+    asked = ask(open_door(), max_tokens=9)
+    found = asked.context.asked
+    assert (found.model, found.max_tokens) == ("m", 9)
+    assert asked.body[found.prompt_start :].startswith(b'[{"role"')
+    assert tokens(asked).request.asked is found
+    form = open_door().arrive(CHAT, "content-type: text/plain", body=b'{"model":"m"}')
+    assert form.context.asked is None
+
+
 def test_a_length_that_is_only_claimed_is_believed_up_to_a_million_tokens() -> None:
     door = open_door()
     asked = door.arrive(CHAT, "content-type: application/json", body=b"x" * (8 << 20), complete=False)
