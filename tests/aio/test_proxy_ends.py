@@ -495,7 +495,7 @@ def test_a_connect_that_is_given_up_in_the_turn_in_which_it_was_made_leaves_noth
 ) -> None:
     """Its time is over just then: uvloop does not tell the protocol that its connection is gone."""
     made = UpstreamConn.connection_made
-    given_up = []
+    given_up: list[asyncio.Task[Any]] = []
 
     def give_up(self: UpstreamConn, transport: asyncio.BaseTransport) -> None:
         made(self, transport)
