@@ -209,6 +209,7 @@ _HOSTILE = {
     "arrays": b'["",' + b"[]," * 300_000,
     "strings": b"[" + b'"",' * 300_000,
     "quotes": b'"' + b'\\"' * 500_000,
+    "strings with escapes": b"[[" + b'"a\\n\\"b\\"",' * 100_000,
     "sparse quotes": b'"' + (b"a" * 61 + b'\\"') * 16_000,
     "backslashes": b'"' + b"\\" * 1_000_001,
     "runs of backslashes": b'"' + (b"\\" * 70 + b'\\"') * 14_000,

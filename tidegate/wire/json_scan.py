@@ -55,6 +55,7 @@ def _compiled(pattern: bytes) -> Callable[..., re.Match[bytes]]:
 
 
 _FLAT = rb'[^"\[\]{}]*+(?:"[^"\\]{0,%d}+"[^"\[\]{}]*+)*' % _SHORT
+_ESCAPED = rb'[^"\[\]{}]*+(?:"[^"\\]{0,%d}+(?:\\.[^"\\]{0,%d}+){0,8}"[^"\[\]{}]*+)*' % (_SHORT, _SHORT)
 _BINARY = rb"(?=[-A-Za-z0-9+/=:;,._\\]{%d})(?!.{0,%d}\\[^/])" % (_FRONT, _FRONT - 2)
 """The only escape is that of a slash, which PHP writes so."""
 _space = _compiled(rb"[ \t\r\n]*+")
@@ -62,8 +63,9 @@ _scalar = _compiled(rb"[-+.0-9A-Za-z]*+")
 _escapes = _compiled(rb'[^"\\]*+(?:\\.[^"\\]*+)*')
 _flat = _compiled(_FLAT)
 """What is neither a bracket nor a string that is long or has escapes."""
-_leaves = _compiled(rb"%b(?:[\[{]%b[\]}]%b)*" % (_FLAT, _FLAT, _FLAT))
-"""The same with containers that hold nothing else."""
+_leaves = _compiled(rb"%b(?:[\[{]%b[\]}]%b)*" % (_ESCAPED, _ESCAPED, _ESCAPED))
+"""The same with containers that hold nothing else, and strings with a few escapes: where they hold JSON, or lines, the
+short ones are full of them."""
 _member = re.compile(
     rb'[ \t\r\n]*+"([^"\\]{0,%d}+)"[ \t\r\n]*+:[ \t\r\n]*+'
     rb'(?:("[^"\\]{0,256}+"|[-+.0-9A-Za-z]{1,64}+)[ \t\r\n]*+([,}]))?' % _SHORT
