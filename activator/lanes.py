@@ -26,6 +26,10 @@ PATIENCE: Final = 0.05
 """How long a request leaves a slot alone for one of a quicker group: so much of the time that it would take there, at
 most this long. Our choice: some round trips between workers and queue_proxies, and nothing against the work."""
 
+KNOWN_DEBT: Final = 2.0
+"""A group whose replica remembers more of a prompt takes it although another is owed more, by so many times the largest
+of the recent requests. Our choice, of 2 to 16: what more would find is little (adr/0052)."""
+
 LaneKey = tuple[tuple[str, ...], str | None]
 """(accelerators of the groups, id of the replica that is left out)."""
 
@@ -151,6 +155,8 @@ class Lane:
         chosen = 0 if len(able) == 1 else self._best(able, picked, bind, now)
         if len(able) < len(groups) and self._awaits_quicker(able, able[chosen], bind, now):
             return None
+        if len(able) > 1 and type(bind.prefers) is list:
+            chosen = self._knowing(able, picked, chosen, bind, bind.prefers, now)
         return picked[chosen]
 
     def _best(self, able: "list[Group]", picked: "list[Replica]", bind: "Bind", now: float) -> int:
@@ -162,6 +168,23 @@ class Lane:
         if self.slowest_s * bind.inferences > remaining_s:
             quick = in_time(able, bind.inferences, remaining_s)
         return able.index(most_owed(quick, self.total_share, bind.inferences))
+
+    def _knowing(
+        self, groups: "list[Group]", picked: "list[Replica]", best: int, bind: "Bind", hashes: list[int], now: float
+    ) -> int:
+        """Of the groups that are owed about as much as the ``best``, the one whose replica remembers most; where time
+        is short or there is no limit, the best."""
+        if picked[best].limit == 0 or self.slowest_s * bind.inferences > bind.deadline - now:
+            return best
+        floor = groups[best].owed - KNOWN_DEBT * self._grain
+        prefixes = groups[best].revision.prefixes
+        known = prefixes.match(picked[best], hashes)
+        for at, group in enumerate(groups):
+            if group.owed >= floor:
+                found = prefixes.match(picked[at], hashes)
+                if found > known:
+                    best, known = at, found
+        return best
 
     def _awaits_quicker(self, able: "list[Group]", group: "Group", bind: "Bind", now: float) -> bool:
         """Whether the request does not take the slot of ``group`` yet.

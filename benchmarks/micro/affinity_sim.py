@@ -12,7 +12,8 @@ of a load is ``hash-on`` alone:
 - ``session``: the same by a name that each conversation sends
 - ``none``: ``spread: most-free``, no affinity
 
-Two more loads are of agents: instructions and tools of 20 to 40 KB that all conversations of one kind begin with.
+Two more loads are of agents: instructions and tools of 20 to 40 KB that all conversations of one kind begin with. In
+the last two the replicas are of two accelerators, to which the weights give half of the requests each.
 
 Prints one JSON line per load, cache, number of workers and rule: blocks found over blocks asked for, after a warm-up;
 time to the first token; the busiest replica over the mean; requests that waited; the most that an index remembered.
@@ -64,6 +65,8 @@ class Load:
     workers: int = 1
     seed: int = 1
     systems: tuple[int, ...] = SYSTEMS
+    groups: int = 1
+    """Of replicas, in turn, with equal weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,10 @@ class Simulation:
         self._number += 1
         spread = Spread.MOST_FREE if self._rule == "none" else Spread.HASH
         routes: RouteTable = table(
-            [(name, "gpu") for name in self._replicas], number=self._number, spread=spread, queue_requests=10**6
+            [(name, f"gpu-{int(name[-5:]) % self._load.groups}") for name in self._replicas],
+            number=self._number,
+            spread=spread,
+            queue_requests=10**6,
         )
         for room in self._rooms:
             assert room.apply(routes, self._now)
@@ -304,6 +310,7 @@ def main() -> None:
         for cache_blocks, workers in ((1000, 1), (4000, 1), (4000, 2))
     ]
     loads += [Load(2.0, 4000, arguments.seconds, workers=workers, systems=AGENTS) for workers in (1, 2)]
+    loads += [Load(2.0, 4000, arguments.seconds, workers=workers, groups=2) for workers in (1, 2)]
     for load in loads:
         for rule in RULES:
             line = {"benchmark": "affinity_sim", "hash_on": rule} | asdict(load)

@@ -1,5 +1,7 @@
 """Affinity through the whole waiting room: replicas that come, go, begin anew; who waited takes what is free."""
 
+import random
+
 from activator.prefixes import BLOCK_BYTES, chain
 from tests.support.lobby import F, Lobby, lobby
 from tests.support.routes import table
@@ -77,6 +79,50 @@ def test_a_replica_that_left_or_began_anew_is_forgotten() -> None:
     assert one.room.apply(table([(name, "cpu") for name in rest], number=2, spread=Spread.HASH), 3.0)
     assert index.size == 0
     assert ask(one, "turn 3", TALK) in rest
+
+
+def two_groups(weights: dict[str, float], mu_ips: dict[str, float] | None = None) -> Lobby:
+    """Two replicas of each of two accelerators."""
+    kinds = [("r1", "cpu"), ("r2", "cpu"), ("r3", "gpu"), ("r4", "gpu")]
+    one = Lobby(table(kinds, weights=weights, mu_ips=mu_ips, spread=Spread.HASH))
+    one.arrive("first")
+    one.room.leave("first", 0.0)
+    one.did()
+    for name in NAMES:
+        one.ready(name, 1, 2, 3, 4, limit=4)
+    return one
+
+
+def test_conversations_keep_to_their_group_and_the_weights_hold() -> None:
+    one = two_groups({"cpu": 1.0, "gpu": 3.0})
+    talks = [b"%d" % number * 5 * BLOCK_BYTES for number in range(12)]
+    rng = random.Random(5)
+    taken = {"cpu": 0, "gpu": 0}
+    moves = turns = 0
+    homes: dict[int, str] = {}
+    for turn in range(600):
+        number = rng.randrange(len(talks))
+        if rng.random() < 0.15:
+            talks[number] = rng.randbytes(5 * BLOCK_BYTES)  # It is over, and somebody begins another one.
+            homes.pop(number, None)
+        talks[number] += rng.randbytes(BLOCK_BYTES)
+        found = ask(one, f"turn {turn}", chain(talks[number]))
+        kind = "cpu" if found in ("r1", "r2") else "gpu"
+        taken[kind] += 1
+        assert abs(taken["gpu"] - 3 * taken["cpu"]) <= 16, "never far from the weights"
+        if number in homes:
+            turns += 1
+            moves += homes[number] != found
+        homes[number] = found
+    assert moves < turns / 5
+    assert abs(taken["cpu"] - 150) <= 4
+
+
+def test_a_deadline_decides_before_a_prompt_does() -> None:
+    one = two_groups({"cpu": 1.0, "gpu": 1.0}, mu_ips={"cpu": 1.0, "gpu": 100.0})
+    slow = {ask(one, "turn 1", TALK), ask(one, "turn 2", LONGER)}
+    assert len(slow) == 1 and slow < {"r1", "r2"}, "the other group is owed more, and does not know it"
+    assert where(one.arrive("turn 3", key=LONGER, deadline=1.0)) in ("r3", "r4")
 
 
 def test_a_model_keeps_to_the_replicas_that_have_it() -> None:

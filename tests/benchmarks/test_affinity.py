@@ -1,5 +1,7 @@
 """The simulation of conversations: what affinity by prefix finds, against the others in the same run."""
 
+from dataclasses import replace
+
 from activator.prefixes import REPLICA_BLOCKS
 from benchmarks.micro.affinity_sim import AGENTS, RULES, Load, Simulation
 
@@ -12,6 +14,13 @@ def test_more_is_found_by_prefix_than_by_hashing_what_is_equal() -> None:
     assert prefix.first_token_p95_s <= session.first_token_p95_s
     assert 0 < prefix.remembered_blocks <= 11 * REPLICA_BLOCKS
     assert abs(prefix.requests - none.requests) < 0.02 * none.requests, "the same traffic"
+
+
+def test_conversations_keep_to_one_of_two_accelerators() -> None:
+    load = Load(users_per_s=2.0, cache_blocks=4000, seconds=240.0)
+    one, two = (Simulation(replace(load, groups=groups), "prefix").run() for groups in (1, 2))
+    assert two.hit_rate > one.hit_rate - 0.02
+    assert two.hit_rate > Simulation(replace(load, groups=2), "session").run().hit_rate
 
 
 def test_what_agents_share_does_not_hide_what_tells_their_conversations_apart() -> None:
