@@ -50,6 +50,7 @@ class Engine(Sender):
 
     __slots__ = (
         "_control",
+        "_credited",
         "_data_ends",
         "_data_left",
         "_data_stream",
@@ -86,6 +87,9 @@ class Engine(Sender):
         """Streams that the peer allows at once."""
         self._expects = expects
         self._control = Allowance(CONTROL_RATE, CONTROL_BURST)
+        self._credited: dict[int, Stream] = {}
+        """Streams with bytes that waited for the credit that has come: it is used once all of a read is known, since a
+        peer may give it byte by byte."""
         self._held: list[bytes] = []
         """An unfinished frame."""
         self._held_bytes = self._needed = 0
@@ -124,6 +128,9 @@ class Engine(Sender):
             self._held.clear()
         try:
             self._read(data, now, events)
+            if self._credited:
+                credited, self._credited = self._credited, {}
+                self._release([stream for stream in credited.values() if stream.waiting], events)
         except Fault as fault:
             self._fail(fault.code, str(fault), events)
         except CompressionFault as fault:
@@ -416,7 +423,7 @@ class Engine(Sender):
             if self._window > MOST:
                 raise Fault(wire.FLOW_CONTROL_ERROR, "window too large")
             if was_spent and self._blocked:  # Who waits while there is credit waits for that of its own stream.
-                self._release(self._blocked.values(), events)
+                self._credited.update(self._blocked)
             return
         stream = self.streams.get(number)
         if stream is None:
@@ -427,7 +434,7 @@ class Engine(Sender):
         if not increment or stream.window > MOST:
             self._break(stream, wire.FLOW_CONTROL_ERROR if increment else wire.PROTOCOL_ERROR, now, events)
         elif stream.waiting:
-            self._release((stream,), events)
+            self._credited[number] = stream
 
     def passed(self, stream: Stream, size: int) -> None:
         """So many body bytes of ``stream`` went on to where they go: the peer may send as many more."""
