@@ -58,6 +58,14 @@ def test_formats_carry_the_same_numbers(client: openai.OpenAI) -> None:
     assert coded.data[0].embedding == pytest.approx(plain.data[0].embedding, abs=1e-6)
 
 
+def test_a_request_may_have_more_texts_than_a_batch(client: openai.OpenAI) -> None:
+    texts = [f"text number {number}" for number in range(40)]
+    answer = client.embeddings.create(model="minilm", input=texts)
+    assert [each.index for each in answer.data] == list(range(40))
+    alone = client.embeddings.create(model="minilm", input=texts[33]).data[0].embedding
+    assert answer.data[33].embedding == pytest.approx(alone, abs=1e-5)
+
+
 def test_other_dimensions_and_tokens_are_refused_in_words(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="vectors have 384 numbers"):
         client.embeddings.create(model="minilm", input="x", dimensions=128)
