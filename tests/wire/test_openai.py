@@ -67,6 +67,7 @@ def test_what_is_not_given_and_null_are_alike() -> None:
 def test_the_largest_of_the_limits_counts() -> None:
     assert asked(max_tokens=5, max_completion_tokens=7).max_tokens == 7
     assert asked(max_output_tokens=0).max_tokens == 0
+    assert asked(max_tokens=-1).max_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_batches(path: bytes, members: dict[str, Any], expected: int) -> None:
     "members",
     [
         {"model": 5}, {"model": ["a"]}, {"model": "\ud800"}, {"user": {}}, {"stream": "true"}, {"stream": 1},
-        {"max_tokens": "5"}, {"max_tokens": 5.0}, {"max_tokens": -1}, {"max_tokens": True}, {"max_tokens": 2**31 + 1},
+        {"max_tokens": "5"}, {"max_tokens": 5.0}, {"max_tokens": -2}, {"max_tokens": True}, {"max_tokens": 2**31 + 1},
         {"stream_options": []}, {"stream_options": {"include_usage": "yes"}},
         {"stream_options": {"include_usage": 1}},
     ],

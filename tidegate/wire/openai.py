@@ -139,6 +139,8 @@ def _read_stream(asked: Asked, key: str, value: bytes) -> Bad | None:
 
 
 def _read_tokens(asked: Asked, key: str, value: bytes) -> Bad | None:
+    if value == b"-1":  # No limit, say clients of llama.cpp and LM Studio; other servers refuse it themselves.
+        return None
     if _number(value) is None or int(value) > _MOST_TOKENS:
         return Bad(400, f"{key!r} must be a whole number from 0 to {_MOST_TOKENS}")
     asked.max_tokens = max(asked.max_tokens or 0, int(value))
