@@ -9,6 +9,8 @@ from autoscaler.observation import GroupObservation
 SCAR_S = 6 * 3600.0
 """How long a miss of the target at some utilisation forbids to go back there."""
 LONGEST_SCAR_S = 86_400.0
+SLOW_S = 300.0
+"""So long a kind that was too slow must have been quick enough, the first time."""
 LATE_MEMORY_S = 180.0
 """Memory of the late share."""
 NEAR = 0.95
@@ -50,6 +52,41 @@ class Scars:
 
     def __repr__(self) -> str:
         return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+
+
+class Slowness:
+    """Whether the execution of a kind alone misses the target. What is measured of it jitters, and a verdict that
+    followed would start replicas and take them away in turn: what was too slow stays so until it has been quick enough
+    for ``SLOW_S``, and for twice as long if that was a mistake."""
+
+    __slots__ = ("_lasts_s", "_seen_s", "_until")
+
+    def __init__(self) -> None:
+        self._lasts_s = SLOW_S
+        self._seen_s = 0.0
+        self._until: float | None = None
+
+    def update(self, now: float, execution_s: float, slo_s: float, *, is_guess: bool) -> float:
+        """The execution time that counts, of one seen at ``now``. ``is_guess``: it may be as little; that acquits
+        nobody."""
+        is_held = self._until is not None and now < self._until
+        if execution_s > slo_s:
+            if self._until is not None and not is_held:
+                is_soon = now - self._until < LONGEST_SCAR_S
+                self._lasts_s = min(2.0 * self._lasts_s, LONGEST_SCAR_S) if is_soon else SLOW_S
+            self._seen_s = execution_s
+        elif not is_held:
+            return execution_s
+        if execution_s > slo_s or is_guess:
+            self._until = now + self._lasts_s
+        return self._seen_s
+
+    def held(self, now: float, execution_s: float) -> float:
+        """The same of one that was seen before ``now``: it says nothing new."""
+        return max(execution_s, self._seen_s) if self._until is not None and now < self._until else execution_s
+
+    def __repr__(self) -> str:
+        return f"<Slowness {self._seen_s:.3g} s until {self._until}>"
 
 
 class LateShare:

@@ -31,7 +31,7 @@ from autoscaler.observation import GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from autoscaler.sla_rule import Flag, RuleParameters, RuleResult, autoscale, ceil
-from autoscaler.survivors import Calm, LateShare, Scars, predicted_s
+from autoscaler.survivors import Calm, LateShare, Scars, Slowness, predicted_s
 from tidegate import scaling_parameters
 from tidegate.function import ConcurrencyUnit, Function, Sla
 from tidegate.records import Reason
@@ -117,6 +117,7 @@ class SmifPolicy:
         "_scars",
         "_settled_at",
         "_slo_s",
+        "_slowness",
         "_standing_since",
     )
 
@@ -143,6 +144,7 @@ class SmifPolicy:
         self._rates: dict[str, tuple[str, float]] = {}
         """By group: where its service rate comes from, and its mean over ``STEADY_S`` decisions."""
         self._late: dict[str, LateShare] = {}
+        self._slowness: dict[str, Slowness] = {}
         self._limits: dict[str, tuple[int, float | None]] = {}
         """By group: its concurrency limit, and when that was last seen to change."""
         self._held: dict[str, tuple[float, str | None]] = {}
@@ -164,7 +166,7 @@ class SmifPolicy:
             return Wish(desired=None, reasons=(reason("no_accelerator"),))
         self._note_changes(observation, now)
         reasons: list[Reason] = []
-        kinds = self._kinds(observation, reasons)
+        kinds = self._kinds(observation, now, reasons)
         if kinds is None:
             return self._by_concurrency(observation, reasons)
         load = self._load(observation, kinds, now, reasons)
@@ -190,7 +192,7 @@ class SmifPolicy:
                 if known is None or known[0] != limit:
                     limits[group.accelerator] = limit, None if known is None else now
 
-    def _kinds(self, observation: Observation, reasons: list[Reason]) -> list[_Kind] | None:
+    def _kinds(self, observation: Observation, now: float, reasons: list[Reason]) -> list[_Kind] | None:
         """Groups in order of price with their service rates; None: no rate is known at all."""
         groups = observation.groups
         order = order_of_price(tuple([group.price_per_hour for group in groups]))
@@ -224,7 +226,20 @@ class SmifPolicy:
             )
             if first_s and group.accelerator in first_s:
                 kinds[-1].execution_s, kinds[-1].is_stream = first_s[group.accelerator], True
+            execution_s = kinds[-1].execution_s
+            if execution_s is not None and (execution_s > self._slo_s or group.accelerator in self._slowness):
+                kinds[-1].execution_s = self._counted_execution(kinds[-1], execution_s, now)
         return kinds
+
+    def _counted_execution(self, kind: _Kind, execution_s: float, now: float) -> float:
+        """The execution time as the rule is to see it: of a kind that was too slow, what was seen then."""
+        group, known = kind.group, self._slowness.get(kind.group.accelerator)
+        if group.busy <= 0.0:
+            return execution_s if known is None else known.held(now, execution_s)
+        if known is None:
+            known = self._slowness[group.accelerator] = Slowness()
+        is_guess = not kind.is_stream and (group.floor_s or 0.0) > self._slo_s
+        return known.update(now, execution_s, self._slo_s, is_guess=is_guess)
 
     def _steady_mu(self, name: str, mu: float, how: str) -> float:
         known = self._rates.get(name)
@@ -583,5 +598,5 @@ ROW = PolicyRow(
     name="smif",
     sentence="Replicas by accelerator kind, so that the load is carried inside the latency target.",
     build=SmifPolicy,
-    keeps=(SmifPolicy, RuleParameters, LoadEstimate, Scars, Calm, LateShare),
+    keeps=(SmifPolicy, RuleParameters, LoadEstimate, Scars, Slowness, Calm, LateShare),
 )

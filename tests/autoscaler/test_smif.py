@@ -399,6 +399,69 @@ def test_two_kinds_the_cheap_one_first_and_the_expensive_one_goes_first() -> Non
     assert world.counts() == {"t4": 0, "v100": 0}
 
 
+SLOW_KINDS: dict[str, tuple[dict[str, Kind], float]] = {
+    "two, equal times, several slots": (
+        {"slow": Kind(fixed(0.525), slots=4, price=1.0), "fast": Kind(fixed(0.05), slots=4, room=2, price=3.0)},
+        64.0,
+    ),
+    "two, the slow one about the target": (
+        {"slow": Kind(exponential(0.51), room=6, price=1.0), "fast": Kind(exponential(0.05), room=2, price=3.0)},
+        32.0,
+    ),
+    "two, the dear one is slow": (
+        {"slow": Kind(exponential(0.525), price=9.0), "fast": Kind(exponential(0.1), room=1, price=3.0)},
+        9.5,
+    ),
+    "three": (
+        {
+            "slow": Kind(fixed(0.525), slots=4, price=1.0),
+            "mid": Kind(fixed(0.25), slots=4, room=8, price=2.0),
+            "fast": Kind(fixed(0.05), slots=4, room=2, price=3.0),
+        },
+        64.0,
+    ),
+    "three, full": (
+        {
+            "slow": Kind(fixed(0.525), slots=4, room=6, price=1.0),
+            "mid": Kind(fixed(0.25), slots=4, room=2, price=2.0),
+            "fast": Kind(fixed(0.2), slots=4, room=1, price=3.0),
+        },
+        22.0,
+    ),
+}
+"""(kinds, arrivals per second) against a target of half a second."""
+
+
+@pytest.mark.parametrize(("kinds", "rate"), SLOW_KINDS.values(), ids=SLOW_KINDS)
+@pytest.mark.timeout(120)
+def test_a_kind_too_slow_for_the_target_does_not_go_and_come_back(kinds: dict[str, Kind], rate: float) -> None:
+    """A constant load: what is found out in the first minutes stays so."""
+    slots = kinds["fast"].slots
+    world = QueueWorld(served_by("smif", concurrency=slots), kinds, rate=rate, ready={"slow": 1})
+    world.run(400)
+    slow, since = [], world.now
+    for _ in range(1100):
+        world.second()
+        slow.append(len(world.alive("slow")))
+    assert flip_flops(slow) == 0
+    if all(kind.service(world.chance, 1, 1) == kind.service(world.chance, 1, 1) for kind in kinds.values()):
+        assert world.late_share(since, 0.5) < 0.02, "with equal times the others keep it"
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("kinds", "rate"), SLOW_KINDS.values(), ids=SLOW_KINDS)
+def test_in_hours_a_kind_about_the_target_is_tried_again_a_few_times(kinds: dict[str, Kind], rate: float) -> None:
+    world = QueueWorld(served_by("smif", concurrency=kinds["fast"].slots), kinds, rate=rate, ready={"slow": 1})
+    slow = []
+    for _ in range(8 * 3600):
+        world.second()
+        slow.append(len(world.alive("slow")))
+        world.decisions.clear()
+        world.latencies.clear()
+    assert flip_flops(slow[400:]) <= 2 * 7, "after 5, 10, 20 minutes and so on"
+
+
 def test_a_minute_without_samples_changes_nothing() -> None:
     world = QueueWorld(served_by("smif"), {"cpu": Kind(fixed(0.1))}, rate=35.0)
     world.run(300)

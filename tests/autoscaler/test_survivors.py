@@ -4,7 +4,19 @@ import math
 
 import pytest
 
-from autoscaler.survivors import SCAR_S, Calm, LateShare, Scars, erlang_c, predicted_s, spread_of, waiting_s
+from autoscaler.survivors import (
+    LONGEST_SCAR_S,
+    SCAR_S,
+    SLOW_S,
+    Calm,
+    LateShare,
+    Scars,
+    Slowness,
+    erlang_c,
+    predicted_s,
+    spread_of,
+    waiting_s,
+)
 from tests.support.autoscaling import T0, group
 
 
@@ -84,3 +96,51 @@ def test_calm_remembers_the_most_that_was_wanted() -> None:
     assert calm.most_wanted(T0 + 62, 60.0) == 2
     assert calm.below_for_s(T0 + 63, 5, 5) == 0.0
     assert calm.most_wanted(T0 + 63, 60.0) == 0
+
+
+def slow(kind: Slowness, now: float, execution_s: float, *, is_guess: bool = False) -> bool:
+    """Whether a kind misses a target of half a second."""
+    return kind.update(now, execution_s, 0.5, is_guess=is_guess) > 0.5
+
+
+def test_a_kind_that_was_too_slow_stays_so_until_it_was_quick_for_five_minutes() -> None:
+    kind = Slowness()
+    assert (slow(kind, T0, 0.49), slow(kind, T0 + 1, 0.51), slow(kind, T0 + 2, 0.49)) == (False, True, True)
+    assert slow(kind, T0 + 200, 0.51), "once more: the time begins anew"
+    assert slow(kind, T0 + 199 + SLOW_S, 0.3)
+    assert not slow(kind, T0 + 200 + SLOW_S, 0.3)
+
+
+def test_each_mistake_makes_it_twice_as_long_until_a_day_without_one() -> None:
+    kind, now, waits = Slowness(), T0, []
+    for _ in range(12):
+        assert slow(kind, now, 0.51)
+        since = now
+        while slow(kind, now, 0.49):
+            now += 50.0
+        waits.append(now - since)
+        now += 50.0
+    assert waits[:4] == [SLOW_S, 2 * SLOW_S, 4 * SLOW_S, 8 * SLOW_S]
+    assert max(waits) == waits[-1] == LONGEST_SCAR_S
+    now += LONGEST_SCAR_S
+    assert slow(kind, now, 0.51)
+    assert not slow(kind, now + SLOW_S, 0.49)
+
+
+def test_that_it_may_be_quick_enough_acquits_nobody() -> None:
+    """0.8 s with two requests in a replica may be 0.4 s for one; that is no reason to start it again."""
+    kind = Slowness()
+    assert not slow(kind, T0, 0.4, is_guess=True), "nor does it accuse"
+    assert slow(kind, T0 + 1, 0.51)
+    assert all(slow(kind, T0 + minute * 60.0, 0.4, is_guess=True) for minute in range(1, 60))
+    assert slow(kind, T0 + 3600.0, 0.4)
+    assert not slow(kind, T0 + 3600.0 + SLOW_S, 0.4)
+
+
+def test_an_idle_kind_waits_for_its_time_and_is_not_found_guilty() -> None:
+    kind = Slowness()
+    assert (kind.held(T0, 0.4), kind.held(T0, 0.6)) == (0.4, 0.6)
+    slow(kind, T0, 0.51)
+    assert kind.held(T0 + 1, 0.4) == 0.51
+    assert kind.held(T0 + 200, 0.6) == 0.6
+    assert kind.held(T0 + SLOW_S, 0.4) == 0.4
