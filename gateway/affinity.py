@@ -47,7 +47,7 @@ def hash_key(rule: str, models: int = 1) -> HashKey:
 
 
 def _field(name: bytes) -> HashKey:
-    return lambda ex: ex.head.get(name)
+    return lambda ex: ex.head.get(name) or None
 
 
 def _client(ex: "Exchange") -> bytes:
@@ -63,7 +63,7 @@ def _cookie(field: bytes | None, name: bytes) -> bytes | None:
     for pair in (field or b"").split(b";"):
         key, equals, value = pair.partition(b"=")
         if equals and key.strip(b" \t") == name:
-            return value.strip(b" \t")
+            return value.strip(b" \t") or None
     return None
 
 

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from activator.prefixes import BLOCK_BYTES, chain
 from tests.support.lobby import F, Lobby, lobby
 from tests.support.routes import table
@@ -116,6 +118,33 @@ def test_conversations_keep_to_their_group_and_the_weights_hold() -> None:
         homes[number] = found
     assert moves < turns / 5
     assert abs(taken["cpu"] - 150) <= 4
+
+
+@pytest.mark.parametrize("kind", ["alike", "all different", "some talks", "bytes"])
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_waits_while_a_slot_is_free(kind: str, seed: int) -> None:
+    one = two_groups({"cpu": 1.0, "gpu": 2.0})
+    room = one.room._fleet.revisions[F]
+    replicas = [replica for group in room.groups for replica in group.replicas]
+    rng = random.Random(seed)
+    running: list[str] = []
+    waiting: list[str] = []
+    most = 0
+    for number in range(400):
+        if running and rng.random() < 0.49:
+            for told in one.answer(running.pop(rng.randrange(len(running)))):
+                if " -> " in told:
+                    waiting.remove(told.partition(" -> ")[0])
+                    running.append(told.partition(" -> ")[0])
+        else:
+            text = {"alike": b"x", "all different": b"%d" % number}.get(kind, b"%d" % rng.randrange(8)) * 2000
+            told = one.arrive(f"q{number}", key=text[:9] if kind == "bytes" else chain(text))
+            (running if " -> " in told else waiting).append(f"q{number}")
+        assert room.waiting == len(waiting)
+        assert not waiting or not any(replica.free for replica in replicas)
+        assert max(replica.in_flight for replica in replicas) <= 4
+        most = max(most, len(waiting))
+    assert most > 0
 
 
 def test_a_deadline_decides_before_a_prompt_does() -> None:

@@ -50,10 +50,12 @@ class Seen:
         ("client", Seen(trusted=True), b"10.0.0.7"),
         ("session", Seen("X-Session-Id: chat-9"), b"chat-9"),
         ("session", Seen(), None),
+        ("session", Seen("x-session-id: "), None),
         ("header:X-User", Seen("x-user: Ann"), b"Ann"),
         ("header:x-user", Seen(), None),
         ("cookie:sid", Seen("cookie: a=1; sid=x=y; b=2"), b"x=y"),
         ("cookie:sid", Seen("cookie: xsid=1"), None),
+        ("cookie:sid", Seen("cookie: sid=; a=1"), None),
         ("cookie:sid", Seen(), None),
     ],
 )
