@@ -1,9 +1,11 @@
-"""The hostile HTTP/2 and gRPC corpus, live: client bytes -> a real process -> a strict capture backend.
+"""The hostile HTTP/2 and gRPC corpora, live: client bytes -> a real process -> a strict capture backend.
 
-Each case runs against a gateway (with a queue_proxy behind it) and a queue_proxy, on uvloop and on plain asyncio. Most
-of a case's time is waiting for its verdict, so all doors of a loop work side by side; behind one door cases run one
-after the other, and what one leaves behind (a slot, a stream, a connection) the next one meets. At the end nothing may
-be in flight. ``tests/wire/test_h2_hostile.py`` runs the same file against the engines alone.
+``h2_hostile.jsonl`` is the corpus; ``h2_hostile_own.jsonl`` has more of the same format, for the rules of RFC 9113,
+RFC 7541 and ours that the first does not reach. Each case runs against a gateway (with a queue_proxy behind it) and a
+queue_proxy, on uvloop and on plain asyncio. Most of a case's time is waiting for its verdict, so all doors of a loop
+work side by side; behind one door cases run one after the other, and what one leaves behind (a slot, a stream, a
+connection) the next one meets. At the end nothing may be in flight. ``tests/wire/test_h2_hostile.py`` runs the same
+files against the engines alone.
 """
 
 import asyncio
@@ -14,12 +16,13 @@ import pytest
 
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_live import run_case
-from tests.support.h2_view import Case, load
+from tests.support.h2_view import CORPUS, OWN, Case, load
 from tests.support.http_doors import door, loop_of
 from tests.support.loopback import LOOPS, run_on
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
+FILES = {"corpus": CORPUS, "own": OWN}
 KINDS = ("gateway", "queue_proxy")
 LANES = 4
 """Doors of each kind at once."""
@@ -34,11 +37,13 @@ LIMITS = {
 }
 """The standard configuration of the corpus; streams, windows, lists and rates are ours without being told."""
 
-Verdicts = dict[tuple[str, str], list[str]]
-"""What is wrong, by kind of door and name of the case; an empty list: nothing."""
+Verdicts = dict[tuple[str, str, str], list[str]]
+"""What is wrong, by file, kind of door and name of the case; an empty list: nothing."""
 
 
-async def _lane(kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[Case], verdicts: Verdicts) -> None:
+async def _lane(
+    kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[tuple[str, Case]], verdicts: Verdicts
+) -> None:
     """One door, and one case after the other until none is left."""
     async with AsyncExitStack() as stack:
         backend = H2Capture()
@@ -46,13 +51,13 @@ async def _lane(kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[C
         way = await stack.enter_async_context(door(kind, loop, await backend.start(), LIMITS, slots=SLOTS))
         assert {loop_of(pid) for pid in way.pids} <= {loop}
         await all_open.wait()  # starting processes takes the time that cases are given
-        name = ""
+        file = name = ""
         while waiting:
-            case = waiting.pop()
+            file, case = waiting.pop()
             name = case["name"]
-            verdicts[kind, name] = await run_case(case, way.address, backend, way.pids)
+            verdicts[file, kind, name] = await run_case(case, way.address, backend, way.pids)
         if left := await way.left_in_flight():
-            verdicts[kind, name].append(f"{left} calls are still in flight behind this door")
+            verdicts[file, kind, name].append(f"{left} calls are still in flight behind this door")
 
 
 @cache
@@ -65,7 +70,8 @@ def _verdicts(loop: str) -> Verdicts:
         async with asyncio.TaskGroup() as group:
             for kind in KINDS:
                 # Slow cases first: together they last as long as the longest.
-                cases = sorted(load(), key=lambda case: case.get("wait", 0.0))
+                cases = [(file, case) for file in FILES for case in load(FILES[file])]
+                cases.sort(key=lambda item: item[1].get("wait", 0.0))
                 for _ in range(LANES):
                     group.create_task(_lane(kind, loop, all_open, cases, verdicts))
 
@@ -75,9 +81,10 @@ def _verdicts(loop: str) -> Verdicts:
 
 @pytest.mark.parametrize("loop", sorted(LOOPS))
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_case_ends_in_a_permitted_outcome(kind: str, loop: str) -> None:
-    names = [case["name"] for case in load()]
+@pytest.mark.parametrize("file", FILES)
+def test_every_case_ends_in_a_permitted_outcome(file: str, kind: str, loop: str) -> None:
+    names = [case["name"] for case in load(FILES[file])]
     assert len(set(names)) == len(names)
     verdicts = _verdicts(loop)
-    failed = {name: faults for name in names if (faults := verdicts[kind, name])}
+    failed = {name: faults for name in names if (faults := verdicts[file, kind, name])}
     assert not failed, "\n".join(f"{name}: {'; '.join(faults)}" for name, faults in failed.items())

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.support.h2_echo import Echo, Record
 from tests.support.h2_proxy import Proxy
-from tests.support.h2_view import WAIT_S, Case, View, load, step_bytes
+from tests.support.h2_view import CORPUS, OWN, WAIT_S, Case, View, load, step_bytes
 
-__all__ = ["Case", "Run", "load", "run"]
+__all__ = ["CORPUS", "OWN", "Case", "Run", "load", "run"]
 
 STEP_S = 0.01
 

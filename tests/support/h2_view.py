@@ -24,12 +24,18 @@ Case = dict[str, Any]
 FRAME_BYTES = 16384
 WAIT_S = 1.5
 USABLE_AFTER_S = 0.15
+CORPUS, OWN = "h2_hostile.jsonl", "h2_hostile_own.jsonl"
 _OURS = Path(__file__).parents[1] / "golden" / "data"
 
 
-def load() -> list[Case]:
-    """The cases in ``$TIDEGATE_GOLDEN``, else of our own copy. Unreadable or empty: an error."""
-    path = Path(os.environ.get("TIDEGATE_GOLDEN") or _OURS) / "h2_hostile.jsonl"
+def load(name: str = CORPUS) -> list[Case]:
+    """The cases of a file in ``$TIDEGATE_GOLDEN``, else of our own copy. Unreadable or empty: an error.
+
+    The file that only we have (OWN) is read from our folder where that one does not hold it.
+    """
+    path = Path(os.environ.get("TIDEGATE_GOLDEN") or _OURS) / name
+    if name != CORPUS and not path.exists():
+        path = _OURS / name
     cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not cases:
         raise ValueError(f"no cases in {path}")

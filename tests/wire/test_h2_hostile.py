@@ -1,8 +1,8 @@
-"""The hostile HTTP/2 corpus against the engines: every case that says something of them without sockets and timers."""
+"""The hostile HTTP/2 corpora against the engines: every case that says something of them without sockets and timers."""
 
 import pytest
 
-from tests.support.h2_hostile import Case, load, run
+from tests.support.h2_hostile import CORPUS, OWN, Case, load, run
 
 NEEDS_DRIVER = {
     "preface_partial_then_silence": "the head's time limit (Engine.is_head_due says that it runs)",
@@ -10,10 +10,18 @@ NEEDS_DRIVER = {
     "preface_idle_connection": "the idle time limit",
     "window_slow_reader": "a socket that is not read (Engine.pause and resume)",
     "grpc_timeout_backend_hangs": "the deadline of a call",
+    "preface_only_then_silence": "the head's time limit",
+    "preface_with_half_frame_head": "the head's time limit",
+    "preface_half_headers_frame_silence": "the head's time limit",
+    "cont_flood_on_other_connection": "the head's time limit, and a second connection",
+    "hdr_connect_with_path": "the grammar of HTTP/1, in which it would go on",
+    "grpc_timeout_twice": "the deadline of a call",
+    "grpc_no_internal_fields": "which fields are dropped",
+    "h1_then_preface": "HTTP/1 on the same port",
 }
 """Cases whose outcome a driver decides, and by what."""
 
-CASES = load()
+CASES = load(CORPUS) + load(OWN)
 
 
 @pytest.mark.parametrize(
