@@ -143,6 +143,7 @@ USAGE = b'{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":3,"total
 LINES = [
     b"data: " + chunk("a"),
     b"data: " + chunk(" b", usage=None),
+    b"data: " + chunk(" c", usage=None, x_more={"usage": {"prompt_tokens": 2, "completion_tokens": 1}}),
     b"data: " + chunk(""),
     b"data: " + chunk("x" * 5000),
     b"data: " + USAGE,
@@ -239,6 +240,16 @@ def test_events_with_names_are_told_apart_at_once_as_well(count: int) -> None:
     event = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"Hi"}}\n\n'
     assert reader.feed(event * count) == count
     assert reader._missed, "neither the general reader nor the finder of usage has seen it"
+
+
+def test_a_usage_beside_one_that_is_null_is_seen() -> None:
+    reader = StreamReader()
+    null = b"data: " + chunk("a", usage=None) + b"\n\n"
+    assert reader.feed(null) + reader.feed(null * 3) == 4
+    assert reader._missed, "the finder is not shown those that are null, alone or together"
+    reader.feed(b"data: " + chunk("b", usage=None, x_groq={"usage": {"prompt_tokens": 5}}) + b"\n\n")
+    usage = reader.usage()
+    assert usage is not None and usage.prompt_tokens == 5
 
 
 def test_an_endless_line_takes_no_memory_and_hides_nothing_after_it() -> None:

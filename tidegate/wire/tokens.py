@@ -146,7 +146,7 @@ class StreamReader:
                 at > 0
                 and data[at + 11] not in _NO_WORD
                 and data[-1] == _LINE_FEED
-                and (b'"usage"' not in data or b'"usage":null' in data)
+                and (b'"usage"' not in data or _has_null_usage(data))
                 and b'"response.' not in data
                 and b"\r" not in data
             ):
@@ -159,7 +159,7 @@ class StreamReader:
             self._is_between = data[-2:] == b"\n\n"
             self.is_done = self.is_done or self._events.done
             self._find(data)
-        elif b'"usage"' in data and (len(events) > 1 or b'"usage":null' not in data):
+        elif b'"usage"' in data and not _has_null_usage(data):
             self._find(data)
         else:
             self._missed = True
@@ -201,6 +201,11 @@ class StreamReader:
 
     def __repr__(self) -> str:
         return f"<StreamReader {self.outputs} outputs, {self._usage!r}>"
+
+
+def _has_null_usage(data: bytes) -> bool:
+    """Whether each ``usage`` of some events is null, as it is in all but the last one of a stream that will tell it."""
+    return data.count(b'"usage"') == data.count(b'"usage":null')
 
 
 def _named(blocks: list[bytes]) -> list[bytes] | None:
