@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,13 @@ def test_what_a_report_gives_back_is_not_spent_while_it_is_under_way() -> None:
     assert pool.exchange("b", [Report(MINUTE, 0, 0, 6000)], 3.0).grants[0].ceiling > 4000
 
 
+def test_what_a_report_gives_back_may_be_asked_for_at_once() -> None:
+    quotas, pool = Quotas(), Pool()
+    quotas.settle(granted(quotas, pool, MINUTE, 5500, 1.0), 0, 1.1)
+    quotas.take(1.4)
+    assert isinstance(quotas.reserve(MINUTE, 4000, 1.4), Ask), "it is not spent"
+
+
 @pytest.mark.parametrize("skew_s", [-3600, -50, 50, 3600])
 def test_windows_are_cut_by_the_clock_of_the_pool(skew_s: float) -> None:
     """A gateway whose clock is wrong counts in the pool's window from the first answer on."""
@@ -188,6 +196,37 @@ def test_many_keys_go_in_several_exchanges() -> None:
     quotas.answer(Answer(tuple(Grant(1, 9, 0) for _ in range(BATCH)), 0.0, 1), 0.0)
     assert quotas.next_wakeup() <= 0.0
     assert len(quotas.take(0.0)) == 5
+
+
+def test_keys_that_a_full_exchange_leaves_out_come_first_in_the_next() -> None:
+    """Three exchanges' worth of keys with a quota a second, of which the first ones are due again and again; nor does
+    a caller who asks for one more time put its key behind them."""
+    quotas, heard = Quotas(), set[str]()
+    budgets = [Budget(str(tenant), 1000, 1) for tenant in range(3 * BATCH)]
+    for exchange_number in range(6):
+        now = exchange_number * 0.06
+        for budget in budgets:
+            quotas.reserve(budget, 1, now, is_again=exchange_number > 0)
+        reports = quotas.take(now)
+        heard |= {report.budget.key for report in reports}
+        quotas.answer(Answer(tuple(Grant(report.used, 1000, 0) for report in reports), now, 1), now)
+    assert len(heard) == len(budgets)
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_pool_that_is_another_hears_also_of_keys_without_news(is_part: bool) -> None:
+    """Spent long ago, nothing to tell since; then the pool's process is another one, or answers for a part."""
+    quotas, pool, now = Quotas(), Pool(), 1.0
+    granted(quotas, pool, Budget("small", 100, 60), 60, now)
+    while now < 20.0:
+        exchange(quotas, pool, now := max(now + 0.01, quotas.next_wakeup()))
+    pool = Pool()
+    for _ in range(3):
+        now = max(now + 0.01, quotas.next_wakeup())
+        answer = pool.exchange("a", quotas.take(now), now)
+        quotas.answer(replace(answer, is_part=is_part, is_new=answer.is_new and not is_part), now)
+    assert now < 30.0
+    assert pool.exchange("b", [Report(Budget("small", 100, 60), 0, 0, 100)], now).grants[0].ceiling == 40
 
 
 @pytest.mark.parametrize("budget", [("a", -1, 60.0), ("a", 1, 0.0), ("a", 1, -1.0), ("a", 1, math.nan)])

@@ -20,9 +20,14 @@ def test_reports_arrive_as_they_were_sent(member: str, reports: tuple[Report, ..
     assert decode_exchange(encode_exchange(member, reports)) == (member, reports)
 
 
-@given(grants=st.lists(st.builds(Grant, AMOUNT, AMOUNT, AMOUNT), max_size=5).map(tuple), time=st.floats(0, 1e12))
-def test_answers_arrive_as_they_were_sent(grants: tuple[Grant, ...], time: float) -> None:
-    answer = Answer(grants, time, 4)
+@given(
+    grants=st.lists(st.builds(Grant, AMOUNT, AMOUNT, AMOUNT), max_size=5).map(tuple),
+    time=st.floats(0, 1e12),
+    is_part=st.booleans(),
+    is_new=st.booleans(),
+)
+def test_answers_arrive_as_they_were_sent(grants: tuple[Grant, ...], time: float, is_part: bool, is_new: bool) -> None:
+    answer = Answer(grants, time, 4, is_part, is_new)
     assert decode_answer(encode_answer(answer), len(grants)) == answer
     with pytest.raises(CodecError):
         decode_answer(encode_answer(answer), len(grants) + 1)

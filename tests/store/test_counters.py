@@ -5,7 +5,7 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.support.redis_server import RedisServer
 from tests.support.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
-from tidegate.flow.quota import Budget, Grant, Pool, Refused, Report, Reservation
+from tidegate.flow.quota import Answer, Budget, Grant, Pool, Refused, Report, Reservation
 from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
 from tidegate.store.records import StoreFaultError
 
@@ -56,7 +56,8 @@ def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool])
                 for budget in chosen
             ]
             answer = await pool.exchange(member, reports)
-            assert answer.grants == model.exchange(member, reports, now).grants
+            modelled = model.exchange(member, reports, now)
+            assert (answer.grants, answer.is_new) == (modelled.grants, modelled.is_new)
             assert abs(answer.time_s - time.time()) < 60
         assert answer is not None and answer.members == 4
         await pool.close()
@@ -117,6 +118,33 @@ def test_a_request_never_waits_for_longer_than_the_limit(pool: DeafPool, is_runn
             assert counters.is_lost
             if loop is not None:
                 loop.cancel()
+
+    run_virtual(run())
+
+
+class SlowPool:
+    """Takes longer for an answer than there is between two reports."""
+
+    def __init__(self) -> None:
+        self._pool = EmbeddedPool(_LoopClock())
+
+    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        await asyncio.sleep(0.15)
+        return await self._pool.exchange(member, reports)
+
+    async def close(self) -> None:
+        pass
+
+
+def test_who_waited_for_a_slow_pool_gets_what_it_has_granted() -> None:
+    async def run() -> None:
+        counters = Counters(SlowPool(), _LoopClock(), member="a")
+        async with asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            begun = asyncio.get_running_loop().time()
+            assert isinstance(await counters.reserve(BOUND, 60), Reservation)
+            assert asyncio.get_running_loop().time() <= begun + 0.3, "one exchange was under way, one was its own"
+            loop.cancel()
 
     run_virtual(run())
 
@@ -218,6 +246,24 @@ def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer
         assert gateways.slowest_s < 5
 
     asyncio.run(run())
+
+
+@pytest.mark.live
+def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServer) -> None:
+    from tidegate.store.redis_counters import RedisPool
+    from tidegate.store.redis_link import RedisLink, Script
+
+    async def run() -> list[bool]:
+        pool, link, told = RedisPool(redis_server.url), RedisLink(redis_server.url), list[bool]()
+        for member in ("a", "a", "b"):
+            told.append((await pool.exchange(member, [])).is_new)
+        await link.script(Script("return redis.call('ZADD', KEYS[1], 1, 'a')"), ["tidegate:quota:members"], [])
+        told += [(await pool.exchange("a", [])).is_new for _ in range(2)]
+        await pool.close()
+        await link.close()
+        return told
+
+    assert asyncio.run(run()) == [True, False, True, True, False]
 
 
 @pytest.mark.live

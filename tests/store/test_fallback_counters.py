@@ -87,7 +87,44 @@ def test_a_gateway_that_is_gone_has_no_part() -> None:
     world.tell("a", 0, 0)
     world.clock.advance(GONE_S + 1)
     world.common.is_away = True
-    assert world.tell("a", 0, 200).grants[0].ceiling == 60
+    assert world.tell("a", 0, 200, Budget("acme/tokens", 120, 60.0)).grants[0].ceiling == 60
+
+
+def test_what_was_spent_before_an_outage_is_spent_whoever_asks_first() -> None:
+    """Two machines share 120 of a minute and have spent all but 30 of it, unevenly; then each is by itself."""
+    world = World()
+    for member in ("a", "b"):
+        world.tell(member, 0, 0)
+    far = Report(MINUTE, int((world.clock.now() + AHEAD_S) / 60), 70, 0)
+    asyncio.run(world.common.exchange("far", [far]))
+    world.tell("b", 20, 0)
+    world.common.is_away = True
+    assert world.tell("a", 0, 120).grants[0].ceiling == 20, "two thirds of what was free; neither b's nor far's"
+    assert world.tell("b", 20, 120).grants[0].ceiling == 20
+    world.clock.advance(60.0)
+    world.tell("b", 0, 0)
+    assert world.tell("a", 0, 120).grants[0].ceiling == 80, "a new window is divided by number"
+
+
+def test_a_common_pool_that_is_back_hears_of_all_before_it_grants() -> None:
+    world = World()
+    for member in ("a", "b"):
+        world.tell(member, 0, 0)
+    world.common.is_away = True
+    world.tell("b", 100, 5)
+    world.common.is_away = False
+    world.clock.advance(AGAIN_S)
+    assert world.tell("a", 0, 120).grants[0].ceiling == 15, "what b has spent and holds is not there"
+
+
+def test_a_common_pool_that_has_forgotten_all_is_told_all_before_it_grants() -> None:
+    world = World()
+    world.tell("a", 0, 0)
+    world.tell("b", 100, 5)
+    world.common.pool = Pool()
+    answer = world.tell("a", 0, 120)
+    assert (answer.grants[0].ceiling, answer.is_new) == (15, True)
+    assert not world.tell("a", 0, 120).is_new
 
 
 def test_its_end_is_the_end_of_the_common_pool() -> None:

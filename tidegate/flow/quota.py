@@ -22,8 +22,9 @@ Both sides are here, pure: :class:`Quotas` in the gateway, :class:`Pool` where a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 REPORTS_PER_WINDOW: Final = 200
@@ -37,6 +38,9 @@ FLOOR_S: Final = 10.0
 """So long after a request a gateway holds as much again, up to this part of the budget (four gateways: 1 %)."""
 JUMP_S: Final = 1.0
 """A clock that is wrong by more begins anew in the pool's window; by less, a gateway's windows only ever go forward."""
+FAR: Final = ""
+"""Stands for the gateways that report to a larger pool alone."""
+ENDLESS: Final = 2**50
 BATCH: Final = 512
 """Reports in one exchange."""
 BEAT_S: Final = 1.0
@@ -117,6 +121,8 @@ class Answer:
     """Gateways that are there."""
     is_part: bool = False
     """The budgets are only the part of some of the gateways: the others cannot be reached."""
+    is_new: bool = False
+    """The pool did not know of this gateway: it has just come, or what it had told is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,9 @@ class Reading:
     used: int
     amount: int
     resets_in_s: float
+
+
+_UNTOLD: Final = (0, 0)
 
 
 class _Share:
@@ -141,7 +150,7 @@ class _Share:
         self.free: int | None = None
         """Nobody's, by the last answer; None: no answer yet."""
         self.others = 0
-        self.pooled = (0, 0)
+        self.pooled = _UNTOLD
         """(used, ceiling) as the pool has them, by its last answer."""
         self.answered_at = -math.inf
 
@@ -186,6 +195,7 @@ class Quotas:
         self.is_urgent = False
         """Somebody waits or a share runs low: :meth:`take` at once."""
         self._is_lost = False
+        self._is_part = False
         self._taken_at = -math.inf
         self._reported: tuple[Report, ...] = ()
 
@@ -193,6 +203,11 @@ class Quotas:
     def is_lost(self) -> bool:
         """Whether each gateway is on its own."""
         return self._is_lost
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the pool that answers has a part of the budgets alone."""
+        return self._is_part
 
     def reserve(
         self, budget: Budget, amount: int, now: float, *, is_again: bool = False
@@ -247,14 +262,16 @@ class Quotas:
     def take(self, now: float) -> tuple[Report, ...]:
         """The reports that are due; next comes :meth:`answer` or :meth:`failed`. None: a beat."""
         reports: list[Report] = []
-        for name, key in list(self._keys.items()):
-            if key.due_at > now or len(reports) >= BATCH:
-                continue
+        due = [key for key in self._keys.values() if key.due_at <= now]
+        due.sort(key=lambda key: key.due_at)  # those that a full exchange leaves out are the next one's first
+        for key in due:
+            if len(reports) >= BATCH:
+                break
             self._roll(key, now)
             key.measure(now)
             if self._is_quiet(key, now):
                 if key.shares.get(key.window, _NOTHING).used == 0:
-                    del self._keys[name]
+                    del self._keys[key.budget.key, key.budget.window_s]
                     continue
                 key.due_at = now + self._resets_in_s(key, now)
             else:
@@ -269,6 +286,9 @@ class Quotas:
         self._is_lost = False
         self._members = max(self._least, answer.members)
         self._set_clock(answer.time_s - now, now)
+        if answer.is_new or answer.is_part != self._is_part:
+            self._is_part = answer.is_part
+            self._tell_all(now)
         for report, grant in zip(self._reported, answer.grants, strict=True):
             key = self._keys.get((report.budget.key, report.budget.window_s))
             share = None if key is None else key.shares.get(report.window)
@@ -294,6 +314,13 @@ class Quotas:
             for window, share in key.shares.items()
         )
 
+    def _tell_all(self, now: float) -> None:
+        """Another pool answers, or one that has forgotten: it hears of every key, also those without news."""
+        for key in self._keys.values():
+            key.due_at = min(key.due_at, now)
+            for share in key.shares.values():
+                share.pooled = _UNTOLD
+
     def _set_clock(self, offset_s: float, now: float) -> None:
         is_jump = abs(offset_s - self._offset_s) > JUMP_S
         self._offset_s = offset_s
@@ -301,7 +328,7 @@ class Quotas:
             key.window = self._window(key.budget, now)
 
     def _hurry(self, key: _Key, now: float) -> None:
-        key.due_at = now
+        key.due_at = min(key.due_at, now)
         self.is_urgent = True
 
     def _key(self, budget: Budget, now: float) -> _Key:
@@ -367,7 +394,10 @@ class Quotas:
         report = Report(key.budget, key.window, share.used, hold + share.asked)
         share.asked = 0
         if not self._is_lost:  # given back from this moment on, so that nothing is spent twice
-            share.ceiling = min(share.ceiling, report.used + report.want)
+            kept = min(share.ceiling, report.used + report.want)
+            if share.free is not None:
+                share.free += share.ceiling - kept  # there for who asks
+            share.ceiling = kept
         reports = [report]
         if hold and self._resets_in_s(key, now) < AHEAD * key.budget.report_s and not key.budget.is_bound:
             following = self._share(key, key.window + 1)
@@ -390,14 +420,52 @@ class Pool:
         """(used, ceiling) by gateway."""
 
     def exchange(self, member: str, reports: Sequence[Report], now: float) -> Answer:
-        self._seen[member] = now
+        is_new = self._meet(member, now)
+        grants = tuple(self._grant(member, report) for report in reports)
+        return Answer(grants, now, len(self._seen), is_new=is_new)
+
+    def note(self, member: str, reports: Sequence[Report], answer: Answer, part: Fraction) -> None:
+        """What a larger pool has granted: this one may have to go on from there, with this part of what was free."""
+        self._meet(member, answer.time_s)
+        for report, grant in zip(reports, answer.grants, strict=True):
+            entries = self._entries_of(report)
+            entries[member] = (report.used, grant.ceiling)
+            if not report.budget.is_bound:
+                entries.pop(FAR, None)
+                far = report.budget.amount - self._taken(entries) - int(grant.free * part)
+                entries[FAR] = (max(0, far),) * 2
+
+    def knows(self, report: Report) -> bool:
+        """Whether what gateways elsewhere have of its window was noted."""
+        return FAR in self._entries_of(report)
+
+    def told(self) -> dict[str, list[Report]]:
+        """What each gateway that is there has told last, to be told to another pool."""
+        found: dict[str, list[Report]] = {}
+        for (key, window_s, window), entries in self._entries.items():
+            budget = Budget(key, ENDLESS, window_s)
+            for name, (used, ceiling) in entries.items():
+                if used and name in self._seen:
+                    found.setdefault(name, []).append(Report(budget, window, used, ceiling - used))
+        return found
+
+    def _taken(self, entries: Mapping[str, tuple[int, int]]) -> int:
+        return sum(ceiling if name in self._seen else used for name, (used, ceiling) in entries.items())
+
+    def _meet(self, member: str, now: float) -> bool:
+        """The gateway is there; whether it was not known."""
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
+        is_new = member not in self._seen
+        self._seen[member] = now
         self._forget(now)
-        return Answer(tuple(self._grant(member, report) for report in reports), now, len(self._seen))
+        return is_new
+
+    def _entries_of(self, report: Report) -> dict[str, tuple[int, int]]:
+        return self._entries.setdefault((report.budget.key, report.budget.window_s, report.window), {})
 
     def _grant(self, member: str, report: Report) -> Grant:
         budget = report.budget
-        entries = self._entries.setdefault((budget.key, budget.window_s, report.window), {})
+        entries = self._entries_of(report)
         taken = others = 0
         for name, (used, ceiling) in list(entries.items()):
             if name == member:

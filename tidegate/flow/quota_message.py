@@ -34,6 +34,7 @@ class _Answer:
     time_s: float
     members: int
     is_part: bool = False
+    is_new: bool = False
 
 
 def encode_exchange(member: str, reports: tuple[Report, ...]) -> bytes:
@@ -75,7 +76,7 @@ def decode_exchange(data: bytes) -> tuple[str, tuple[Report, ...]]:
 def encode_answer(answer: Answer) -> bytes:
     """What the pool says to it."""
     grants = tuple((each.ceiling, each.free, each.others) for each in answer.grants)
-    return encode(_Answer(grants, answer.time_s, answer.members, answer.is_part))
+    return encode(_Answer(grants, answer.time_s, answer.members, answer.is_part, answer.is_new))
 
 
 def decode_answer(data: bytes, reports: int) -> Answer:
@@ -83,4 +84,5 @@ def decode_answer(data: bytes, reports: int) -> Answer:
     found = decode(data, _Answer)
     if len(found.grants) != reports:
         raise CodecError(f"{len(found.grants)} grants for {reports} reports")
-    return Answer(tuple(Grant(*grant) for grant in found.grants), found.time_s, found.members, found.is_part)
+    grants = tuple(Grant(*grant) for grant in found.grants)
+    return Answer(grants, found.time_s, found.members, found.is_part, found.is_new)

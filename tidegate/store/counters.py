@@ -74,12 +74,11 @@ class Counters:
         self._quotas = Quotas(members=members)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
-        self._is_part = False
 
     @property
     def is_lost(self) -> bool:
         """Whether budgets are a part that this gateway has, alone or with some of the others."""
-        return self._quotas.is_lost or self._is_part
+        return self._quotas.is_lost or self._quotas.is_part
 
     async def run(self) -> None:
         """Exchanges figures with the pool until it is cancelled."""
@@ -181,9 +180,9 @@ class Counters:
             self._quotas.failed()
         else:
             self._quotas.answer(answer, self._clock.now())
-            self._is_part = answer.is_part
         answered, self._answered = self._answered, asyncio.Event()
         answered.set()
+        await asyncio.sleep(0)  # who waited takes what was granted before the next report gives it back
 
     def __repr__(self) -> str:
         return f"<Counters of {self._member}: {self._quotas!r}>"

@@ -1,17 +1,19 @@
 """A pool that goes on with its gateways' part while the one behind it is away.
 
 While the common pool answers, its answers are passed on. When it does not, the gateways that report here share their
-part of each budget, by number: three of twelve gateways share a quarter. So what a Redis that is gone costs is not felt
-by gateways of one machine among themselves, and where they are all there are, not at all. Figures are absolute: the
-first report after an outage tells the common pool all again.
+part of each budget, by number: three of twelve gateways share a quarter, of what was free in the present window
+and of each new one. So what a Redis that is gone costs is not felt by gateways of one machine among themselves, and
+where they are all there are, not at all. For that what the common pool grants is noted here; after an outage, or when
+it has forgotten a gateway, it is told all before it grants again.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.flow.quota import GONE_S, Answer, Budget, Pool, Report
+from tidegate.flow.quota import BATCH, GONE_S, Answer, Pool, Report
 from tidegate.store.counters import SharedPool
 from tidegate.store.records import StoreError
 
@@ -38,30 +40,56 @@ class FallbackPool:
     async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
         """Never raises: what the common pool does not answer is answered from the part."""
         now = self._clock.now()
+        is_known = member in self._seen and now - self._seen[member] <= GONE_S
         self._seen[member] = now
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
         if self.fault is None or now >= self._again_at:
             self._again_at = now + AGAIN_S
             try:
-                answer = await self._common.exchange(member, reports)
+                answer = await self._ask(member, reports, is_known=is_known)
             except StoreError as error:
                 self.fault = str(error)
             else:
                 self.fault = None
                 self._members = max(1, answer.members)
                 self._offset_s = answer.time_s - self._clock.now()
+                self._own.note(member, reports, answer, self._share)
                 return answer
-        own = [replace(report, budget=self._part(report.budget)) for report in reports]
+        own = [report if self._own.knows(report) else self._part(report) for report in reports]
         answer = self._own.exchange(member, own, self._clock.now() + self._offset_s)
         return replace(answer, is_part=True)
+
+    async def _ask(self, member: str, reports: Sequence[Report], *, is_known: bool) -> Answer:
+        """The common pool's answer. One that was away, or has forgotten a gateway, is told of all of them before: else
+        it would grant what the others have spent."""
+        if self.fault is not None:
+            await self._tell()
+        answer = await self._common.exchange(member, reports)
+        if answer.is_new and is_known:
+            await self._tell()
+            answer = replace(await self._common.exchange(member, reports), is_new=True)
+        return answer
+
+    async def _tell(self) -> None:
+        """What all gateways here have told last."""
+        for member, reports in self._own.told().items():
+            for start in range(0, len(reports), BATCH):
+                await self._common.exchange(member, reports[start : start + BATCH])
 
     async def close(self) -> None:
         await self._common.close()
 
-    def _part(self, budget: Budget) -> Budget:
+    @property
+    def _share(self) -> Fraction:
+        """Of the gateways, those that report here."""
+        here = len(self._seen)
+        return Fraction(here, max(self._members, here))
+
+    def _part(self, report: Report) -> Report:
         """At least 1, else a budget below the number of gateways would be none."""
-        here, all_ = len(self._seen), max(self._members, len(self._seen))
-        return replace(budget, amount=min(budget.amount, max(1, budget.amount * here // all_)))
+        budget = report.budget
+        amount = min(budget.amount, max(1, int(budget.amount * self._share)))
+        return replace(report, budget=replace(budget, amount=amount))
 
     def __repr__(self) -> str:
         return f"<FallbackPool on {self._common!r}, {self.fault or 'well'}>"

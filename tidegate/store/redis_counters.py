@@ -21,8 +21,8 @@ _EXCHANGE: Final = Script(
 local member, gone_s = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
-redis.call('ZADD', KEYS[1], string.format('%.6f', now), member)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.6f', now - gone_s))
+local is_new = redis.call('ZADD', KEYS[1], string.format('%.6f', now), member)
 local is_there, members = {}, redis.call('ZRANGE', KEYS[1], 0, -1)
 for _, name in ipairs(members) do is_there[name] = true end
 local grants = {}
@@ -51,7 +51,7 @@ for report = 1, #KEYS - 1 do
   redis.call('PEXPIRE', key, kept_ms)
   grants[report] = {ceiling, math.max(0, room - ceiling), others}
 end
-return {string.format('%.6f', now), #members, grants}
+return {string.format('%.6f', now), #members, grants, is_new}
 """
 )
 """gateway, when one is gone; of each report: amount, used, want, how long it is kept, whether it is a bound."""
@@ -71,8 +71,8 @@ class RedisPool:
             kept_s = BOUND_KEPT_S if budget.is_bound else 2 * budget.window_s
             arguments += [budget.amount, report.used, report.want, int(kept_s * 1000) + 1, int(budget.is_bound)]
         keys = [_MEMBERS, *(_name(report) for report in reports)]
-        time, members, grants = await self._link.script(_EXCHANGE, keys, arguments)
-        return Answer(tuple(Grant(*grant) for grant in grants), float(time), members)
+        time, members, grants, is_new = await self._link.script(_EXCHANGE, keys, arguments)
+        return Answer(tuple(Grant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
 
     async def close(self) -> None:
         await self._link.close()
