@@ -3,7 +3,12 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from tests.support.loopback import LOOPS, run_on, until
 from tidegate.aio.h2_turn import Turn
+from tidegate.aio.h2_upstream import H2Pool, H2Upstream
+from tidegate.aio.sweeper import Sweeper
 
 
 class Connection:
@@ -41,3 +46,33 @@ def test_one_that_cannot_write_takes_no_other_along() -> None:
     assert [connection.flushed for connection in connections] == [2, 2, 2]
     assert [connection.aborted for connection in connections] == [0, 2, 0], "its peer must not read on behind the hole"
     assert told == [("HTTP/2 turn", gone)] * 2
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+def test_a_connect_that_is_given_up_as_it_is_made_is_not_written_to(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over in the turn in which it was made: uvloop has closed it then, and says so to nobody."""
+    made = H2Upstream.connection_made
+    given_up: list[asyncio.Task[Any]] = []
+
+    def give_up(self: H2Upstream, transport: asyncio.BaseTransport) -> None:
+        given_up.extend(task for task in asyncio.all_tasks() if task.get_name().startswith("connect to"))
+        given_up[0].cancel()
+        made(self, transport)
+
+    monkeypatch.setattr(H2Upstream, "connection_made", give_up)
+
+    async def main() -> None:
+        told: list[BaseException] = []
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()[:2]
+        sweeper = Sweeper(asyncio.get_running_loop(), report=lambda name, error: told.append(error))
+        pool = H2Pool(f"{host}:{port}", sweeper, 5.0, 0.0)
+        pool._connect()
+        await until(lambda: bool(given_up) and given_up[0].done())
+        await asyncio.sleep(0.02)
+        sweeper.close()
+        server.close()
+        assert told == []
+
+    run_on(loop, main())

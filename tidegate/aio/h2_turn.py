@@ -44,7 +44,7 @@ class Turn:
         for connection in touched:
             try:
                 connection.flush()
-            except Exception as error:  # uvloop: its connect was given up in the turn in which it was made
+            except Exception as error:
                 self._report("HTTP/2 turn", error)
                 connection.transport.abort()
 

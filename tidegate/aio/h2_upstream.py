@@ -61,7 +61,6 @@ class H2Upstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.touch()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -336,6 +335,8 @@ class H2Pool:
         self._is_connecting = False
         self.connections.append(upstream)
         self._open.add(upstream)
+        # Not sooner: one whose connect is given up in the turn of its making must not be written to (uvloop).
+        upstream.touch()
         if upstream.is_lost:
             self.forget(upstream, "the upstream closed a new connection")
         elif upstream.is_ready:
