@@ -123,11 +123,15 @@ def answers() -> dict[str, float]:
 
 
 def tokens() -> dict[str, float]:
-    """What the gateway's ear takes of an event: alone in its piece, with a usage that is null, and one of sixteen."""
+    """What the gateway's ear takes of an event: alone in its piece, with a usage that is null, one of sixteen; and of
+    one with a name, as Anthropic's have."""
     front = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
     event = front + b'{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
     null = event[:-3] + b',"usage":null}\n\n'
     many = event * 16
+    named = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
+    named += b'"text":" word"}}\n\n'
+    many_named = named * 16
     engine = H1Client()
     engine.request(b"POST")
     head = engine.receive(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -139,6 +143,8 @@ def tokens() -> dict[str, float]:
         "event_tokens": best_us(lambda: ear(event)),
         "event_tokens_null_usage": best_us(lambda: ear(null)),
         "event_tokens_of_16": round(best_us(lambda: ear(many)) / 16, 2),
+        "event_tokens_named": best_us(lambda: ear(named)),
+        "event_tokens_named_of_16": round(best_us(lambda: ear(many_named)) / 16, 2),
         "script_plain": best_us(lambda: script(english)),
         "script_wide": best_us(lambda: script(chinese)),
     }
