@@ -21,17 +21,14 @@ from autoscaler.plausible import (
     PLAUSIBLE,
     demand_fault,
     is_plausible_replica,
-    replica_counters,
-    replica_gain,
-    unborn_counters,
     unborn_demand,
 )
 from autoscaler.rates import LearntCell
 from autoscaler.sampling import ALL_UP_TO
 from autoscaler.series import gained, seen
-from autoscaler.sources import PATIENCE, GatewaySource, ReplicaSource, Told, Waiting, began_here
+from autoscaler.sources import PATIENCE, GatewaySource, Means, ReplicaSource, Told, Waiting, began_here
 from tidegate.function import ConcurrencyUnit, Revision
-from tidegate.records import GatewaySample, ReplicaSample, RevisionDemand
+from tidegate.records import AppSample, GatewaySample, ReplicaSample, RevisionDemand
 
 STALE_S = 3.0
 """A source that was not heard of for so long tells nothing any more: three pulls missed."""
@@ -71,9 +68,10 @@ class Collector:
         """The sources that exist now: what is known of others is dropped, and expected gateways that were never heard
         of make observations incomplete."""
         self._expected_gateways = frozenset(gateways)
-        for known, wanted in ((self._gateways, self._expected_gateways), (self._replicas, frozenset(replicas))):
-            for gone in known.keys() - wanted:
-                del known[gone]
+        for worker in self._gateways.keys() - self._expected_gateways:
+            del self._gateways[worker]
+        for replica in self._replicas.keys() - frozenset(replicas):
+            self._replicas.pop(replica).at = -math.inf  # whoever remembers it hears nothing any more
 
     def touch(self, revision_id: str, now: float) -> None:
         """Notes a sign of work that no sample has told yet (an activation)."""
@@ -207,8 +205,7 @@ class Collector:
                 return self._reject("garbage")
             self._first_of_replica(meter, sample, None if known is None else known.at, now)
             return True
-        counters, app = replica_counters(sample), sample.app
-        gain = replica_gain(sample, counters, known.counters)
+        gain, app = known.gain(sample), sample.app
         if gain is None:
             return self._reject(self._note_fault(meter, known, sample, now))
         meter.note_work(known, sample, gain, now)
@@ -217,7 +214,8 @@ class Collector:
             if group.app is None:
                 group.app = AppFigures(RATE_SLOTS)
             group.app.note(app, known.app, now)
-        known.counters, known.app, known.at, known.refused = counters, app, now, 0
+        known.count(sample)
+        known.app, known.at, known.refused = app, now, 0
         return True
 
     def _note_fault(self, meter: Meter, known: ReplicaSource, sample: ReplicaSample, now: float) -> str:
@@ -227,28 +225,31 @@ class Collector:
         known.refused += 1
         if known.refused >= PATIENCE:
             self._first_of_replica(meter, sample, known.at, now)
-        return "repeated" if sample.sequence <= known.counters[0] else "backwards"
+        return "repeated" if sample.sequence <= known.sequence else "backwards"
 
     def _first_of_replica(self, meter: Meter, sample: ReplicaSample, last_heard: float | None, now: float) -> None:
         in_flight, in_inferences = sample.in_flight + sample.queued, sample.in_flight_inferences + sample.queued
-        counters, is_young = replica_counters(sample), began_here(last_heard, sample.uptime_s, now)
-        unborn = unborn_counters(sample, max(sample.uptime_s, 1e-3))
+        if (gone := self._replicas.get(sample.replica)) is not None:
+            gone.at = -math.inf
         source = self._replicas[sample.replica] = ReplicaSource(
-            incarnation=sample.incarnation,
-            counters=unborn if is_young else counters,
-            app=sample.app,
-            at=now,
-            means=(sample.limit, 1, in_flight, in_inferences, 0.0, 0.0, 0.0),
+            sample.incarnation,
+            now,
+            sample.limit,
+            in_flight,
+            in_inferences,
+            sample.app,
             executions=seen(sample.execution),
             executions_due=now + 1.0 + len(self._replicas) % EXECUTIONS_EVERY_S,
         )
-        if is_young:
-            gain = replica_gain(sample, counters, unborn)
+        if began_here(last_heard, sample.uptime_s, now):
+            # Compared with the sample that it would have sent at its very start.
+            source.uptime_s = sample.uptime_s - max(sample.uptime_s, 1e-3)
+            gain = source.gain(sample)
             if gain is not None:
                 meter.note_work(source, sample, gain, now)
-            source.counters = counters
         elif in_flight > 0:
             meter.active_at = now
+        source.count(sample)
 
     def _reject(self, kind: str) -> bool:
         self.faults[kind] += 1
@@ -257,7 +258,7 @@ class Collector:
     # --- observations out
 
     def observe(
-        self, revision: Revision, fleet: Sequence[FleetGroup], now: float, *, least: int = 0, most: int | None = None
+        self, revision: Revision, fleet: tuple[FleetGroup, ...], now: float, *, least: int = 0, most: int | None = None
     ) -> Observation:
         """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on.
         ``least`` and ``most``: bounds of the moment, as in the observation."""
@@ -269,20 +270,28 @@ class Collector:
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
         groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
-        complete, replicas, known, stale = True, self._replicas, meter.groups, now - self._stale_s
-        for group in fleet:
-            at, means, apps = heard(replicas, group.ready, stale)
-            if means[1]:
+        complete, replicas, known = True, self._replicas, meter.groups
+        stale, taken_at = now - self._stale_s, meter.taken_at
+        means: Means
+        apps: Sequence[AppSample]
+        for group, kept, source in meter.rows(fleet, replicas):
+            if source is not None and source.at >= stale:
+                at, means, app = source.at, source, source.app
+                apps = () if app is None or not app.up else (app,)
+            else:
+                at, means, apps = heard(replicas, group.ready, stale)
+            if means.sampled:
                 if at < oldest:
                     oldest = at
             elif group.ready:
                 complete = False
-            kept = known.get(group.accelerator)
+            if kept is None:
+                kept = known.get(group.accelerator)
             if kept is not None and len(group.ready) > ALL_UP_TO and kept.differs(at, means):
                 meter.uneven.add(group.accelerator)
-            concurrency += means[2]
-            concurrency_inferences += means[3]
-            groups.append(observed_group(group, means, apps, kept, now, q, slo_s, meter.taken_at))
+            concurrency += means.concurrency
+            concurrency_inferences += means.concurrency_inferences
+            groups.append(observed_group(group, means, apps, kept, now, q, slo_s, taken_at))
         demands, oldest_heard, all_heard = self._demands(name, now)
         oldest = min(oldest, oldest_heard)
         waiting = waiting_inferences = 0

@@ -1,16 +1,17 @@
 """What is kept of each revision and group: sums, windows and rates, fed with the differences of samples."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from autoscaler.apps import AppFigures
-from autoscaler.plausible import ROUNDING, ReplicaGain
+from autoscaler.observation import FleetGroup
+from autoscaler.plausible import ROUNDING
 from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates
 from autoscaler.sampling import UNEVEN, UNEVEN_RPS
 from autoscaler.series import Gain, RecentHistogram, RecentSums, RecentWork, gained, seen
-from autoscaler.sources import Means, ReplicaSource, Waiting
+from autoscaler.sources import Means, ReplicaGain, ReplicaSource, Waiting
 from autoscaler.tokens import TokenMeter
 from tidegate.records import ReplicaSample, RevisionDemand, TokensSeen
 
@@ -28,19 +29,22 @@ CROWDED = 0.5
 CROWDED_FOR_S = 1.5
 """A replica's second of work is looked at for so long after the gateway's."""
 
-Tail = tuple[float | None, float | None, float | None, float | None, float | None, float | None, int, int]
-"""The last figures of a group's observation but one, in its order: ``mean_batch`` to ``late``."""
-
 
 class Figures(NamedTuple):
-    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates."""
+    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates; the names are
+    those of its observation."""
 
     at: float
-    mu_ips: float | None
-    is_mu_learnt: bool
-    tail: Tail
-    first_learnt: int = 0
-    """Of the rates, as far as they are read."""
+    mu_bound_ips: float | None = None
+    is_mu_learnt: bool = False
+    mean_batch: float | None = None
+    execution_s: float | None = None
+    queue_s: float | None = None
+    floor_s: float | None = None
+    tail_s: float | None = None
+    latency_s: float | None = None
+    answers: int = 0
+    late: int = 0
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ class Group:
     sampled: tuple[float, float] | None = None
     """When those that spoke last for the group had been heard, and their time in the model per inference."""
     figures: Figures | None = None
-    """As last read: after the turn of its revision."""
+    """As last read: after the turn of its revision. None: to be read anew, as when a first rate has become known."""
     app: AppFigures | None = None
     """What its model servers say, where they are asked."""
 
@@ -64,7 +68,7 @@ class Group:
         """Whether those who speak for the group now differ much from those before: in the time that an inference is in
         the replica, because a change of the load is no straggler."""
         before = self.sampled
-        _, _, _, concurrency_inferences, rps, ips, _ = means
+        concurrency_inferences, rps, ips = means.concurrency_inferences, means.rps, means.ips
         if rps < UNEVEN_RPS or ips <= 0.0 or (before is not None and oldest <= before[0]):
             return False
         present_s = concurrency_inferences / ips
@@ -83,9 +87,15 @@ class Group:
             mu_ips, is_learnt, floor_s = known
         latency_s, answers, late = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
-        tail = (mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late)
-        found = self.figures = Figures(now, mu_ips, is_learnt, tail, self.rates.first_learnt)
+        found = self.figures = Figures(
+            now, mu_ips, is_learnt, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late
+        )
         return found
+
+
+Row = tuple[FleetGroup, Group | None, ReplicaSource | None]
+"""A group of the fleet, what is kept of it, and, where one replica of it is ready, that one's source; None: not heard
+of when the fleet was told, so it is to be looked for."""
 
 
 @dataclass(slots=True)
@@ -110,6 +120,9 @@ class Meter:
     """When requests last waited at a gateway for most of an interval."""
     tokens: TokenMeter | None = None
     """Set once a gateway tells of tokens."""
+    _fleet: tuple[FleetGroup, ...] | None = None
+    _rows: Sequence[Row] = ()
+    """Of that fleet."""
 
     def group(self, accelerator: str) -> Group:
         """The group's sums. Names come from samples, so their number is bounded: beyond it nothing is kept."""
@@ -119,6 +132,17 @@ class Meter:
             if len(self.groups) < MAX_GROUPS:
                 self.groups[accelerator] = known
         return known
+
+    def rows(self, fleet: tuple[FleetGroup, ...], replicas: Mapping[str, ReplicaSource]) -> Sequence[Row]:
+        """The groups of ``fleet`` with what is kept of them. While it is the very same fleet nothing is looked up: ten
+        thousand names in a second cost more than what is then read."""
+        if fleet is not self._fleet:
+            self._fleet, known = fleet, self.groups
+            self._rows = [
+                (each, known.get(each.accelerator), replicas.get(each.ready[0]) if len(each.ready) == 1 else None)
+                for each in fleet
+            ]
+        return self._rows
 
     def note_demand(self, demand: RevisionDemand, before: RevisionDemand, interval_s: float, now: float) -> Waiting:
         """Adds the difference of two demands, without their histograms."""
@@ -163,26 +187,23 @@ class Meter:
         """What one replica did between the sample whose counters its source has and this one, into the source and its
         group's sums."""
         interval_s, requests, inferences, busy_s, request_s, inference_s, execution_s, queue_s = gain
-        queued, limit, limit_was = sample.queued, sample.limit, source.means[0]
-        source.interval_s = interval_s
-        source.means = (
-            limit,
-            1,
-            request_s / interval_s + queued,
-            inference_s / interval_s + queued,
-            requests / interval_s,
-            inferences / interval_s,
-            busy_s / interval_s if busy_s < interval_s else 1.0,
-        )
+        queued, limit, limit_was = sample.queued, sample.limit, source.limit
+        source.interval_s, source.limit = interval_s, limit
+        source.concurrency = request_s / interval_s + queued
+        source.concurrency_inferences = inference_s / interval_s + queued
+        source.rps, source.ips = requests / interval_s, inferences / interval_s
+        source.busy = busy_s / interval_s if busy_s < interval_s else 1.0
         if requests > 0 or queued > 0 or sample.in_flight > 0:
             self.active_at = now
         if requests <= 0 and busy_s <= 0.0:
             return
-        group = self.groups.get(sample.group) or self.group(sample.group)
+        name, group = sample.group, source.group
+        if group is None or name != source.group_name or source.groups is not self.groups:
+            group = source.group = self.groups.get(name) or self.group(name)
+            source.group_name, source.groups = name, self.groups
         if requests > 0:
             group.work.note(requests, inferences, execution_s, queue_s)
-        before = source.counters
-        if before[2] < WARM_REQUESTS and before[6] < WARM_S:
+        if source.requests < WARM_REQUESTS and source.busy_s < WARM_S:
             source.executions = seen(sample.execution)
             return
         slots = float(limit) if limit == limit_was else 0.0
@@ -190,12 +211,14 @@ class Meter:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
         if busy_s > ROUNDING and request_s > ROUNDING:
             # Less is rounding, and a quotient of it no number.
-            group.rates.served(
+            is_first = group.rates.served(
                 now,
                 (requests, inferences, busy_s, request_s, inference_s, execution_s),
                 limit=slots,
                 is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
             )
+            if is_first:
+                group.figures = None
         if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
             source.executions_due = now + EXECUTIONS_EVERY_S
             found = gained(sample.execution, source.executions)

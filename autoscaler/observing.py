@@ -9,7 +9,7 @@ from autoscaler.meters import TURNS, Figures, Group
 from autoscaler.observation import FleetGroup, GroupObservation
 from autoscaler.plausible import PLAUSIBLE
 from autoscaler.sampling import ALL_UP_TO, sample_size
-from autoscaler.sources import NO_MEANS, Means, ReplicaSource
+from autoscaler.sources import NO_MEANS, GroupMeans, Means, ReplicaSource
 from tidegate.records import AppSample
 
 SECOND_S = 2.0
@@ -18,7 +18,7 @@ SAME_ROUND_S = 0.75
 """Samples that lie no further apart were pulled in the same round."""
 FIGURES_S = TURNS - 0.5
 """What was read of a group's windows is read anew after so long, also without a turn."""
-NO_FIGURES = Figures(-math.inf, None, False, (None, None, None, None, None, None, 0, 0))
+NO_FIGURES = Figures(-math.inf)
 
 Heard = tuple[float, Means, Sequence[AppSample]]
 """When the one was heard of that was heard of least lately, what the ready replicas of a group tell together, scaled
@@ -28,12 +28,8 @@ NOBODY: Heard = (math.inf, NO_MEANS, ())
 
 def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Heard:
     """``ready``: the group's ready replicas; those that were last heard of before ``stale`` tell nothing."""
-    if len(ready) == 1:
-        source = replicas.get(ready[0])
-        if source is None or source.at < stale:
-            return NOBODY
-        app = source.app
-        return source.at, source.means, () if app is None or not app.up else (app,)
+    if not ready:
+        return NOBODY
     sources = [each for each in map(replicas.get, ready) if each is not None and each.at >= stale]
     if not sources:
         return NOBODY
@@ -42,19 +38,21 @@ def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: fl
     limit: int | None = None
     concurrency = concurrency_inferences = rps = ips = busy = 0.0
     for source in sources:
-        told, _, *figures = source.means
-        if limit is None or (told is not None and 0 < told < (limit or math.inf)):
+        told = source.limit
+        if limit is None or 0 < told < (limit or math.inf):
             limit = told
-        concurrency += figures[0]
-        concurrency_inferences += figures[1]
-        rps += figures[2]
-        ips += figures[3]
-        busy += figures[4]
+        concurrency += source.concurrency
+        concurrency_inferences += source.concurrency_inferences
+        rps += source.rps
+        ips += source.ips
+        busy += source.busy
     count = len(sources)
     scale = len(ready) / count
-    means = (scale * concurrency, scale * concurrency_inferences, scale * rps, scale * ips, scale * busy)
+    means = GroupMeans(
+        limit, count, scale * concurrency, scale * concurrency_inferences, scale * rps, scale * ips, scale * busy
+    )
     apps = [each.app for each in sources if each.app is not None and each.app.up]
-    return min(each.at for each in sources), (limit, count, *means), apps
+    return min(each.at for each in sources), means, apps
 
 
 def _newest(sources: list[ReplicaSource], enough: int) -> list[ReplicaSource]:
@@ -76,22 +74,17 @@ def observed_group(
     taken_at: float,
 ) -> GroupObservation:
     """``taken_at``: when latencies were last taken. Then the windows are read anew; else what was last read of them
-    holds for ``FIGURES_S``, unless there is no rate, or more is known of it than when it was read."""
+    holds for ``FIGURES_S``, unless there is no rate, or a first one has become known since."""
     if kept is None:
         figures = NO_FIGURES
     else:
         known = kept.figures
-        if (
-            known is None
-            or known.mu_ips is None
-            or known.at < taken_at
-            or known.first_learnt != kept.rates.first_learnt
-            or not 0.0 <= now - known.at < FIGURES_S
-        ):
+        if known is None or known.mu_bound_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound_ips, is_learnt, (mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late), _ = figures
-    if not means[1]:
+    _, bound_ips, is_learnt, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late = figures
+    sampled = means.sampled
+    if not sampled:
         mean_batch = execution_s = queue_s = tail_s = None
     mu_ips = bound_ips if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
@@ -99,6 +92,7 @@ def observed_group(
     metrics = group.metrics
     if metrics:
         metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}
+    # By position: ten thousand are made in a second.
     found = GroupObservation(
         group.accelerator,
         len(group.ready),
@@ -109,7 +103,13 @@ def observed_group(
         mu_ips,
         is_learnt,
         bound_ips,
-        *means,
+        means.limit,
+        sampled,
+        means.concurrency,
+        means.concurrency_inferences,
+        means.rps,
+        means.ips,
+        means.busy,
         mean_batch,
         execution_s,
         queue_s,

@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import log2
+from struct import Struct
 from typing import NamedTuple
 
 ALPHA = 0.3
@@ -95,89 +96,116 @@ Figures = tuple[float, float, float, float, float, float]
 """The figures of :class:`Work`, in its order."""
 
 
-@dataclass(slots=True)
+_KNOWN = Struct("12d")
+"""What a cell knows. Means over requests, so that a mixture of sizes lies on the line between them: inferences of a
+request, its seconds of work, its execution time; how many requests they weigh, and the mean time of what they are of.
+The relative variance of the time of one request as neighbouring seconds scatter, seconds per inference in the newest
+second, how many seconds were compared. What came lately: since when, requests, inferences, seconds of work.
+
+Packed: twelve numbers of ten thousand cells, each an object of its own somewhere in memory, take longer to fetch than
+to reckon with."""
+_UNKNOWN = (0.0,) * 12
+
+
 class _Cell:
     """One batch size at one occupancy."""
 
-    batch: float = 0.0
-    seconds_per_request: float = 0.0
-    """Of work. Both are means over requests, so that a mixture of sizes lies on the line between them."""
-    execution_s: float = 0.0
-    """Of one request."""
-    requests: float = 0.0
-    """Weight of what is known."""
-    pending_requests: float = 0.0
-    pending_inferences: float = 0.0
-    pending_busy_s: float = 0.0
-    pending_execution_s: float = 0.0
-    used_at: float = 0.0
-    noise: float = 0.0
-    """Relative variance of the time of one request, as neighbouring seconds scatter."""
-    last: float = 0.0
-    """Seconds per inference in the newest second."""
-    folds: int = 0
-    recent_since: float = 0.0
-    recent_requests: float = 0.0
-    recent_inferences: float = 0.0
-    recent_busy_s: float = 0.0
-    is_stalled: bool = False
-    """What is recent is a stall's, and not in the mean."""
-    learnt_at: float = 0.0
-    """Mean time of what the mean is of."""
+    __slots__ = (
+        "_known",
+        "is_stalled",
+        "pending_busy_s",
+        "pending_execution_s",
+        "pending_inferences",
+        "pending_requests",
+        "used_at",
+    )
 
-    def fold(self, now: float) -> None:
-        """Takes what was gathered into the mean."""
+    def __init__(self, known: tuple[float, ...] = _UNKNOWN) -> None:
+        self._known = bytearray(_KNOWN.pack(*known))
+        self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
+        self.used_at = 0.0
+        self.is_stalled = False
+        """What came lately is a stall's, and not in the mean."""
+
+    @property
+    def batch(self) -> float:
+        return self.known[0]
+
+    @property
+    def seconds_per_request(self) -> float:
+        return self.known[1]
+
+    @property
+    def execution_s(self) -> float:
+        return self.known[2]
+
+    @property
+    def requests(self) -> float:
+        """Weight of what is known."""
+        return self.known[3]
+
+    @property
+    def learnt_at(self) -> float:
+        return self.known[4]
+
+    @property
+    def known(self) -> tuple[float, ...]:
+        return _KNOWN.unpack(self._known)
+
+    def fold(self, now: float) -> bool:
+        """Takes what was gathered into the mean, if it is enough; whether there was no mean before."""
         fresh, inferences, busy_s = self.pending_requests, self.pending_inferences, self.pending_busy_s
-        is_stall = self.requests > 0.0 and busy_s > STALL * self.seconds_per_request * fresh
+        kept = self._known
+        batch, seconds, execution_s, requests, learnt_at, noise, last, folds, since, count, items, work_s = (
+            _KNOWN.unpack(kept)
+        )
+        if fresh < FOLD_REQUESTS and not (
+            # So much work would have ended as many.
+            requests > 0.0 and busy_s > STALL * FOLD_REQUESTS * seconds
+        ):
+            return False
+        is_first: bool = requests <= 0.0
+        is_stall = not is_first and busy_s > STALL * seconds * fresh
         if not is_stall and (inferences <= 0.0 or busy_s <= 0.0):
-            return
+            return is_first
         if is_stall is not self.is_stalled:
             self.is_stalled = is_stall
-            self.recent_requests = self.recent_inferences = self.recent_busy_s = 0.0
-        if is_stall:
-            self._follow(now, fresh, inferences, busy_s)
-        else:
-            share = fresh / (self.requests + fresh)
-            self._scatter(fresh, busy_s / inferences)
-            self._follow(now, fresh, inferences, busy_s)
-            self.batch += share * (inferences / fresh - self.batch)
-            self.seconds_per_request += share * (busy_s / fresh - self.seconds_per_request)
-            self.execution_s += share * (self.pending_execution_s / fresh - self.execution_s)
-            self.learnt_at += share * (now - self.learnt_at)
-            memory, requests = fresh * (1.0 / ALPHA - 1.0), self.requests + fresh
-            memory = memory if memory > MEMORY_REQUESTS else MEMORY_REQUESTS
-            self.requests = requests if requests < memory else memory
+            count = items = work_s = 0.0
+        share = 0.0
+        if not is_stall:
+            share = fresh / (requests + fresh)
+            # How much a second differs from the one before it: a change is one large difference among many small ones.
+            per_inference = busy_s / inferences
+            if last > 0.0:
+                off = (per_inference - last) * (batch / seconds)
+                folds += 1.0
+                scatter = 0.5 * off * off * fresh
+                if folds > OUTLIER_FOLDS and scatter > OUTLIER * noise:
+                    scatter = OUTLIER * noise
+                noise += (1.0 / folds if folds < 10.0 else 0.1) * (scatter - noise)
+            last = per_inference
+        if not count:
+            since = now
+        count, items, work_s = count + fresh, items + inferences, work_s + busy_s
+        if count >= RECENT_REQUESTS and now - since >= RECENT_S:
+            # Whether the work of the last seconds is another model's than the one that the mean is of.
+            if requests > 0.0:
+                off = abs(work_s / items * (batch / seconds) - 1.0)
+                if off > CHANGED and off > SURE * math.sqrt(noise / count):
+                    batch, seconds, requests, learnt_at = items / count, work_s / count, count, now
+            count = items = work_s = 0.0
+        if not is_stall:
+            batch += share * (inferences / fresh - batch)
+            seconds += share * (busy_s / fresh - seconds)
+            execution_s += share * (self.pending_execution_s / fresh - execution_s)
+            learnt_at += share * (now - learnt_at)
+            memory = fresh * (1.0 / ALPHA - 1.0)
+            requests = min(requests + fresh, memory if memory > MEMORY_REQUESTS else MEMORY_REQUESTS)
+        _KNOWN.pack_into(
+            kept, 0, batch, seconds, execution_s, requests, learnt_at, noise, last, folds, since, count, items, work_s
+        )
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
-
-    def _scatter(self, fresh: float, per_inference: float) -> None:
-        """How much a second differs from the one before it: a change is one large difference among many small ones."""
-        last = self.last
-        if last > 0.0:
-            off = (per_inference - last) * (self.batch / self.seconds_per_request)
-            folds = self.folds = self.folds + 1
-            scatter = 0.5 * off * off * fresh
-            if folds > OUTLIER_FOLDS and scatter > OUTLIER * self.noise:
-                scatter = OUTLIER * self.noise
-            self.noise += (1.0 / folds if folds < 10 else 0.1) * (scatter - self.noise)
-        self.last = per_inference
-
-    def _follow(self, now: float, fresh: float, inferences: float, busy_s: float) -> None:
-        """Whether the work of the last seconds is another model's than the one that the mean is of."""
-        if not self.recent_requests:
-            self.recent_since = now
-        self.recent_requests += fresh
-        self.recent_inferences += inferences
-        self.recent_busy_s += busy_s
-        if now - self.recent_since < RECENT_S or self.recent_requests < RECENT_REQUESTS:
-            return
-        count, inferences, busy_s = self.recent_requests, self.recent_inferences, self.recent_busy_s
-        self.recent_requests = self.recent_inferences = self.recent_busy_s = 0.0
-        if self.requests <= 0.0:
-            return
-        off = abs(busy_s / inferences * self.mu_ips - 1.0)
-        if off > CHANGED and off > SURE * math.sqrt(self.noise / count):
-            self.batch, self.seconds_per_request, self.requests = inferences / count, busy_s / count, count
-            self.learnt_at = now
+        return is_first
 
     def is_belied_by(self, other: "_Cell") -> bool:
         """Whether ``other``, of the same size and below the limit, has shown since that more is possible: in requests
@@ -195,7 +223,8 @@ class _Cell:
 
     @property
     def mu_ips(self) -> float:
-        return self.batch / self.seconds_per_request
+        known = self.known
+        return known[0] / known[1]
 
 
 class Rate(NamedTuple):
@@ -218,63 +247,69 @@ def _half_octave(value: float) -> int:
 class GroupRates:
     """Service rates of one group. What was learnt below the limit is looked through every ``SUMMARY_S``."""
 
-    __slots__ = ("_cells", "_full", "_of_size", "_second", "_summed_at", "first_learnt")
+    __slots__ = ("_cells", "_full", "_occupancy", "_of_size", "_only", "_second", "_size", "_summed_at")
 
     def __init__(self) -> None:
         self._cells: dict[_Key, _Cell] = {}
         self._second = self._summed_at = -1
+        self._only: _Cell | None = None
+        """The cell of the last work while there is no other, and its key: nothing is looked up then."""
+        self._size = self._occupancy = 0
         self._full: list[_Cell] | None = []
         """Known cells of full replicas in order of batch size; None: to be made anew."""
         self._of_size: dict[int, tuple[float, float, bool] | None] = {}
         """Rate, smallest execution time and whether the rate is the limit, by batch size in half octaves, as far as
         asked for."""
-        self.first_learnt = 0
-        """Times that something became known of which nothing was known before."""
 
-    def served(self, now: float, work: Work | Figures, *, limit: float, is_crowded: bool) -> None:
+    def served(self, now: float, work: Work | Figures, *, limit: float, is_crowded: bool) -> bool:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
-        waited meanwhile, so that every slot there is was taken."""
+        waited meanwhile, so that every slot there is was taken. Answers whether something has become known of which
+        nothing was known before."""
         requests, inferences, busy_s, request_s, inference_s, execution_s = work
         if not (busy_s > LEAST_S and request_s > LEAST_S):
-            return
+            return False
         occupancy, size = request_s / busy_s, inference_s / request_s
         is_full = limit > 0 and occupancy >= (CROWDED_FULL if is_crowded else FULL) * limit
         # As in ``_half_octave``, without two calls a replica.
-        key = (
-            round(2.0 * log2(size)) if size > 1.0 else 0,
-            _FULL_KEY if is_full else round(2.0 * log2(occupancy)) if occupancy > 1.0 else 0,
-        )
-        cell = self._cells.get(key)
-        if cell is None:
-            cell = self._cells[key] = _Cell()
-            if len(self._cells) > MAX_CELLS:
-                self._forget_stalest()
+        by_size = round(2.0 * log2(size)) if size > 1.0 else 0
+        by_occupancy = _FULL_KEY if is_full else round(2.0 * log2(occupancy)) if occupancy > 1.0 else 0
+        cell = self._only
+        if cell is None or by_size != self._size or by_occupancy != self._occupancy:
+            cell = self._cell((by_size, by_occupancy))
         cell.used_at = now
         cell.pending_requests += requests
         cell.pending_inferences += inferences
         cell.pending_busy_s += busy_s
         cell.pending_execution_s += execution_s
         second = int(now)
-        if second != self._second:
-            self._second = second
-            self._fold(now, second)
+        if second == self._second:
+            return False
+        self._second = second
+        return self._fold(now, second)
 
-    def _fold(self, now: float, second: int) -> None:
+    def _cell(self, key: _Key) -> _Cell:
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._cells[key] = _Cell()
+            if len(self._cells) > MAX_CELLS:
+                self._forget_stalest()
+        self._size, self._occupancy = key
+        self._only = cell if len(self._cells) == 1 else None
+        return cell
+
+    def _fold(self, now: float, second: int) -> bool:
         """Once a second."""
-        for cell in self._cells.values():
-            if cell.pending_requests >= FOLD_REQUESTS or (
-                # So much work would have ended as many.
-                cell.requests > 0.0 and cell.pending_busy_s > STALL * FOLD_REQUESTS * cell.seconds_per_request
-            ):
-                if cell.requests <= 0.0:
-                    self._full = None
-                    self.first_learnt += 1
-                cell.fold(now)
+        is_first = False
+        for cell in self._cells.values() if self._only is None else (self._only,):
+            is_first |= cell.fold(now)
+        if is_first:
+            self._full = None
         if second >= self._summed_at + SUMMARY_S or self._full is None:
             self._summed_at = second
             self._of_size.clear()
             if len(self._cells) > 1:
                 self._forget_belied()
+        return is_first
 
     def rate(self, batch: float | None) -> Rate | None:
         """The rate of one replica for requests of about ``batch`` inferences, None: as they last were; the result is
@@ -337,14 +372,9 @@ class GroupRates:
                 continue
             self._cells.setdefault(
                 (told.size, told.occupancy),
-                _Cell(
-                    batch=told.batch,
-                    seconds_per_request=told.seconds_per_request,
-                    execution_s=told.execution_s,
-                    requests=min(told.requests, TOLD_REQUESTS),
-                ),
+                _Cell((*numbers[:3], min(told.requests, TOLD_REQUESTS), *_UNKNOWN[4:])),
             )
-        self._full, self._of_size = None, {}
+        self._full, self._of_size, self._only = None, {}, None
 
     def _at(self, batch: float | None) -> tuple[float, float, bool] | None:
         """(rate, smallest execution time, whether it is the limit) of the nearest known batch size."""
@@ -379,12 +409,12 @@ class GroupRates:
                 rest = (cell for (size, occupancy), cell in self._cells.items() if size == key[0] and occupancy >= 0)
                 if any(map(full.is_belied_by, rest)):
                     del self._cells[key]
-                    self._full = None
+                    self._full = self._only = None
 
     def _forget_stalest(self) -> None:
         stalest = min(self._cells, key=lambda key: (self._cells[key].used_at, key))
         del self._cells[stalest]
-        self._full, self._of_size = None, {}
+        self._full, self._of_size, self._only = None, {}, None
 
     def __repr__(self) -> str:
         known = {key: round(cell.mu_ips, 2) for key, cell in self._cells.items() if cell.is_known}

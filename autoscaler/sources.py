@@ -5,12 +5,20 @@ figures of its revision is in ``autoscaler.meters``.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from autoscaler.plausible import ReplicaCounters, is_plausible_group
+import msgspec
+
+from autoscaler.plausible import PLAUSIBLE, ROUNDING, is_plausible_group
 from autoscaler.series import NO_GAIN, NOTHING_SEEN, Gain, Seen, gained, seen
-from tidegate.records import AppSample, GroupTraffic, RevisionDemand
+from tidegate.records import AppSample, GroupTraffic, ReplicaSample, RevisionDemand
 
+if TYPE_CHECKING:
+    from autoscaler.meters import Group
+
+ReplicaGain = tuple[float, float, float, float, float, float, float, float]
+"""Seconds that passed; requests and inferences that ended; busy seconds, seconds of requests and of inferences in
+flight, of execution and of queueing."""
 YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
 PATIENCE = 3
@@ -89,28 +97,149 @@ class GatewaySource:
     """Samples in a row that were not newer than the last usable one."""
 
 
-Means = tuple[int | None, int, float, float, float, float, float]
-"""Of replicas together: slots of the one with fewest (0: no limit, None: not known), how many they are, mean requests
-and inferences in flight, requests and inferences per second, and the mean number of them that had work."""
-NO_MEANS: Means = (None, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+class Means(Protocol):
+    """Of ready replicas together, over their last interval."""
+
+    @property
+    def limit(self) -> int | None:
+        """Slots of the one with fewest; 0: no limit, None: not known."""
+        ...
+
+    @property
+    def sampled(self) -> int:
+        """How many they are."""
+        ...
+
+    @property
+    def concurrency(self) -> float: ...
+    @property
+    def concurrency_inferences(self) -> float: ...
+    @property
+    def rps(self) -> float: ...
+    @property
+    def ips(self) -> float: ...
+    @property
+    def busy(self) -> float:
+        """Mean number of them that had work."""
+        ...
+
+
+class GroupMeans(msgspec.Struct, frozen=True, gc=False):
+    """See :class:`Means`."""
+
+    limit: int | None = None
+    sampled: int = 0
+    concurrency: float = 0.0
+    concurrency_inferences: float = 0.0
+    rps: float = 0.0
+    ips: float = 0.0
+    busy: float = 0.0
+
+
+NO_MEANS = GroupMeans()
 
 
 @dataclass(slots=True)
 class ReplicaSource:
+    """What is kept of one replica: its means, as :class:`Means`, and the counters of its last usable sample. All in one
+    object that is written in place: of ten thousand every further one would be fetched from memory in each second. A
+    sample with its histograms is not kept, because ten thousand of them, let go a second later, cost more to free than
+    all that is read."""
+
     incarnation: str
-    counters: ReplicaCounters
-    """Of its last usable sample."""
-    app: AppSample | None
-    """What its model server said in it."""
     at: float
-    means: Means
+    limit: int
+    concurrency: float
+    concurrency_inferences: float
+    app: AppSample | None = None
+    """What its model server said in the last usable sample."""
+    sampled: int = 1
+    rps: float = 0.0
+    ips: float = 0.0
+    busy: float = 0.0
     interval_s: float = 0.0
     """What the means are of."""
+    sequence: int = -1
+    uptime_s: float = 0.0
+    requests: int = 0
+    inferences: int = 0
+    failures: int = 0
+    cancelled: int = 0
+    busy_s: float = 0.0
+    request_s: float = 0.0
+    inference_s: float = 0.0
+    execution_s: float = 0.0
+    queue_s: float = 0.0
     refused: int = 0
     """Samples in a row that were not newer than the last usable one, or ran backwards."""
+    group: "Group | None" = None
+    """What is kept of its group, found once: by the name, among the groups of its revision."""
+    group_name: str = ""
+    groups: "dict[str, Group] | None" = None
     executions: Seen = NOTHING_SEEN
     """Its execution times when they were last taken."""
     executions_due: float = 0.0
+
+    def count(self, sample: ReplicaSample) -> None:
+        """What the next sample is compared with."""
+        self.sequence, self.uptime_s = sample.sequence, sample.uptime_s
+        self.requests, self.inferences = sample.requests, sample.inferences
+        self.failures, self.cancelled = sample.failures, sample.cancelled
+        self.busy_s = sample.busy_s
+        self.request_s, self.inference_s = sample.in_flight_request_s, sample.in_flight_inference_s
+        self.execution_s, self.queue_s = sample.execution_s, sample.queue_s
+
+    def gain(self, sample: ReplicaSample) -> ReplicaGain | None:
+        """What the replica did since its last usable sample, of the same life; None: this one does not follow that one
+        without a fault. Counters that run on are not negative; what this refuses may still be plausible, and is looked
+        at more closely. By rounding a sum may have shrunk a little."""
+        number, up_s, done, items = sample.sequence, sample.uptime_s, sample.requests, sample.inferences
+        failures, cancelled = sample.failures, sample.cancelled
+        busy_s, request_s, inference_s = sample.busy_s, sample.in_flight_request_s, sample.in_flight_inference_s
+        run_s, queue_s = sample.execution_s, sample.queue_s
+        in_flight, in_inferences = sample.in_flight, sample.in_flight_inferences
+        queued, limit = sample.queued, sample.limit
+        told = sum((number, up_s, done, items, failures, cancelled, busy_s, request_s, inference_s, run_s, queue_s))
+        if not (
+            number > self.sequence
+            and failures >= self.failures
+            and cancelled >= self.cancelled
+            and in_flight >= 0
+            and in_inferences >= 0
+            and queued >= 0
+            and limit >= 0
+            and told + (in_flight + in_inferences + queued + limit) <= PLAUSIBLE
+        ):
+            return None
+        interval_s = up_s - self.uptime_s
+        done -= self.requests
+        items -= self.inferences
+        busy_s -= self.busy_s
+        request_s -= self.request_s
+        inference_s -= self.inference_s
+        run_s -= self.execution_s
+        queue_s -= self.queue_s
+        if (
+            interval_s > 0.0
+            and done >= 0
+            and items >= 0
+            and busy_s >= -ROUNDING
+            and request_s >= -ROUNDING
+            and inference_s >= -ROUNDING
+            and run_s >= -ROUNDING
+            and queue_s >= -ROUNDING
+        ):
+            return (
+                interval_s,
+                done,
+                items,
+                busy_s if busy_s > 0.0 else 0.0,
+                request_s if request_s > 0.0 else 0.0,
+                inference_s if inference_s > 0.0 else 0.0,
+                run_s if run_s > 0.0 else 0.0,
+                queue_s if queue_s > 0.0 else 0.0,
+            )
+        return None
 
 
 def began_here(last_heard: float | None, uptime_s: float, now: float) -> bool:

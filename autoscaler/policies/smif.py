@@ -21,9 +21,11 @@ from the rule, and why:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from autoscaler.groups import order_of_price, row
 from autoscaler.load import NO_LOAD, STEADY_S, Load, LoadEstimate
@@ -73,8 +75,7 @@ MANY = 1_000_000
 """Replicas of an accelerator without a known limit."""
 
 
-@dataclass(slots=True)
-class _Kind:
+class _Kind(msgspec.Struct, gc=False):
     """One group on its way through a decision, with the facts that the rule looks at."""
 
     group: GroupObservation

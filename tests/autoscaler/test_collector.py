@@ -505,3 +505,27 @@ def test_a_sum_that_grows_by_next_to_nothing_stops_nobody() -> None:
     tiny = replace(warm, sequence=2, uptime_s=2.0, requests=60, busy_s=51.0, in_flight_request_s=1e-300)
     assert c.replica(replace(tiny, in_flight_inference_s=1e14), T0 + 1)
     assert look(c, T0 + 1, A).groups[0].busy == 1.0
+
+
+def test_a_replica_that_is_not_expected_any_more_tells_nothing_though_the_fleet_is_the_very_same() -> None:
+    c, fleet = collector(A), (FleetGroup(accelerator="cpu", ready=(A,)),)
+    sampled = []
+    for second, expected in enumerate(((A,), (A,), (), (A,)), start=1):
+        c.expect(["g0"], expected)
+        if expected:
+            c.replica(replica_sample(A, sequence=second, uptime_s=float(second)), T0 + second)
+        sampled.append(c.observe(REVISION, fleet, T0 + second).groups[0].sampled)
+    assert sampled == [1, 1, 0, 1], "gone, it is forgotten; back again, it is found"
+
+
+def test_a_revision_that_was_forgotten_begins_anew_with_the_replicas_that_it_had() -> None:
+    c = collector(A)
+    for second in range(1, 31):
+        if second == 15:
+            c.forget(REVISION.id)
+            c.apply(REVISION.id, T0 + second)
+        done, busy_s = 20 * second, 0.5 * second
+        sample = replica_sample(A, sequence=second, uptime_s=float(second), requests=done, inferences=done)
+        c.replica(replace(sample, busy_s=busy_s, in_flight_request_s=busy_s, in_flight_inference_s=busy_s), T0 + second)
+    cells, _ = c.learnt(REVISION.id)["cpu"]
+    assert [round(cell.batch / cell.seconds_per_request) for cell in cells] == [40]
