@@ -32,7 +32,9 @@ def scanned(pieces: list[bytes]) -> dict[str, str] | Bad:
 
 
 FILE = part(
-    b"RIFF\r\n--" + BOUNDARY[:-1] + b"\r\n" * 50, b'; name="file"; filename="a.wav"', b"Content-Type: audio/wav\r\n"
+    b"RIFF\r\n--" + BOUNDARY[:-1] + b"\r\n" * 50 + b"x--" + BOUNDARY + b"\r\n---" + BOUNDARY + b"\r\r\n\n",
+    b'; name="file"; filename="a.wav"',
+    b"Content-Type: audio/wav\r\n",
 )
 
 
@@ -85,6 +87,21 @@ def test_any_bytes(body: bytes, cuts: bytes) -> None:
         form(part(b"a"), part(b"b", b"; name*0*=utf-8''model")),
         form(part(b"a"), part(b"b", b'; x="\\\\"; y="; name="model"')),
         form(part(b"a"), part(b"b", b'; x="; name=model; "')),
+        form(part(b"a"), end=b"--x"),
+        form(part(b"a"), end=b"-- \r\n"),
+        form(part(b"a"), part(b"b\n--" + BOUNDARY + b"--", b"; name=x")),
+        form(part(b"a"), part(b"b\r--" + BOUNDARY, b"; name=x")),
+        form(part(b"a"), part(b"--" + BOUNDARY, b"; name=x")),
+        form(part(b"--" + BOUNDARY)),
+        form(part(b"a"), part((b"x--" + BOUNDARY) * (MAX_PARTS + 1), b"; name=x")),
+        form(part(b"x--" + BOUNDARY)),
+        form(part(b"a"), b"--" + BOUNDARY + b"\r\n\r\nb\r\n"),
+        form(part(b"a"), b"--" + BOUNDARY + b"\r\n\r\n"),
+        form(part(b"a"), b"--" + BOUNDARY + b"\r\nContent-Disposition: form-data; name=x\r\n\r\n"),
+        form(part(b"a"), part(b"b", b"; name=x", b" y: z\r\n")),
+        form(part(b"a"), b"--" + BOUNDARY + b"\r\n\tContent-Disposition: form-data; name=x\r\n\r\nb\r\n"),
+        form(part(b"a"), part(b"b", b"; name=x", b"y : z\r\n")),
+        form(part(b"a"), part(b"b", b"; name=x", b"y\r\n")),
         form(part(b"a"), part(b"b", b'; name="model')),
         form(part(b"a"), part(b"b", b"; name=model\xa0")),
         form(part(b"a"), part(b"b", b"; name=\x0bmodel")),

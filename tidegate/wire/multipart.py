@@ -3,7 +3,8 @@
 Audio and image calls name their model in a form. :class:`FormScan` reads delimiters, part heads and the values of
 chosen fields; of the rest it keeps what may be the beginning of a delimiter. What servers read differently is
 refused: a chosen field that stands twice, as a file, under two names or in another charset; text before the first
-delimiter; bare line feeds are no line ends.
+delimiter or beside one; a delimiter behind half a line end, or behind none of its own; parts without a head, and heads
+that HTTP would not have.
 
 The delimiter is looked for with ``find``, so the work is linear; a part costs a few steps, and there are at most
 ``MAX_PARTS`` of them.
@@ -26,8 +27,7 @@ _is_boundary = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?
 """RFC 2046 section 5.1.1."""
 _disposition = re.compile(rb"(?:^|\r\n)content-disposition[ \t]*:([^\r\n]*)", re.IGNORECASE).findall
 _parameters = re.compile(rb";[ \t]*([^= \t;]+)[ \t]*=[ \t]*(\"(?:[^\"\\]|\\.)*\"|[^ \t;\"]*)[ \t]*").findall
-_odd_line = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\v\f\x0e-\x1f\x7f]").search
-"""Line ends by halves, lines that go on in the next one, controls."""
+_is_head = re.compile(rb"(?:[!-9;-~]++:[\t -~\x80-\xff]*+(?:\r\n|\Z))+").fullmatch
 _STATED: Final = rb";[^0-9a-z_;=]*+%b(?![0-9a-z_])[^;=]*+=([^;]*+)"
 """What some parser may take for a parameter of this name, if it knows RFC 2231 (``name*0="mo"; name*1="del"``) or ends
 a quoted string elsewhere."""
@@ -56,19 +56,20 @@ class FormScan:
     is final only at the end.
     """
 
-    __slots__ = ("_bad", "_delimiter", "_held", "_name", "_parts", "_state", "_wanted", "fields")
+    __slots__ = ("_bad", "_delimiter", "_held", "_inside", "_name", "_parts", "_state", "_wanted", "fields")
 
     def __init__(self, boundary: bytes, wanted: Iterable[str]) -> None:
-        self._delimiter = b"\r\n--" + boundary
+        self._delimiter = b"--" + boundary
         self._wanted = frozenset(wanted)
         self.fields: dict[str, str] = {}
         """Chosen fields found so far."""
         self._state = _START
-        self._held = b"\r\n"
-        """What is not read yet; the first delimiter stands at the beginning of a line, which may be the body's."""
+        self._held = b""
+        """What is not read yet."""
         self._name: str | None = None
         """The chosen field whose value is read."""
-        self._parts = 0
+        self._parts = self._inside = 0
+        """Parts; and delimiters inside lines, which are none."""
         self._bad: Bad | None = None
 
     def __repr__(self) -> str:
@@ -82,7 +83,7 @@ class FormScan:
 
     def end(self) -> Bad | None:
         """The body is complete: the verdict."""
-        if self._bad is None and self._state != _END:
+        if self._bad is None and self._state != _END and (self._state != _AFTER or self._held != b"--"):
             self._refuse("ends before its last boundary")
         return self._bad
 
@@ -105,34 +106,34 @@ class FormScan:
         if self._bad is not None or self._state == _END:
             return b""
         if self._state == _BODY and self._name is None:
-            # Nobody wants these bytes: only a beginning of the delimiter matters.
-            return data[max(at, len(data) - len(self._delimiter)) :]
+            # Nobody wants these bytes: only a beginning of the delimiter matters, and the two before it.
+            return data[max(at, len(data) - len(self._delimiter) - 1) :]
         return data[at:]
 
     def _first(self, data: bytes) -> int | None:
         """The first delimiter, at most behind an empty line. A preamble, which no client writes, has lines: whoever
         ends them by line feeds alone finds other delimiters in there."""
-        at = 2 if data.startswith(b"\r\n\r\n") else 0
+        at = 2 if data.startswith(b"\r\n") else 0
         front = data[at : at + len(self._delimiter)]
         if front == self._delimiter:
             self._state = _AFTER
             return at + len(front)
-        if not self._delimiter.startswith(front) and front != b"\r\n\r":
+        if not self._delimiter.startswith(front) and data != b"\r":
             self._refuse("does not begin with its boundary")
         return None
 
     def _after(self, data: bytes, at: int) -> int | None:
         """Behind a delimiter: the end of the line, or of the form."""
-        mark = data[at : at + 2]
-        if mark == b"--":
+        mark = data[at : at + 4]
+        if mark == b"--\r\n":
             self._state = _END
-        elif mark == b"\r\n":
+        elif mark.startswith(b"\r\n"):
             self._parts += 1
             if self._parts > MAX_PARTS:
                 self._refuse(f"has more than {MAX_PARTS} parts")
             self._state = _HEAD
-            return at  # The line's end may be the empty line of a part without fields.
-        elif mark and mark != b"\r" and mark != b"-":
+            return at + 2
+        elif mark != b"\r" and not b"--\r\n".startswith(mark):
             self._refuse("has a malformed boundary")
         return None
 
@@ -142,9 +143,9 @@ class FormScan:
             self._refuse(f"has a part with a head of more than {HEAD_BYTES} bytes")
         if end < 0 or self._bad is not None:
             return None
-        self._name = self._field(data[at + 2 : end])
+        self._name = self._field(data[at:end])
         self._state = _BODY
-        return end + 2  # A part may be empty: its delimiter begins with the head's last line end.
+        return end + 4
 
     def _body(self, data: bytes, at: int) -> int | None:
         end = data.find(self._delimiter, at)
@@ -153,10 +154,16 @@ class FormScan:
             return None
         if end < 0:
             return None
-        if self._name is not None:
-            self._keep(self._name, data[at + 2 : end])
-            self._name = None
-        self._state = _AFTER
+        before = data[max(at, end - 2) : end]
+        if before == b"\r\n":
+            if self._name is not None:
+                self._keep(self._name, data[at : end - 2])
+                self._name = None
+            self._state = _AFTER
+        else:
+            self._inside += 1
+            if self._name is not None or self._inside > MAX_PARTS or before[-1:] in (b"", b"\r", b"\n"):
+                self._refuse("has a malformed boundary")
         return end + len(self._delimiter)
 
     def _keep(self, name: str, value: bytes) -> None:
@@ -173,7 +180,7 @@ class FormScan:
         stated = [value for line in lines for value in _names(line)]
         chosen = [name for name in map(_unquoted, names) if name in self._wanted]
         is_plain = len(lines) == len(names) == 1 and b"\\" not in names[0]
-        if _odd_line(head) is not None or len(names) != len(stated):
+        if _is_head(head) is None or len(names) != len(stated):
             self._refuse("has a part with a malformed head")
         if not chosen:
             if any(_marks(b"", value).decode() in self._wanted for value in stated):
