@@ -11,6 +11,7 @@ Replicas: by the function's :class:`~tidegate.records.Spread`, one pass comparin
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from math import log
 from typing import Final, Protocol, TypeVar
 
 from tidegate.records import Spread
@@ -227,6 +228,17 @@ def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
         elif score > spare_score and replica.fits(inferences):
             spare, spare_score = replica, score
     return best if best is not None else spare
+
+
+def distance(point: int, place: int, share: float) -> float:
+    """How far a key is from a place; of several places each is nearest to its ``share`` of all keys.
+
+    Weighted rendezvous hashing (Schindler and Schomaker, Weighted distributed hash tables, 2005): another share moves
+    only the keys that it is more or less by. Mixed as in :func:`preferred`.
+    """
+    bits = (place ^ point) * _ODD & _64_BITS
+    score = (bits ^ bits >> 32) * _OTHER_ODD & _64_BITS
+    return -log((score + 1) / (_64_BITS + 2)) / share
 
 
 Pick = Callable[[Sequence[R], int, int, random.Random], R | None]

@@ -7,15 +7,16 @@ replica serves.
 """
 
 import random
+import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from activator.choice import DEBT_LIMIT, Pick, most_owed, soonest
+from activator.choice import DEBT_LIMIT, Pick, distance, most_owed, place_of, soonest
 from tidegate.flow.fair_queue import Claim, FairQueue
 from tidegate.flow.ordered_queue import OrderedQueue
 
 if TYPE_CHECKING:
-    from activator.commands import Bind
+    from activator.commands import Affinity, Bind
     from activator.replicas import Group, Replica
 
 FADING: Final = 0.99
@@ -26,9 +27,9 @@ PATIENCE: Final = 0.05
 """How long a request leaves a slot alone for one of a quicker group: so much of the time that it would take there, at
 most this long. Our choice: some round trips between workers and queue_proxies, and nothing against the work."""
 
-KNOWN_DEBT: Final = 2.0
-"""A group whose replica remembers more of a prompt takes it although another is owed more, by so many times the largest
-of the recent requests. Our choice, of 2 to 16: what more would find is little (adr/0052)."""
+LEANING: Final = 2.0
+"""The group that a request prefers takes it although another is owed more, by so many times the largest of the recent
+requests. Our choice, of 2 to 16: what more would find is little (adr/0052)."""
 
 LaneKey = tuple[tuple[str, ...], str | None]
 """(accelerators of the groups, id of the replica that is left out)."""
@@ -155,8 +156,8 @@ class Lane:
         chosen = 0 if len(able) == 1 else self._best(able, picked, bind, now)
         if len(able) < len(groups) and self._awaits_quicker(able, able[chosen], bind, now):
             return None
-        if len(able) > 1 and type(bind.prefers) is list:
-            chosen = self._knowing(able, picked, chosen, bind, bind.prefers, now)
+        if len(able) > 1 and bind.prefers is not None:
+            chosen = self._preferred(able, picked, chosen, bind, bind.prefers, now)
         return picked[chosen]
 
     def _best(self, able: "list[Group]", picked: "list[Replica]", bind: "Bind", now: float) -> int:
@@ -169,21 +170,24 @@ class Lane:
             quick = in_time(able, bind.inferences, remaining_s)
         return able.index(most_owed(quick, self.total_share, bind.inferences))
 
-    def _knowing(
-        self, groups: "list[Group]", picked: "list[Replica]", best: int, bind: "Bind", hashes: list[int], now: float
+    def _preferred(
+        self, groups: "list[Group]", picked: "list[Replica]", best: int, bind: "Bind", by: "Affinity", now: float
     ) -> int:
-        """Of the groups that are owed about as much as the ``best``, the one whose replica remembers most; where time
-        is short or there is no limit, the best."""
+        """Of the groups that are owed about as much as the ``best``, the key's, or the one whose replica remembers most
+        of the prompt; where time is short or there is no limit, the best."""
         if picked[best].limit == 0 or self.slowest_s * bind.inferences > bind.deadline - now:
             return best
-        floor = groups[best].owed - KNOWN_DEBT * self._grain
-        prefixes = groups[best].revision.prefixes
-        known = prefixes.match(picked[best], hashes)
-        for at, group in enumerate(groups):
-            if group.owed >= floor:
-                found = prefixes.match(picked[at], hashes)
-                if found > known:
-                    best, known = at, found
+        floor = groups[best].owed - LEANING * self._grain
+        near = [at for at, group in enumerate(groups) if group.owed >= floor]
+        if type(by) is not list:
+            point = zlib.crc32(by)  # type: ignore[arg-type]  # the other of the two
+            return min(near, key=lambda at: distance(point, place_of(groups[at].accelerator), groups[at].share))
+        prefixes = bind.revision.prefixes
+        known = prefixes.match(picked[best], by)
+        for at in near:
+            found = prefixes.match(picked[at], by)
+            if found > known:
+                best, known = at, found
         return best
 
     def _awaits_quicker(self, able: "list[Group]", group: "Group", bind: "Bind", now: float) -> bool:

@@ -120,6 +120,23 @@ def test_conversations_keep_to_their_group_and_the_weights_hold() -> None:
     assert abs(taken["cpu"] - 150) <= 4
 
 
+def test_sessions_keep_to_their_group_and_the_weights_hold() -> None:
+    one = two_groups({"cpu": 1.0, "gpu": 3.0})
+    rng = random.Random(3)
+    taken: dict[str, list[str]] = {}
+    cpu = 0
+    for turn in range(800):
+        name = rng.randrange(24)
+        found = where(one.arrive(f"turn {turn}", key=b"session %d" % name))
+        one.answer(f"turn {turn}")
+        taken.setdefault(str(name), []).append("cpu" if found in ("r1", "r2") else "gpu")
+        cpu += found in ("r1", "r2")
+        assert abs(turn + 1 - 4 * cpu) <= 16
+    mostly = sum(max(each.count("cpu"), each.count("gpu")) for each in taken.values())
+    assert mostly > 0.85 * 800
+    assert {max(each, key=each.count) for each in taken.values()} == {"cpu", "gpu"}
+
+
 @pytest.mark.parametrize("kind", ["alike", "all different", "some talks", "bytes"])
 @pytest.mark.parametrize("seed", range(4))
 def test_nobody_waits_while_a_slot_is_free(kind: str, seed: int) -> None:

@@ -1,6 +1,7 @@
 """Which group, which replica: shares in inferences, debts that stay bounded, the spreads."""
 
 import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from math import ceil
@@ -11,6 +12,7 @@ from activator.choice import (
     DEBT_LIMIT,
     LOAD_BOUND,
     Pick,
+    distance,
     expected_s,
     most_owed,
     place_of,
@@ -275,3 +277,15 @@ def test_random_is_uniform(count: int, limit: float) -> None:
 def test_power_of_two_prefers_the_freer() -> None:
     counts = picks(Spread.POWER_OF_TWO, [Slots("a", 1), Slots("b", 9)], 2000)
     assert counts["b"] == pytest.approx(1500, abs=100)
+
+
+def test_each_place_is_nearest_to_its_share_of_the_keys() -> None:
+    def nearest(point: int, shares: dict[str, float]) -> str:
+        return min(shares, key=lambda name: distance(point, place_of(name), shares[name]))
+
+    points = [zlib.crc32(b"key %d" % number) for number in range(4000)]
+    before = [nearest(point, {"cpu": 1.0, "gpu": 3.0, "tpu": 4.0}) for point in points]
+    assert [before.count(name) / 4000 for name in ("cpu", "gpu", "tpu")] == pytest.approx([0.125, 0.375, 0.5], abs=0.03)
+    after = [nearest(point, {"cpu": 1.0, "gpu": 3.0, "tpu": 2.0}) for point in points]
+    moved = {(old, new) for old, new in zip(before, after, strict=True) if old != new}
+    assert moved == {("tpu", "cpu"), ("tpu", "gpu")}, "only what the third gives away"
