@@ -264,6 +264,20 @@ def test_an_answer_without_a_status_passes_and_is_counted_as_a_failure(world: Wo
     assert not calls(world)[0].truncated
 
 
+@pytest.mark.parametrize("where", ["head", "trailers"])
+def test_an_answer_with_too_much_metadata_ends_its_call_and_costs_no_replica(world: World, where: str) -> None:
+    """A server may repeat what a client has sent it."""
+    stream = world.call()
+    engine, call = world.upstream.engine, world.upstream.calls[0]
+    large = [(b"x-%d" % number, b"v" * 4000) for number in range(5)]
+    engine.head(call, block(*ANSWER, *(large if where == "head" else ())), False)
+    engine.trailers(call, status(0) + block(*large))
+    world.go()
+    assert world.outcome(stream)[0] == grpc.RESOURCE_EXHAUSTED
+    assert world.app.log[-1] == "finished 429"
+    assert not any(line.startswith("upstream failed") for line in world.app.log)
+
+
 def test_what_the_upstream_refused_is_sent_again(world: World) -> None:
     stream = world.call()
     world.upstream.engine.reset(world.upstream.calls[0], wire.REFUSED_STREAM)

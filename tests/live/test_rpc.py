@@ -181,6 +181,16 @@ def test_calls_beyond_the_slots_wait(client: Client) -> None:
     assert [call.result() for call in calls] == [b"%d" % number for number in range(60)]
 
 
+def test_spaces_at_the_ends_of_metadata_and_messages(at: Door, client: Client) -> None:
+    """Clients and servers of gRPC write them as they are; HTTP/2 calls them malformed."""
+    for _ in range(8):
+        with pytest.raises(grpc.RpcError) as caught:
+            client.unary("Fail")(b"5  no key: ")
+        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, " no key: ")
+    told = client.unary("Told")(b"", metadata=(("x-a", " 1 "),)).decode().splitlines()
+    assert "x-a: '1'" in told
+
+
 def reset_calls(address: tuple[str, int], count: int) -> list[int]:
     """Calls without ``te``, one after the other, which grpcio's server resets; the codes."""
     fields = (":method", "POST"), (":scheme", "http"), (":path", "/echo.Echo/Unary"), (":authority", "a")

@@ -94,6 +94,14 @@ def test_an_answer_that_is_only_a_status() -> None:
     assert (block.grpc_status, block.get(b"grpc-message")) == (14, None)
 
 
+def test_a_message_with_spaces_at_its_ends_is_a_field_of_http2() -> None:
+    for text in ("no key: ", "  both  ", " ", "\tcafé "):
+        block = Reader(Blocks(RESPONSE)).read(grpc.trailers_only(5, text))
+        told = block.get(b"grpc-message")
+        assert told is not None and told == told.strip()
+        assert grpc.decode_message(told) == text
+
+
 def test_model_and_batch() -> None:
     assert peek_infer(INFER) == Infer(b"resnet", 8)
     assert peek_infer(call(part(5, SINGLE), part(1, b"resnet"))) == Infer(b"resnet", 8), "any order, dimensions alone"

@@ -102,6 +102,52 @@ def test_answers_and_trailers() -> None:
         assert read(fields, is_trailer=True).fault
 
 
+SPACED = [(b"x-a", b" \ta b "), (b"x-none", b" "), (b"x-b", b"1")]
+TRIMMED = [(b"x-a", b"a b"), (b"x-none", b""), (b"x-b", b"1")]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_whitespace_around_the_values_of_a_call_is_taken_off(times: int) -> None:
+    """Also where the same bytes, or such a beginning, come again."""
+    reader, answers = Reader(Blocks(REQUEST)), Reader(Blocks(RESPONSE))
+    head, told = [(b":status", b"200")], [(b"grpc-message", b"%09%20no key:%20")]
+    for number in range(times):
+        more = [(b"x-number", b"%d" % number)]
+        found = reader.read(written([*CALL, *SPACED, *more]))
+        assert (found.fault, found.is_call, found.get(b"x-a")) == ("", True, b"a b")
+        assert found.outgoing == written([*CALL, *TRIMMED, *more])
+        found = answers.read(written([*head, *SPACED, *more]))
+        assert (found.fault, found.outgoing) == ("", written([*head, *TRIMMED, *more]))
+        message = [(b"grpc-message", b"\t no key: ")]
+        found = answers.read(written([*message, *SPACED, *more]), is_trailer=True)
+        assert (found.fault, found.outgoing) == ("", written([*told, *TRIMMED, *more]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "is_trailer"),
+    [
+        ([(b"content-type", b"application/json"), (b"x-a", b"a ")], REQUEST, False),
+        ([(b"content-type", b"application/grpc "), (b"x-a", b"a")], REQUEST, False),
+        ([(b"content-type", b"application/grpc"), (b"te", b" trailers")], REQUEST, False),
+        ([(b"content-type", b"application/grpc"), (b"content-length", b"3 "), (b"x-a", b"a ")], REQUEST, False),
+        ([(b"content-type", b"application/grpc"), (b"x-a", b"a\r\n")], REQUEST, False),
+        ([(b"content-type", b"application/grpc"), (b"X-A", b"a ")], REQUEST, False),
+        ([(b"content-type", b"application/grpc"), (b"connection", b"close ")], REQUEST, False),
+        ([(b"x-a", b"a ")], REQUEST, True),
+        ([(b"grpc-status", b"5 ")], RESPONSE, True),
+        ([(b"x-a", b"a\n ")], RESPONSE, True),
+    ],
+)
+def test_and_nothing_else_is_mended(fields: list[tuple[bytes, bytes]], kind: int, is_trailer: bool) -> None:
+    head = [] if is_trailer else CALL[:4]
+    assert read([*head, *fields], kind, is_trailer=is_trailer).fault
+
+
+def test_no_pseudo_header_is_trimmed() -> None:
+    spaced = [(name, value + b" " * (name == b":path")) for name, value in CALL]
+    assert read([*spaced, (b"x-a", b"a ")]).fault
+
+
 def test_a_list_over_the_limit() -> None:
     room = LIST_BYTES - sum(len(name) + len(value) + 32 for name, value in CALL) - 33
     assert not read([*CALL, (b"a", b"x" * room)]).is_large

@@ -28,7 +28,7 @@ from tidegate.aio.own_answer import OWN_BYTES, OwnAnswer
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
 from tidegate.headers import OUTCOME, REQUEST_ID
 from tidegate.wire import grpc
-from tidegate.wire.h2_blocks import Block
+from tidegate.wire.h2_blocks import LIST_BYTES, Block
 from tidegate.wire.h2_frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
 from tidegate.wire.h2_heads import CONTINUE, AnswerHead, CallHead, answer_head, literals, with_path
 from tidegate.wire.h2_limits import STREAM_WINDOW
@@ -622,7 +622,10 @@ class Rpc:
 
     def upstream_reset(self, code: int, ours: bool) -> None:
         """The upstream's stream was reset, ``ours``: by us, for a fault of the upstream."""
-        if ours:
+        if ours and code == ENHANCE_YOUR_CALM:
+            self._parted()
+            self.end(grpc.RESOURCE_EXHAUSTED, f"the answer's metadata is larger than {LIST_BYTES} bytes")
+        elif ours:
             self.upstream_lost(f"its answer was malformed (error {code})")
         elif code == REFUSED_STREAM and self._state < STREAMING:
             self._back_to_app(False, _REPEATABLE)

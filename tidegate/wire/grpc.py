@@ -54,6 +54,7 @@ _path = re.compile(rb"/([^/]++)/([^/]++)").fullmatch
 _TIMEOUT: Final = literal_name(b"grpc-timeout")
 ANSWER: Final = literal(b":status", b"200") + literal(b"content-type", b"application/grpc")
 _plain = re.compile(rb"[^ -$&-~]")
+_edges = re.compile(rb"\A[ \t]+|[ \t]+\Z")
 _LARGEST_TIMEOUT: Final = 99_999_999
 
 
@@ -94,7 +95,16 @@ def timeout(ms: int) -> bytes:
 
 def encode_message(message: str) -> bytes:
     """As ``grpc-message`` wants it: UTF-8, percent-encoded but for printable ASCII."""
-    return _plain.sub(lambda match: b"%%%02X" % match[0][0], message.encode())
+    return with_edges_encoded(_plain.sub(_percent, message.encode()))
+
+
+def with_edges_encoded(value: bytes) -> bytes:
+    """A ``grpc-message`` whose spaces at the ends are escapes, too: gRPC lets them stand, HTTP/2 does not."""
+    return _edges.sub(_percent, value)
+
+
+def _percent(match: re.Match[bytes]) -> bytes:
+    return b"".join([b"%%%02X" % byte for byte in match[0]])
 
 
 def decode_message(value: bytes) -> str:

@@ -220,7 +220,7 @@ class H2Client(Engine):
         if stream.left == _BODILESS or status == 204 or status == 304:
             length = 0
         if head.fault or head.is_large or (ends and (length or status < 200)):
-            self._break(stream, wire.PROTOCOL_ERROR, now, events)
+            self._break(stream, wire.ENHANCE_YOUR_CALM if head.is_large else wire.PROTOCOL_ERROR, now, events)
             return
         self._control.level += 1.0
         if status >= 200:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, final
 
 from tidegate.wire import grammar
-from tidegate.wire.grpc import is_grpc
+from tidegate.wire.grpc import is_grpc, with_edges_encoded
 from tidegate.wire.h2_hpack import STATIC, CompressionFault, huffman, integer, literal
 from tidegate.wire.h2_tails import FIELDS, ReadTail, Tail
 
@@ -48,6 +48,7 @@ _SINGLE: Final = frozenset((b"content-length", b"host"))
 _MEANINGFUL: Final = _SINGLE | {b"grpc-status"}
 _LOOKED_AT: Final = _MEANINGFUL | {b"te", b"content-type"}
 """Not only passed on: they are read together with the whole of a block."""
+_MALFORMED: Final = "a malformed field"
 _PSEUDO: Final = (frozenset((b":method", b":scheme", b":path", b":authority")), frozenset((b":status",)))
 
 Field = tuple[bytes, bytes, bool, bytes, bytes]
@@ -457,12 +458,29 @@ class Reader:
                 made.fields, made.size = fields, walk.size
                 made.outgoing = begun.head.outgoing + b"".join([field[4] for field in more])
                 return made
+        made = self._filled(fields, walk.size, is_trailer=is_trailer)
+        if made.fault == _MALFORMED and not (is_trailer and self._blocks.kind == REQUEST):
+            trimmed = self._filled([self._trimmed(field) for field in fields], walk.size, is_trailer=is_trailer)
+            if trimmed.is_call or self._blocks.kind == RESPONSE:
+                return trimmed
+        return made
+
+    def _filled(self, fields: list[Field], size: int, *, is_trailer: bool) -> Block:
         made = Block()
         made.fault = _fill(made, fields, None if is_trailer else self._blocks.kind)
         if not made.fault:
-            made.fields, made.size = fields, walk.size
+            made.fields, made.size = fields, size
             made.outgoing = b"".join([field[4] for field in fields])
         return made
+
+    def _trimmed(self, field: Field) -> Field:
+        """The field without whitespace at the ends of its value. HTTP/2 calls that malformed; clients and servers of
+        gRPC write it, in metadata and in messages that end with ``: ``."""
+        name, value, is_sound, _, _ = field
+        if is_sound or name in _LOOKED_AT or name.startswith(b":"):
+            return field
+        value = with_edges_encoded(value) if name == b"grpc-message" else value.strip(b"\t ")
+        return _field(self._blocks.name(name), value, literal(name, value))
 
     def _resize(self, block: bytes) -> int:
         """Follows the table size updates at the beginning of ``block``; where they end."""
@@ -613,7 +631,7 @@ def _fill(block: Block, fields: list[Field], kind: int | None) -> str:
                 return "a pseudo-header out of its place"
             pseudo[name] = value
         elif not is_sound:
-            return "a malformed field"
+            return _MALFORMED
         elif name not in values:
             values[name] = value
         elif name in _SINGLE:
