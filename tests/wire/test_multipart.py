@@ -111,6 +111,7 @@ def test_any_bytes(body: bytes, cuts: bytes) -> None:
         form(part(b"a", more=b"X: y\nContent-Disposition: form-data; name=x\r\n")),
         form(part(b"YQ==", more=b"Content-Transfer-Encoding: base64\r\n")),
         form(part(b"YQ", more=b"Content-Type: text/plain; charset=utf-16\r\n")),
+        form(part(b"a", more=b"Content-Type: multipart/mixed; boundary=C\r\n")),
         form(part(b"a", more=b'content-type: text/plain; Charset = "x-utf-8"\r\n')),
         b"preamble\r\n" + form(part(b"a")),
         b"x\n" + form(part(b"b"), part(b"a")),

@@ -35,7 +35,9 @@ _marks = re.compile(rb"[^0-9A-Za-z_]+").sub
 _names = re.compile(_STATED % b"name", re.IGNORECASE).findall
 _boundaries = re.compile(_STATED % b"boundary", re.IGNORECASE).findall
 _encoded = re.compile(
-    rb"(?:^|\r\n)content-transfer-encoding[ \t]*:|charset[ \t]*=(?![ \t]*\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE
+    rb"(?:^|\r\n)content-(?:transfer-encoding:|type:[ \t]*multipart/)"
+    rb"|charset[ \t]*=(?![ \t]*\"?(?:utf-?8|us-ascii)\b)",
+    re.IGNORECASE,
 ).search
 
 
