@@ -130,6 +130,27 @@ def test_a_stream_without_usage_is_counted_by_its_events_and_stays_as_it_is(
     assert counted.since("tidegate_gateway_estimated_answers_total") == 1
 
 
+def test_a_stream_of_the_responses_api_is_counted_by_its_own_usage(served: Deployment, client: openai.OpenAI) -> None:
+    """A caller's tools stand in its first event: what they say of tokens is not the server's."""
+    counted = Counted(served)
+    schema = {"type": "object", "examples": [{"usage": {"prompt_tokens": 1, "completion_tokens": 1}}]}
+    tools: Any = [{"type": "function", "name": "f", "parameters": schema, "strict": False}]
+    events = list(client.responses.create(model="lm", input="a b c", tools=tools, max_output_tokens=12, stream=True))
+    assert events[-1].type == "response.completed"
+    counted.ends(1)
+    assert counted.tokens() == (3, 12)
+    assert counted.since("tidegate_gateway_between_tokens_seconds_count") == 11
+
+
+def test_a_model_that_thinks_writes_tokens(served: Deployment, client: openai.OpenAI) -> None:
+    counted = Counted(served)
+    extra = {"think": 20}
+    list(client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=4, stream=True, extra_body=extra))
+    counted.ends(1)
+    assert counted.tokens()[1] == 24
+    assert counted.since("tidegate_gateway_between_tokens_seconds_count") == 23, "from its first thought"
+
+
 def test_over_http_2_too(served: Deployment) -> None:
     counted = Counted(served)
     body = {"model": "lm", "messages": MESSAGES, "max_tokens": 9}

@@ -1,8 +1,8 @@
 """A scripted model server with OpenAI's and Anthropic's API: ``python openai_server.py PORT [LOAD_S]``.
 
 A request's own members say what it answers: ``max_tokens`` words (5 unless it says so), ``gap_ms`` between two events
-of a stream, ``wait_ms`` before its first byte, ``die_after`` so many events, ``fail`` with this status. Usage counts
-words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after its start.
+of a stream, ``wait_ms`` before its first byte, ``die_after`` so many events, ``fail`` with this status, ``think`` so
+many words before. Usage counts words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after its start.
 ``JOURNAL`` (environment): a file with a line ``begun PATH`` or ``ended PATH`` for each request.
 """
 
@@ -93,6 +93,10 @@ def data(document: Any) -> bytes:
     return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 
+def named(kind: str, **members: Any) -> bytes:
+    return f"event: {kind}\n".encode() + data({"type": kind, **members})
+
+
 # --- OpenAI ----------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +112,8 @@ async def chat(request: web.Request) -> web.StreamResponse:
 
 async def chat_events(document: dict[str, Any], base: dict[str, Any]) -> AsyncIterator[bytes]:
     yield data(base | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+    for _ in range(document.get("think", 0)):
+        yield data(base | {"choices": [{"index": 0, "delta": {"reasoning": "hm "}, "finish_reason": None}]})
     for word in words_of(document):
         yield data(base | {"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]})
     yield data(base | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
@@ -129,6 +135,26 @@ async def completions(request: web.Request) -> web.StreamResponse:
         return await stream(request, document, events())
     choice = {"index": 0, "text": "".join(words_of(document)), "finish_reason": "stop", "logprobs": None}
     return web.json_response(base | {"choices": [choice], "usage": usage(document)})
+
+
+async def responses(request: web.Request) -> web.StreamResponse:
+    """Events of the Responses API; the tools that a caller names are told again, with whatever is in them."""
+    document = await read(request)
+    base = {"id": "resp_1", "object": "response", "created_at": 1, "model": document["model"], "output": []}
+    base |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": document.get("tools", [])}
+    words = ["w "] * (document.get("max_output_tokens") or WORDS)
+    used = {"input_tokens": prompt_words(document), "output_tokens": len(words), "total_tokens": 0}
+
+    async def events() -> AsyncIterator[bytes]:
+        yield named("response.created", sequence_number=0, response=base | {"status": "in_progress"})
+        place = {"item_id": "m", "output_index": 0, "content_index": 0, "logprobs": []}
+        for at, word in enumerate(words, 1):
+            yield named("response.output_text.delta", sequence_number=at, delta=word, **place)
+        yield named("response.output_text.done", sequence_number=len(words) + 1, text="".join(words), **place)
+        end = base | {"status": "completed", "usage": used}
+        yield named("response.completed", sequence_number=len(words) + 2, response=end)
+
+    return await stream(request, document, events())
 
 
 async def embeddings(request: web.Request) -> web.StreamResponse:
@@ -174,18 +200,15 @@ async def messages(request: web.Request) -> web.StreamResponse:
 
 
 async def message_events(document: dict[str, Any], base: dict[str, Any], used: dict[str, int]) -> AsyncIterator[bytes]:
-    def event(kind: str, **members: Any) -> bytes:
-        return f"event: {kind}\n".encode() + data({"type": kind, **members})
-
     start = base | {"content": [], "usage": {"input_tokens": used["input_tokens"], "output_tokens": 1}}
-    yield event("message_start", message=start)
-    yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    yield named("message_start", message=start)
+    yield named("content_block_start", index=0, content_block={"type": "text", "text": ""})
     for word in words_of(document):
-        yield event("content_block_delta", index=0, delta={"type": "text_delta", "text": word})
-    yield event("content_block_stop", index=0)
+        yield named("content_block_delta", index=0, delta={"type": "text_delta", "text": word})
+    yield named("content_block_stop", index=0)
     end = {"stop_reason": "end_turn", "stop_sequence": None}
-    yield event("message_delta", delta=end, usage={"output_tokens": used["output_tokens"]})
-    yield event("message_stop")
+    yield named("message_delta", delta=end, usage={"output_tokens": used["output_tokens"]})
+    yield named("message_stop")
 
 
 # --- whatever else ---------------------------------------------------------------------------------------------------
@@ -216,6 +239,7 @@ def main() -> None:
     app.router.add_get("/v1/models", models)
     app.router.add_post("/v1/chat/completions", chat)
     app.router.add_post("/v1/completions", completions)
+    app.router.add_post("/v1/responses", responses)
     app.router.add_post("/v1/embeddings", embeddings)
     app.router.add_post("/v1/audio/transcriptions", transcriptions)
     app.router.add_post("/v1/messages", messages)
