@@ -23,6 +23,11 @@ SLOTS: Final = 10
 """Seconds over which rates are taken, as those in inferences are."""
 MEMORY: Final = 200.0
 """Inferences whose size is remembered, as many as requests in a service rate (``autoscaler.rates``)."""
+SURE: Final = 20.0
+MOST_TIMES: Final = 100.0
+"""Once so many inferences are known, the next ones count as so many times their mean at most: a model server that once
+tells nonsense does not change what ``target-tps`` asks for over the next thousand. Our choice: honest sizes differ less.
+"""
 FULL_S: Final = 2.5
 """What a gateway tells now was begun when replicas were full, if one was so lately."""
 FORGET: Final = 1.0 / 300.0
@@ -69,9 +74,11 @@ class _Size:
         self.mean = 0.0
 
     def note(self, inferences: float, tokens: float) -> None:
-        known = min(self._inferences, MEMORY)
+        known, size = min(self._inferences, MEMORY), tokens / inferences
+        if known >= SURE and size > MOST_TIMES * self.mean > 0.0:
+            size = MOST_TIMES * self.mean
         self._inferences = known + inferences
-        self.mean += (tokens / inferences - self.mean) * inferences / self._inferences
+        self.mean += (size - self.mean) * inferences / self._inferences
 
     @property
     def known(self) -> float | None:

@@ -94,6 +94,23 @@ def test_lambda_throughput_and_mu_in_tokens() -> None:
     assert told["mu_tps_cpu"] == cpu.mu_tps
 
 
+def test_one_answer_that_tells_nonsense_is_no_size() -> None:
+    world = Service()
+    for _ in range(30):
+        world.tell(20, 100, 50)
+    world.tell(1, 1 << 26, 50)
+    seen = world.look().tokens
+    assert seen is not None and seen.per_inference == pytest.approx(150.0, rel=0.6)
+    for _ in range(10):
+        world.tell(20, 100, 50)
+    seen = world.look().tokens
+    assert seen is not None and seen.per_inference == pytest.approx(150.0, rel=0.25)
+    for _ in range(60):
+        world.tell(20, 30_000, 50)
+    seen = world.look().tokens
+    assert seen is not None and seen.per_inference == pytest.approx(30_050.0, rel=0.01), "a change is followed"
+
+
 def test_mu_in_tokens_stands_while_small_requests_leave_the_replica_idle() -> None:
     """Sizes of light load are not those that the rate was learnt with."""
     world = Service()
