@@ -166,7 +166,7 @@ def test_a_wrong_call_gets_its_status_and_a_message_that_helps(
         (RequestError("too many", 429), RESOURCE_EXHAUSTED, "too many"),
         (ModelError("it broke"), INTERNAL, "it broke"),
         (ModelError("no file \udce9t\udce9"), INTERNAL, "no file ?t?"),
-        (ModelError("\U0001f600" * 2000), INTERNAL, "\U0001f600" * 337 + "..."),
+        (ModelError("\U0001f600" * 2000), INTERNAL, "\U0001f600" * 340 + "..."),
         (KeyError("secret"), INTERNAL, "the model server failed; its log says why"),
     ],
 )

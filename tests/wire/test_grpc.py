@@ -85,6 +85,20 @@ def test_a_message_as_the_protocol_shows_it() -> None:
     assert grpc.decode_message(b"%zz %41%") == "%zz A%"
 
 
+@pytest.mark.parametrize("letter", ["x", "%", "\u00e9", "\u6f22", "\U0001f600", "\n"])
+@pytest.mark.parametrize("before", ["", "a", "ab", "a\u00e9", "abcd"])
+def test_a_long_message_is_cut_between_two_characters(letter: str, before: str) -> None:
+    """Clients of gRPC take 8 KB of metadata for sure, and report another status where there is more."""
+    coded = grpc.encode_message(before + letter * 9000)
+    assert 4080 <= len(coded) <= 4096
+    told = grpc.decode_message(coded)
+    assert told == before + letter * (len(told) - len(before) - 3) + "..."
+
+
+def test_a_message_that_is_no_text_is_told_as_far_as_it_is() -> None:
+    assert grpc.encode_message("no file \udce9") == b"no file ?"
+
+
 def test_an_answer_that_is_only_a_status() -> None:
     block = Reader(Blocks(RESPONSE)).read(grpc.trailers_only(grpc.RESOURCE_EXHAUSTED, "queue full: 10 wait"))
     assert (block.fault, block.status, block.grpc_status) == ("", 200, 8)

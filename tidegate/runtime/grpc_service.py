@@ -45,9 +45,6 @@ STATUS_OF_HTTP: Final = {
     504: DEADLINE_EXCEEDED,
 }
 """What a REST client is told as a status, in gRPC's words; others are INVALID_ARGUMENT below 500, else INTERNAL."""
-_MOST_WIDE: Final = 340
-"""Characters of a message that is not ASCII: each may take 12 bytes, and gRPC's clients drop, at random, answers with
-more than 8 KB of metadata."""
 _FINAL: Final = {"triton_final_response": {"bool_param": True}}
 """Triton's clients look for it: there is one answer to each message of a stream."""
 
@@ -257,5 +254,4 @@ def _decoded(kind: Message, message: bytes) -> dict[str, Any]:
 
 def _call_error(http: int, message: str) -> CallError:
     status = STATUS_OF_HTTP.get(http, INVALID_ARGUMENT if http < 500 else INTERNAL)
-    message = shortened(message)
-    return CallError(status, message if message.isascii() else shortened(message, _MOST_WIDE))
+    return CallError(status, shortened(message))

@@ -258,8 +258,8 @@ def _failure(status: int, message: str) -> Response:
     return Response(status, protocol.error_body(shortened(message)))
 
 
-def shortened(message: str, most: int = _MOST_TEXT) -> str:
+def shortened(message: str) -> str:
     """An error's message at a length that any client takes, and without halves of surrogate pairs, which are no text: a
     file's name may have brought one into an exception."""
-    message = message[: most + 1].encode("utf-8", "replace").decode()
-    return message if len(message) <= most else message[: most - 3] + "..."
+    message = message[: _MOST_TEXT + 1].encode("utf-8", "replace").decode()
+    return message if len(message) <= _MOST_TEXT else message[: _MOST_TEXT - 3] + "..."
