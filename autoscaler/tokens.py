@@ -25,8 +25,8 @@ MEMORY: Final = 200.0
 """Inferences whose size is remembered, as many as requests in a service rate (``autoscaler.rates``)."""
 SURE: Final = 20.0
 MOST_TIMES: Final = 100.0
-"""Once so many inferences are known, the next ones count as so many times their mean at most: a model server that once
-tells nonsense does not change what ``target-tps`` asks for over the next thousand. Our choice: honest sizes differ less.
+"""Once so many inferences are known, the next ones count as so many times their mean at most: a model server that tells
+nonsense once does not change what ``target-tps`` asks for over the next thousand. Our choice: honest sizes differ less.
 """
 FULL_S: Final = 2.5
 """What a gateway tells now was begun when replicas were full, if one was so lately."""
