@@ -13,7 +13,7 @@ from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits, ProxyServer
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tunnel import CLOSING_S, Tunnel
-from tidegate.aio.upstream import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn, UpstreamPool
 from tidegate.wire.h1_server import HELD_BYTES
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -145,6 +145,30 @@ def test_an_upstream_that_is_paused_stays_so_when_it_is_read_in_another_way() ->
         assert wire.reads()
 
     on_stage(scene, forwards=False)
+
+
+@pytest.mark.parametrize("what", ["a body", "chunks of a byte", "requests"])
+def test_who_sends_as_fast_as_we_read_lets_others_have_their_turn(what: str) -> None:
+    """What counts is what was read, not what there is in it: small chunks and requests are more work than a body."""
+    head = b"POST / HTTP/1.1\r\nHost: a\r\n"
+    first, read, reads = {
+        "a body": (head + b"Content-Length: 100000000\r\n\r\n", b"b" * FULL_READ_BYTES, READS_PER_TURN),
+        "chunks of a byte": (head + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 22_000, 1),
+        "requests": (GET, GET * (FULL_READ_BYTES // len(GET) + 1), READS_PER_TURN),
+    }[what]
+
+    async def scene(stage: Stage) -> None:
+        upstream, _ = stage.upstream()
+        stage.client.data_received(first)
+        for number in range(reads):
+            assert stage.wire.reads(), f"it was read {number} times"
+            stage.client.data_received(read)
+        assert not stage.wire.reads()
+        await asyncio.sleep(0)
+        assert stage.wire.reads()
+        upstream.discard()
+
+    on_stage(scene)
 
 
 def test_what_a_client_sends_beyond_what_is_kept_is_never_read_as_a_request() -> None:

@@ -10,6 +10,7 @@ from tests.support.h2_world import ANSWER, CALL, MESSAGE, Upstream, World, block
 from tidegate.aio.h2_connection import UNREAD_BYTES, H2Conn
 from tidegate.aio.h2_upstream import IDLE_S, STUCK
 from tidegate.aio.server import Limits
+from tidegate.aio.upstream import FULL_READ_BYTES
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_events import FAILED, HEAD, RESET
 from tidegate.wire.h2_frames import PREFACE
@@ -177,6 +178,26 @@ def test_a_client_that_leaves_its_answers_unread_is_not_read_from(world: World) 
     world.wire.unsent = 0
     ours.resume_writing()
     assert world.wire.is_read
+
+
+def test_who_sends_as_fast_as_we_read_lets_others_have_their_turn(world: World) -> None:
+    """A read full of small frames takes milliseconds."""
+    world.call()
+    world.answer()
+    updates = wire.window_update(1, 1) * (FULL_READ_BYTES // 13 + 1)
+    world.feed(updates)
+    assert not world.wire.reads()
+    world._turn()
+    assert world.wire.reads()
+    world.feed(updates)
+    world.wire.unsent = UNREAD_BYTES + 1
+    connection(world).engine.pause()
+    world.feed(wire.ping(b"12345678"))
+    world._turn()
+    world._turn()
+    assert not world.wire.reads(), "it leaves its answers unread"
+    connection(world).resume_writing()
+    assert world.wire.reads()
 
 
 def test_a_full_transport_keeps_bodies_back(world: World) -> None:

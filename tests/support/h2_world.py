@@ -57,6 +57,9 @@ class Wire(asyncio.Transport):
         data, self.sent = self.sent, b""
         return data
 
+    def reads(self) -> bool:
+        return self.is_read
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 1) if name == "peername" else default
 

@@ -102,6 +102,8 @@ class ServerConn(asyncio.Protocol):
         try:
             if self.phase < _LINGER:
                 self._turn(self.engine.receive(data))
+                if len(data) >= FULL_READ_BYTES and self.phase < _LINGER:
+                    self._take_turns()
             elif self.phase == _LINGER:
                 self._lingered += len(data)
                 if self._lingered > LINGER_BYTES:
@@ -177,17 +179,16 @@ class ServerConn(asyncio.Protocol):
         elif type(event) is Data:
             if self.exchange is not None:
                 self.exchange.client_data(event, self._server.sweeper.now)
-                if len(event.data) >= FULL_READ_BYTES:
-                    self._take_turns()
         elif type(event) is Bad:
             self._refuse(event)
 
     def _take_turns(self) -> None:
-        """A client that sends as fast as we read: after some reads the others have their turn."""
-        self._full_reads += 1
-        if self._full_reads == 1:
+        """A client that sends as fast as we read: after some reads the others have their turn; after one of chunks,
+        which may be as small as they like."""
+        if not self._full_reads:
             asyncio.get_running_loop().call_soon(self._next_turn)
-        if self._full_reads == READS_PER_TURN and not self._paused:
+        self._full_reads += READS_PER_TURN if self.engine.is_chunked else 1
+        if self._full_reads >= READS_PER_TURN and not self._paused:
             self._read(False)
 
     def _next_turn(self) -> None:

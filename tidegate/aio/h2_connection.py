@@ -13,7 +13,7 @@ from tidegate.aio.exchange import SENT as FORWARDED
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.h2_rest import RestStream
 from tidegate.aio.rpc import Rpc
-from tidegate.aio.upstream import WRITE_BUFFER_BYTES
+from tidegate.aio.upstream import FULL_READ_BYTES, WRITE_BUFFER_BYTES
 from tidegate.wire.h2 import H2Server
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
@@ -59,6 +59,7 @@ class H2Conn(asyncio.Protocol):
 
     __slots__ = (
         "_forwarding",
+        "_has_yielded",
         "_head_due_since",
         "_idle_since",
         "_is_touched",
@@ -82,7 +83,7 @@ class H2Conn(asyncio.Protocol):
         self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
         self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
-        self._is_touched = self._is_unread = False
+        self._is_touched = self._is_unread = self._has_yielded = False
         self.is_vouched = False
         """It has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
@@ -128,9 +129,24 @@ class H2Conn(asyncio.Protocol):
                     owner.client_trailers(value)
             if engine._out:
                 self.touch()
+            if len(data) >= FULL_READ_BYTES:
+                self._yield()
         except Exception as error:  # an exception here would close the connection without an answer
             self._server.sweeper.report("client connection", error)
             self.abort()
+
+    def _yield(self) -> None:
+        """A client that sends as fast as we read: the others have their turn. Frames may be small: so much of them is
+        much work."""
+        if not self._has_yielded and not self.transport.is_closing():
+            self._has_yielded = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._has_yielded = False
+        if not self._is_unread and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _start(self, stream: Stream, block: Block, body: bytes, ends: bool, now: float) -> None:
         """A request, with what of its body came at once."""
@@ -176,7 +192,7 @@ class H2Conn(asyncio.Protocol):
                 stream.owner.passed(size)
         if self._is_unread:
             self._is_unread = False
-            if not self.transport.is_closing():
+            if not self._has_yielded and not self.transport.is_closing():
                 self.transport.resume_reading()
         self.touch()
 

@@ -89,6 +89,11 @@ class H1Server:
         """Bytes that are held: an unfinished head, or what follows the present request."""
         return len(self._buffer) - self._at
 
+    @property
+    def is_chunked(self) -> bool:
+        """A body in chunks is being read."""
+        return self._decoder is not None
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> Event | None:
