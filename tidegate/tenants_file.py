@@ -122,6 +122,8 @@ class _Reader:
             return None
         values = self._values(section, ROWS)
         quotas = section.section("quotas")
+        if (line := section.empty("quotas")) is not None:
+            self._faults.say(section.path("quotas"), "nothing", "quotas, or no such key for no limit", line)
         if quotas is not None:
             values |= self._values(quotas, QUOTA_ROWS)
             quotas.close()
@@ -141,6 +143,8 @@ class _Reader:
         for row in rows:
             node = section.scalar(row.key)
             if node is None:
+                if row.lands != "name" and (line := section.empty(row.key)) is not None:  # a limit may have been lost
+                    self._faults.say(section.path(row.key), "nothing", f"{row.kind.allowed}, or no such key", line)
                 continue
             try:
                 values[row.lands] = row.kind.read(node.text)

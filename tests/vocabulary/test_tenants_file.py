@@ -138,3 +138,16 @@ def test_functions_without_a_value_are_not_every_function() -> None:
     assert (
         told == "line 1: tenants[0].functions: got nothing; allowed: 1 to 1000 names, or no such key for every function"
     )
+
+
+def test_a_quota_without_a_value_is_not_no_limit() -> None:
+    """What it was to say may have been lost, as where a template had nothing to put in."""
+    amount = "a whole number, 1 to 1099511627776, or no such key"
+    lost = "{name: b, weight: , quotas: {concurrency: , tokens-per-minute: ~}}"
+    assert faults(f"tenants: [{{name: a, quotas: }}, {lost}]") == [
+        "line 1: tenants[0].quotas: got nothing; allowed: quotas, or no such key for no limit",
+        "line 1: tenants[1].weight: got nothing; allowed: a number, 0.01 to 1000, or no such key",
+        f"line 1: tenants[1].quotas.tokens-per-minute: got nothing; allowed: {amount}",
+        f"line 1: tenants[1].quotas.concurrency: got nothing; allowed: {amount}",
+    ]
+    assert read("tenants: [{name: a, quotas: {}}]") == (Tenant(name="a"),)
