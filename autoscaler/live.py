@@ -309,11 +309,27 @@ class Autoscaler:
         for replica in replicas:
             counted.setdefault(replica.revision, {}).setdefault(replica.accelerator, []).append(replica)
         self._fleet = {
-            revision: fleet_groups(
-                counted.get(revision, {}), rooms.get(revision, ()), partial(self.device_metrics, revision)
-            )
+            revision: self._groups(revision, counted.get(revision, {}), rooms.get(revision, ()))
             for revision in counted.keys() | rooms.keys()
         }
+
+    def fleet_of(self, revision: str, replicas: Iterable[ReplicaFacts], rooms: Sequence[AcceleratorRoom]) -> None:
+        """The same of one revision; the others stay as they were told."""
+        counted: dict[str, list[ReplicaFacts]] = {}
+        for replica in replicas:
+            counted.setdefault(replica.accelerator, []).append(replica)
+        self._fleet[revision] = self._groups(revision, counted, rooms)
+
+    def groups(self, revision: str) -> tuple[FleetGroup, ...]:
+        """What was last told of a revision's fleet."""
+        return self._fleet.get(revision, ())
+
+    def _groups(
+        self, revision: str, counted: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
+    ) -> tuple[FleetGroup, ...]:
+        """The very same groups as before where nothing changed: what is known of each is not looked up again then."""
+        found, before = fleet_groups(counted, rooms, partial(self.device_metrics, revision)), self._fleet.get(revision)
+        return before if before == found else found
 
     def sources(self, gateways: Mapping[str, Fetch], replicas: Mapping[str, Fetch]) -> None:
         """Who is pulled from: gateway workers by name, replicas by id. Others are forgotten."""
@@ -412,7 +428,7 @@ class Autoscaler:
             self._notes.setdefault(revision_id, []).append(reason)
 
     def _observe(self, revision: Revision, now: float) -> Observation:
-        fleet = self._fleet.get(revision.id, ())
+        fleet = self.groups(revision.id)
         windows, most = revision.function.scaling.min_scale_windows, None
         least = least_scale(scale_windows(windows), self._wall()) if windows else 0
         if self._totals.total:

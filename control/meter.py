@@ -118,6 +118,13 @@ class TrafficMeter:
         """Requests of a revision that wait now, over all workers."""
         return sum(demand.waiting for demand in self._demands() if demand.revision == revision)
 
+    def all_waiting(self) -> dict[str, int]:
+        """The same of every revision that a worker lists."""
+        found: dict[str, int] = {}
+        for demand in self._demands():
+            found[demand.revision] = found.get(demand.revision, 0) + demand.waiting
+        return found
+
     def streaming(self, revision: str) -> int:
         """Event streams and tunnels of a revision that go on now, over all workers."""
         return sum(demand.streaming for demand in self._demands() if demand.revision == revision)

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from control.census import Census
 from control.coldstarts import ColdStarts
 from control.cpus import Cpus
 from control.faults import Faults
@@ -155,12 +156,15 @@ class Round:
         self.history = History()
         """What every function and group did lately."""
         self._tracked: dict[str, Tracked] = {}
+        self._of_function: dict[str, dict[str, Tracked]] = {}
+        self._census = Census()
         self._links: dict[str, Admin] = {}
         self.succession = Succession(self)
         self.rollouts = Rollouts(self)
-        self._rooms: dict[str, list[AcceleratorRoom]] = {}
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
+        self._asked = self._told = 0
+        """How often somebody wanted the table published, and how many of those the last table was built for."""
         self._owner = TaskOwner("round", self._report)
         self._wake = asyncio.Event()
         self._unwatch: Callable[[], None] | None = None
@@ -172,6 +176,7 @@ class Round:
     def begin(self) -> RouteTable:
         """Takes up what is deployed and what runs; the first route table."""
         self._unwatch = self.backend.watch(self.changed)
+        self._census.count(self.backend.replicas())
         for status in self.backend.replicas():
             if (record := self.registry.revision(status.revision)) is not None and status.revision not in self._tracked:
                 self._track(Tracked(record=record, role=Role.RETIRED), fresh=False)
@@ -219,6 +224,7 @@ class Round:
     async def second(self) -> None:
         """Pull, decide, plan, act, publish."""
         began = self.clock.now()
+        self._census.count(self.backend.replicas())
         self.succession.review(began)
         await self._revoke(began)
         self._tell_fleet()
@@ -246,7 +252,7 @@ class Round:
                     phases = ColdStartPhases(decide_s=self.clock.now() - now)
                     acts.append(self._act(tracked, found, phases))
             await asyncio.gather(*acts)
-        await self.learning.turn(now, {name: self.meter.waiting(name) for name in self._tracked})
+        await self.learning.turn(now, self.meter.all_waiting())
         self._tell_limits()
         self._forget_gone()
         self.cold_starts.sweep(now)
@@ -303,26 +309,27 @@ class Round:
             await self.publish()
 
     def _plan(self, tracked: Tracked, decision: Decision) -> "Plan":
+        here = self._census.of(tracked.id)
+        samples = ((each.id, self.samples.get(each.id)) for each in here)
         return self._make_plan(
             decision,
-            self.backend.replicas(),
+            here,
             self.room(tracked),
             now=self.clock.now(),
             rng=self._rng,
-            in_flight={name: sample.in_flight for name, sample in self.samples.items()},
+            in_flight={name: sample.in_flight for name, sample in samples if sample is not None},
             failure=self.backend.failure(tracked.id),
         )
 
     async def _create(self, tracked: Tracked, step: "Create", phases: ColdStartPhases) -> None:
         now = self.clock.now()
-        of_function = [each for each in self.backend.replicas() if each.function == tracked.function]
         self.cold_starts.started(
             function=tracked.function,
             revision=tracked.id,
             replica=step.replica,
             accelerator=step.accelerator,
             at=now,
-            from_zero=not any(each.state is ReplicaState.READY for each in of_function),
+            from_zero=not any(self.is_ready(each) for each in self._of_function.get(tracked.function, ())),
         )
         try:
             status = await self.backend.create(
@@ -340,6 +347,7 @@ class Round:
 
     def changed(self, status: "ReplicaStatus") -> None:
         """The backend says that a replica changed."""
+        self._census.note(status)
         self._note(status)
         deployed = self.registry.get(status.function)
         if deployed is not None and deployed.rolling is not None:
@@ -421,7 +429,7 @@ class Round:
 
     def is_ready(self, revision: str) -> bool:
         """Whether a replica of the revision is ready."""
-        return any(each.revision == revision and each.state is ReplicaState.READY for each in self.backend.replicas())
+        return self._census.ready(revision) > 0
 
     # --- what is known ---
 
@@ -434,7 +442,7 @@ class Round:
 
     def tracked(self, function: str) -> tuple[Tracked, ...]:
         """All revisions of a function that something is left of, newest first."""
-        found = (each for each in self._tracked.values() if each.function == function)
+        found = self._of_function.get(function, {}).values()
         return tuple(sorted(found, key=lambda each: -each.record.number))
 
     def find(self, revision: str) -> Tracked | None:
@@ -451,12 +459,9 @@ class Round:
         return self._published
 
     def _track(self, tracked: Tracked, *, fresh: bool) -> None:
-        ready = sum(
-            each.state is ReplicaState.READY and each.revision == tracked.id for each in self.backend.replicas()
-        )
-        self.autoscaler.apply(tracked.record.revision, fresh=fresh, ready=ready)
+        self.autoscaler.apply(tracked.record.revision, fresh=fresh, ready=self._census.ready(tracked.id))
         self.learning.track(tracked.record.revision)
-        self._tracked[tracked.id] = tracked
+        self._tracked[tracked.id] = self._of_function.setdefault(tracked.function, {})[tracked.id] = tracked
 
     def _is_carried_out(self, revision: str) -> bool:
         tracked = self._tracked.get(revision)
@@ -470,10 +475,11 @@ class Round:
         return self.meter.waiting(tracked.id) == 0
 
     def _forget_gone(self) -> None:
-        there = {each.revision for each in self.backend.replicas()}
         for tracked in tuple(self._tracked.values()):
-            if tracked.role is Role.RETIRED and tracked.id not in there and self._may_leave(tracked):
-                del self._tracked[tracked.id]
+            if tracked.role is Role.RETIRED and not self._census.of(tracked.id) and self._may_leave(tracked):
+                del self._tracked[tracked.id], self._of_function[tracked.function][tracked.id]
+                if not self._of_function[tracked.function]:
+                    del self._of_function[tracked.function]
                 self.succession.forget(tracked.id)
                 self.learning.forget(tracked.id)
                 self.revocations.forget(tracked.id)
@@ -481,7 +487,7 @@ class Round:
                 self._shares.forget(tracked.id)
                 self.meter.forget_revision(tracked.id)
         for name in self.registry.deleted():
-            if not any(tracked.function == name for tracked in self._tracked.values()):
+            if name not in self._of_function:
                 self.learning.drop(name)
                 self._owner.spawn(self.registry.forget(name), name=f"forget {name}")
 
@@ -495,15 +501,12 @@ class Round:
         """Takes starts back that come to nothing; the decisions of this second find another kind."""
         from autoscaler.reasons import reason
 
-        replicas: dict[str, list[ReplicaStatus]] = {}
-        for each in self.backend.replicas():
-            replicas.setdefault(each.revision, []).append(each)
         for tracked in tuple(self._tracked.values()):
             usable = self.backend.room(tracked.record.revision)
             if len(usable) < 2:
                 continue
             timeout_s = tracked.record.revision.function.readiness.start_timeout_s
-            for found in self.revocations.review(tracked.id, replicas.get(tracked.id, ()), usable, timeout_s, now):
+            for found in self.revocations.review(tracked.id, self._census.of(tracked.id), usable, timeout_s, now):
                 self.autoscaler.add_reason(tracked.id, reason("start_revoked", found.why))
                 for replica in found.replicas:
                     with contextlib.suppress(TidegateError):  # it has gone by itself
@@ -525,11 +528,12 @@ class Round:
         ]
 
     def _tell_fleet(self, only: Tracked | None = None) -> None:
-        """``only``: an activation cannot wait for the rooms of all others to be counted anew."""
-        counted = self._tracked.values() if only is None else (only,)
-        fresh = {tracked.id: self.rooms(tracked) for tracked in counted}
-        self._rooms = fresh if only is None else self._rooms | fresh
-        self.autoscaler.fleet(self.backend.replicas(), self._rooms)
+        """``only``: an activation cannot wait for all others to be counted anew."""
+        if only is not None:
+            self.autoscaler.fleet_of(only.id, self._census.of(only.id), self.rooms(only))
+            return
+        rooms = {tracked.id: self.rooms(tracked) for tracked in self._tracked.values()}
+        self.autoscaler.fleet(self.backend.replicas(), rooms)
 
     async def _tell_sources(self) -> None:
         self._sampled = there = {each.id: each for each in self.backend.replicas() if each.state in _SAMPLED}
@@ -553,9 +557,15 @@ class Round:
         self._owner.spawn(self.publish(), name="publish")
 
     async def publish(self) -> None:
-        """Hands the newest route table to the gateways if it changed."""
+        """Hands the newest route table to the gateways if it changed. Of many who ask at once the first of those who
+        wait builds it for all."""
+        self._asked += 1
+        asked = self._asked
         async with self._publishing:
-            before = self._published
+            if self._told >= asked:
+                return
+            await asyncio.sleep(0)  # others of this moment ask too
+            asked, before = self._asked, self._published
             table = self._build()
             self._published = table
             for tracked in self._tracked.values():
@@ -563,6 +573,7 @@ class Round:
                     tracked.left_in = table.version
             if table is not before:
                 await self.gateways.publish(table)
+            self._told = asked
 
     def _build(self) -> RouteTable:
         replicas = self.backend.replicas()

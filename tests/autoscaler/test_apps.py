@@ -61,7 +61,7 @@ class World:
                 ),
                 now,
             )
-        fleet = [FleetGroup(accelerator="cpu", ready=(ONE, OTHER), metrics={"gpu-memory": 70.0})]
+        fleet = (FleetGroup(accelerator="cpu", ready=(ONE, OTHER), metrics={"gpu-memory": 70.0}),)
         (group,) = self.collector.observe(revision(), fleet, now).groups
         return group
 

@@ -138,7 +138,7 @@ def test_what_the_collector_lets_through_replays_bit_for_bit(
             )
             for name, figures in zip(NAMES, step["groups"], strict=False)
         ]
-        at = collector.observe(spec, fleet, now)
+        at = collector.observe(spec, tuple(fleet), now)
         begun.add(at, decider.tick(now, at))
     faults: list[Fault] = []
     lines = list(read(begun.encoded().decode().splitlines(), faults))

@@ -261,6 +261,24 @@ def test_groups_follow_the_order_of_rooms_and_keep_replicas_on_accelerators_that
     ]
 
 
+def test_a_fleet_is_the_very_same_object_until_something_of_it_changes() -> None:
+    """What is known of its groups is then not looked up again (``Meter.rows``)."""
+    at, other = autoscaler(), revision(name="other")
+    at.apply(other)
+    there = [Status(A, ReplicaState.READY)]
+    rooms = {**ROOMS, other.id: ROOMS["resnet-00001"]}
+    told = []
+    for replicas in (there, list(there), [*there, Status("resnet-00001-bbbbb", ReplicaState.STARTING)]):
+        at.fleet(replicas, rooms)
+        told.append(at.groups("resnet-00001"))
+    assert told[0] is told[1]
+    assert [group.starting for group in told[2]] == [1]
+    before = at.groups(other.id)
+    at.fleet_of("resnet-00001", [Status(A, ReplicaState.DRAINING)], ROOMS["resnet-00001"])
+    assert [group.draining for group in at.groups("resnet-00001")] == [1]
+    assert at.groups(other.id) is before
+
+
 def test_a_deployed_function_comes_back_after_a_restart_without_a_start() -> None:
     at = Autoscaler(ManualClock(T0))
     at.apply(revision(scaling=Scaling(initial_scale=3)), fresh=False)

@@ -141,3 +141,12 @@ def test_a_forgotten_revision_leaves_nothing_though_a_worker_still_tells_of_it()
     meter.record(sample(3, replace(demand(11), shadow=shadow)), 2.0)
     assert meter.of("echo-00001").requests == 1, "it is back: it begins anew"
     assert meter.view("echo", 98.0, 2.0).requests == 11
+
+
+def test_what_waits_of_all_revisions_is_what_waits_of_each() -> None:
+    meter = TrafficMeter()
+    one, other = replace(demand(9), waiting=2), replace(demand(9), revision="other-00001", waiting=1)
+    meter.record(sample(1, one, other), 0.0)
+    meter.record(sample(1, replace(one, waiting=3), worker="g1"), 0.0)
+    assert meter.all_waiting() == {one.revision: 5, "other-00001": 1}
+    assert {name: meter.waiting(name) for name in meter.all_waiting()} == meter.all_waiting()

@@ -1,12 +1,18 @@
 """The control round, as timelines: what is started, what takes the traffic, what is told to those who wait."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from control.census import Census
 from control.describe import function as describe
 from control.views import FunctionState
+from deploy.backend import ReplicaStatus
 from deploy.fake import FakeBackend
-from tests.support.control_world import World, function, in_world
+from tests.support.control_world import CPU, World, function, in_world
 from tidegate.function import Scaling
 from tidegate.records import ColdStartPhases, ColdStartSeen, FailureKind, GatewaySample
 from tidegate.replica import ReplicaState
@@ -463,3 +469,69 @@ def test_the_age_of_samples_is_told_of_every_decision_that_has_some(tmp_path: Pa
         assert all(0.0 <= age_s <= 1.0 for age_s in world.ages)
 
     in_world(tmp_path, tell)
+
+
+class Looked:
+    """A backend that counts how often it is asked for all replicas."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+        self.times = 0
+
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        self.times += 1
+        return self._backend.replicas()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+@pytest.mark.parametrize("are_starting", [False, True])
+def test_a_round_looks_at_all_replicas_as_often_for_many_functions_as_for_few(
+    tmp_path: Path, are_starting: bool
+) -> None:
+    times = []
+    for functions in (2, 9):
+
+        async def tell(world: World, functions: int = functions) -> None:
+            looked = Looked(world.backend)
+            world.round.backend = looked
+            for index in range(functions):
+                wanted = function(f"f{index}", scaling=Scaling(min_scale=2))
+                await world.registry.deploy(wanted, manifest="text", source="test.yaml", now=world.clock.now())
+            world.round.sync()
+            await world.settle()
+            if not are_starting:
+                await world.advance(5.0)
+            looked.times = 0
+            await world.second()
+            times.append(looked.times)
+            states = {each.state for each in world.replicas()}
+            assert len(world.replicas()) == 2 * functions
+            assert states == {ReplicaState.STARTING if are_starting else ReplicaState.READY}
+
+        folder = tmp_path / str(functions)
+        folder.mkdir()
+        in_world(folder, tell, accelerator=replace(CPU, count=40))
+    assert times[0] == times[1], times
+
+
+def test_the_replicas_of_a_revision_are_those_that_the_backend_has(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        census = Census()
+        census.count(world.backend.replicas())
+        world.backend.watch(census.note)
+        await world.deploy(function(scaling=Scaling(min_scale=2)))
+        for broken in (False, True, False, False):
+            await world.advance(2.0)
+            if broken:
+                world.backend.crash(world.replicas()[0].id)
+            assert tuple(census.of("echo-00001")) == world.backend.replicas()
+            assert census.ready("echo-00001") == len(world.replicas(ReplicaState.READY))
+        await world.delete("echo")
+        assert tuple(census.of("echo-00001")) == world.backend.replicas()
+        await world.advance(5.0)
+        assert not census.of("echo-00001")
+        assert not world.backend.replicas()
+
+    in_world(tmp_path, tell, accelerator=replace(CPU, count=4))
