@@ -26,6 +26,7 @@ HEAD = literal(b":status", b"200") + literal(b"content-type", b"application/grpc
 END = literal(b"grpc-status", b"0")
 ANSWER = message(b"probe")
 OK, INTERNAL, UNAVAILABLE, UNKNOWN, CANCELLED, DEADLINE = "0", "13", "14", "2", "1", "4"
+RESOURCE_EXHAUSTED = "8"
 
 
 def headers(number: int, block: bytes, flags: int = 0) -> bytes:
@@ -226,15 +227,27 @@ def test_a_reset_passes(kind: str, code: int) -> None:
         literal(b"x-a", b"a\r\nb: c"),
         literal(b":status", b"200"),
         b"\xff\xff\xff\xff\xff\xff",
-        literal(b"x-large", b"l" * 60_000),
     ],
-    ids=["upper case", "of a connection", "line feed", "status twice", "no header block", "large"],
+    ids=["upper case", "of a connection", "line feed", "status twice", "no header block"],
 )
 def test_a_malformed_head_is_not_passed_on(kind: str, block: bytes) -> None:
     def script(connection: Connection, number: int) -> None:
         connection.write(headers(number, HEAD + block) + data(number, ANSWER) + headers(number, END, wire.END_STREAM))
 
     play(kind, Upstream(script), range(1, 3, 2), {UNAVAILABLE, INTERNAL, UNKNOWN, "RST 1", "RST 2"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ["head", "trailers"])
+def test_too_much_metadata_of_an_answer_ends_its_call_alone(kind: str, where: str) -> None:
+    """A server may repeat what a client sent it: neither other calls nor the replica pay for that."""
+    large = literal(b"x-large", b"l" * 60_000)
+
+    def script(connection: Connection, number: int) -> None:
+        head, end = (HEAD + large, END) if where == "head" else (HEAD, END + large)
+        connection.write(headers(number, head) + data(number, ANSWER) + headers(number, end, wire.END_STREAM))
+
+    play(kind, Upstream(script), TEN, {RESOURCE_EXHAUSTED}, again=range(21, 41, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
