@@ -74,6 +74,8 @@ def test_what_a_prompt_says_never_routes() -> None:
     [
         (b'{"model":"m","model":"m"}', "'model' twice"),
         (b'{"model":"m","mod\\u0065l":"x"}', "'model' twice"),
+        (b'{"model":"m","MODEL":"x"}', "'MODEL': write it 'model'"),
+        (b'{"model": "m", "Mod\\u0065l": "x"}', "'Model': write it 'model'"),
         (b'{"model":["m"]}', "'model' must be a string"),
         (b'{"model":"m"', "ends before"),
         (b'{"model":"m"}}', "malformed"),

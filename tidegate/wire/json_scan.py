@@ -97,14 +97,22 @@ class Extent:
 
 class Keys:
     """Which keys are looked for: ``chosen`` for their values as written, ``measured`` for their extents, of which the
-    items are counted as well if they are ``counted``."""
+    items are counted as well if they are ``counted``. What differs from one of ``exact`` by capitals alone is refused:
+    servers written in Go would take it for the same."""
 
-    __slots__ = ("chosen", "counted", "longest", "measured")
+    __slots__ = ("chosen", "counted", "exact", "longest", "measured")
 
-    def __init__(self, chosen: Iterable[str], measured: Iterable[str] = (), counted: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        chosen: Iterable[str],
+        measured: Iterable[str] = (),
+        counted: Iterable[str] = (),
+        exact: Iterable[str] = (),
+    ) -> None:
         self.chosen = frozenset(chosen)
         self.measured = frozenset(measured)
         self.counted = frozenset(counted)
+        self.exact = frozenset(exact)
         self.longest = 6 * max(map(len, (*self.chosen, *self.measured))) + 2
         """Bytes of the longest key where each of its letters is an escape, with its quotes."""
 
@@ -171,6 +179,8 @@ def _read_compact(body: bytes, keys: Keys) -> Found | None:
             extent.size = size
             if key in keys.counted and body[at] == _BRACKET:
                 extent.items = _items(value)
+        elif key.lower() in keys.exact:
+            return None
         at += size + comma
     return found
 
@@ -333,6 +343,8 @@ class ObjectScan:
         elif name in self._keys.measured:
             self._extent = self.found.extents[name] = Extent(0)
             self._counts = name in self._keys.counted
+        elif name.lower() in self._keys.exact:
+            self._refuse(f"has the key {name!r}: write it {name.lower()!r}")
 
     def _begin_value(self, data: bytes, at: int) -> int:
         byte = data[at]

@@ -23,6 +23,7 @@ KEYS: Final = Keys(
     ),
     measured=("documents", "input", "instructions", "messages", "prompt", "system", "tools"),
     counted=("documents", "input", "prompt"),
+    exact=("model",),
 )  # fmt: skip
 FORM_FIELDS: Final = ("model", "stream", "user")
 """Of the calls that send forms (audio, images)."""
