@@ -1,13 +1,14 @@
 """Long bodies of answers pass through a pipe where they may, and nobody can tell the difference."""
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 
 import pytest
 
 from tests.support.certificates import contexts, make_certificate
-from tests.support.http_backend import OK, Script, answering, read_answer, read_request
+from tests.support.http_backend import OK, Script, ScriptedBackend, answering, read_answer, read_request
 from tests.support.loopback import LOOPS, Relay, RelayApp, play, run_on, start_relay, until
 from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits
@@ -356,3 +357,44 @@ def test_a_relay_that_has_ended_leaves_no_descriptor(loop: str) -> None:
     for _ in range(3):
         play(loop, answering(LONG), scene)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_shutdown_in_the_middle_of_long_answers_leaves_no_descriptor(loop: str) -> None:
+    """Some clients read, some do not, one upstream goes on sending: the pipe and all sockets are closed."""
+    piece = bytes(range(256)) * 256
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    def descriptors() -> list[str]:
+        found = []
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(str(each.readlink()))
+        return sorted(one for one in found if one.startswith(("pipe:", "socket:")))
+
+    async def main() -> None:
+        backend = ScriptedBackend(script)
+        address = await backend.start()
+        before = descriptors()
+        relay = await start_relay(address)
+        splicer = counting(relay)
+        clients = [await relay.connect() for _ in range(4)]
+        for _, writer in clients:
+            writer.write(GET)
+        for _ in range(50):
+            await clients[0][0].readexactly(1 << 20)
+        assert splicer.passed > 0
+        assert any(one.startswith("pipe:") and one not in before for one in descriptors())
+        await relay.close()
+        await until(lambda: not relay.server.connections)
+        assert relay.app.running == 0
+        await backend.close()
+        await until(lambda: len(descriptors()) <= len(before) - 1)  # its listening socket is gone, too
+        assert not set(descriptors()) - set(before)
+
+    run_on(loop, main())
