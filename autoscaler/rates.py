@@ -433,7 +433,9 @@ def _plateau(cells: Mapping[_Key, _Cell]) -> float | None:
     low = max(least)
     if known[top].mu_ips > (1.0 + GAIN * (top - low) / _APART) * known[low].mu_ips:
         return None
-    return known[top].mu_ips
+    # The top may have been long ago; what less company yields since is a bound from below.
+    latest = max(known.values(), key=lambda cell: cell.used_at)
+    return max(known[top].mu_ips, latest.mu_ips)
 
 
 def _between(cells: list[_Cell], batch: float) -> float:

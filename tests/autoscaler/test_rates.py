@@ -271,6 +271,22 @@ def test_a_plateau_is_the_limit_even_where_there_is_none() -> None:
     assert rate.mu_ips == pytest.approx(20.0)
 
 
+def test_a_plateau_of_long_ago_is_not_below_what_is_yielded_now() -> None:
+    """Weights that follow from a rate that is too low keep it so: the replica never has as much company again."""
+    rates = GroupRates()
+    served(rates, 30, work(19, 1.0, occupancy=1.0), limit=0)
+    served(rates, 30, work(19, 1.0, occupancy=8.0), limit=0, start=T0 + 30)
+    served(rates, 60, work(20, 1.0, occupancy=2.0), limit=0, start=T0 + 60)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.is_at_limit
+    assert rate.mu_ips == pytest.approx(20.0)
+    served(rates, 60, work(18, 1.0, occupancy=2.0), limit=0, start=T0 + 120)
+    less = rates.rate(1.0)
+    assert less is not None
+    assert less.mu_ips == pytest.approx(19.0), "which says nothing of more company"
+
+
 def test_a_yield_that_grows_with_company_is_no_plateau() -> None:
     rates = GroupRates()
     for step, occupancy in enumerate((1.0, 2.0, 4.0)):
