@@ -60,10 +60,11 @@ class Verifier:
 
     def __init__(self, rule: JwtRule, keys: KeySet) -> None:
         self.rule = rule
-        self._by_id: dict[str, Mapping[str, Any]] = {}
+        self._by_id: dict[str, list[Mapping[str, Any]]] = {}
+        """Keys of several types may share an id (RFC 7517, section 4.5)."""
         self._keys = [json.loads(text) for text in keys.keys]
         for key in self._keys:
-            self._by_id.setdefault(key.get("kid", ""), key)
+            self._by_id.setdefault(key.get("kid", ""), []).append(key)
         self._made: dict[tuple[str, str], jwt.PyJWK] = {}
         self._known: dict[bytes, Verified] = {}
 
@@ -121,19 +122,15 @@ class Verifier:
             raise TokenError(f"its algorithm is none of {', '.join(self.rule.algorithms)}")
         if "crit" in head:
             raise TokenError("it names extensions that must be understood")
-        if kid is None:
-            fitting = [key for key in self._keys if algorithm in algorithms_of(key)]
-            if len(fitting) != 1:
-                raise TokenError("it does not say which of the issuer's keys it is signed with")
-            found = fitting[0]
-        else:
-            known = self._by_id.get(kid) if isinstance(kid, str) else None
-            if known is None:
-                raise UnknownKeyError("it is signed with a key that the issuer does not show")
-            found = known
-        if algorithm not in algorithms_of(found):
+        named = self._keys if kid is None else self._by_id.get(kid) if isinstance(kid, str) else None
+        if named is None:
+            raise UnknownKeyError("it is signed with a key that the issuer does not show")
+        fitting = [key for key in named if algorithm in algorithms_of(key)]
+        if kid is None and len(fitting) != 1:
+            raise TokenError("it does not say which of the issuer's keys it is signed with")
+        if not fitting:
             raise TokenError("its algorithm does not fit its key")
-        return self._prepared(found, algorithm), algorithm
+        return self._prepared(fitting[0], algorithm), algorithm
 
     def _prepared(self, key: Mapping[str, Any], algorithm: str) -> "jwt.PyJWK":
         name = (json.dumps(key, sort_keys=True), algorithm)

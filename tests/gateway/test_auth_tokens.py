@@ -128,6 +128,17 @@ def test_the_rule_says_which_algorithms_are_taken() -> None:
     assert lonely.tenant == "acme", "one key alone fits the algorithm"
 
 
+def test_keys_of_two_types_with_one_id_are_told_apart_by_the_algorithm() -> None:
+    shown = tuple(json.dumps({**KEYS.public(kid), "kid": "one"}) for kid in ("r", "e"))
+    found = Verifier(RULE, KeySet(source="keys", keys=shown))
+    for kid in ("r", "e"):
+        assert found.verify(KEYS.sign(kid, claims(NOW), head={"kid": "one"}).encode(), NOW).tenant == "acme"
+    with pytest.raises(TokenError, match="signature does not fit"):
+        found.verify(KEYS.sign("r2", claims(NOW), head={"kid": "one"}).encode(), NOW)
+    with pytest.raises(TokenError, match="fit its key"):
+        found.verify(KEYS.sign("d", claims(NOW), head={"kid": "one"}).encode(), NOW)
+
+
 def test_an_unknown_key_is_told_apart_so_that_the_set_is_read_again() -> None:
     token = Issuer().ec("new").sign("new", claims(NOW)).encode()
     with pytest.raises(UnknownKeyError):
