@@ -188,6 +188,14 @@ def test_idle_keys_are_forgotten_and_their_shares_return() -> None:
     assert "0 windows" in repr(pool)
 
 
+def test_windows_that_are_over_are_looked_for_once_a_second() -> None:
+    pool = Pool()
+    pool.exchange("a", [Report(MINUTE, 0, 1, 0)], 119.5)
+    for now, left in ((120.4, "1 windows"), (120.5, "0 windows")):
+        pool.exchange("a", [], now)
+        assert left in repr(pool)
+
+
 def test_many_keys_go_in_several_exchanges() -> None:
     quotas = Quotas()
     for tenant in range(BATCH + 5):

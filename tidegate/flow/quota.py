@@ -418,6 +418,7 @@ class Pool:
         self._seen: dict[str, float] = {}
         self._entries: dict[tuple[str, float, int], dict[str, tuple[int, int]]] = {}
         """(used, ceiling) by gateway."""
+        self._forgot_at = -math.inf
 
     def exchange(self, member: str, reports: Sequence[Report], now: float) -> Answer:
         is_new = self._meet(member, now)
@@ -457,7 +458,9 @@ class Pool:
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
         is_new = member not in self._seen
         self._seen[member] = now
-        self._forget(now)
+        if abs(now - self._forgot_at) >= BEAT_S:  # all windows are looked at: milliseconds with thousands of tenants
+            self._forgot_at = now
+            self._forget(now)
         return is_new
 
     def _entries_of(self, report: Report) -> dict[str, tuple[int, int]]:
