@@ -28,8 +28,12 @@ NOBODY: Heard = (math.inf, NO_MEANS, ())
 
 def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Heard:
     """``ready``: the group's ready replicas; those that were last heard of before ``stale`` tell nothing."""
-    if not ready:
-        return NOBODY
+    if len(ready) == 1:
+        source = replicas.get(ready[0])
+        if source is None or source.at < stale:
+            return NOBODY
+        app = source.app
+        return source.at, source, () if app is None or not app.up else (app,)
     sources = [each for each in map(replicas.get, ready) if each is not None and each.at >= stale]
     if not sources:
         return NOBODY
