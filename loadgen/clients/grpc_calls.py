@@ -111,14 +111,14 @@ class GrpcCalls(Client):
 class _Running:
     """A call on its way, in the place of the data plane's ``Rpc`` as the owner of its stream."""
 
-    __slots__ = ("_call", "_client", "_is_over", "_last", "_left", "_stream", "_upstream", "attempts")
+    __slots__ = ("_call", "_client", "_last", "_left", "_stream", "_upstream", "attempts", "is_ended")
 
     def __init__(self, client: GrpcCalls, call: Call) -> None:
         self._client = client
         self._call = call
         self._stream: Stream | None = None
         self._upstream: H2Upstream | None = None
-        self._is_over = False
+        self.is_ended = False
         self._left = b""
         """Of a streamed answer: what of its present message is here."""
         self._last = 0.0
@@ -133,7 +133,7 @@ class _Running:
 
     def connected(self, upstream: H2Upstream, attempt: int) -> None:
         """There is room for it."""
-        if not self._is_over:
+        if not self.is_ended:
             self.begin(upstream)
 
     def connect_failed(self, attempt: int, why: str) -> None:
@@ -183,7 +183,7 @@ class _Running:
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         upstream, stream = self._upstream, self._stream
-        self._is_over = True
+        self.is_ended = True
         self._upstream = self._stream = None
         if upstream is not None and stream is not None:
             stream.owner = None
@@ -218,9 +218,9 @@ class _Running:
         self._end(None)
 
     def _end(self, error: str | None) -> None:
-        if self._is_over:
+        if self.is_ended:
             return
-        self._is_over = True
+        self.is_ended = True
         upstream, stream = self._upstream, self._stream
         self._upstream = self._stream = None
         if stream is not None:

@@ -93,7 +93,7 @@ def smif_group_load(groups: list[dict[str, Any]]) -> dict[str, Any]:
             collector.replica(replica_sample(sampled, group=given["id"], uptime_s=100.0), 100.0)
             later = replica_sample(sampled, group=given["id"], sequence=2, uptime_s=now, **counters)
             collector.replica(later, now)
-        fleet = [FleetGroup(accelerator=given["id"], ready=ready)]
+        fleet = (FleetGroup(accelerator=given["id"], ready=ready),)
         (seen,) = collector.observe(revision(), fleet, now).groups
         loads.append(
             {

@@ -384,7 +384,7 @@ class H2Pool:
                     if type(stream.owner) is Held:
                         stream.owner.sweep(now)
         if self.waiting:
-            self.waiting = deque(row for row in self.waiting if not row[0].is_ended and row[0].attempts == row[1])
+            self._forget_gone()
             for upstream in tuple(self.connections):
                 self.settled(upstream)
             self._serve_waiting()
@@ -396,8 +396,13 @@ class H2Pool:
     def close(self) -> None:
         """Closes idle connections now and busy ones when their calls have ended. Calls that wait are served first."""
         self.is_closed = True
+        self._forget_gone()
         if not self.waiting:
             self._close_idle()
+
+    def _forget_gone(self) -> None:
+        """Calls that have ended, or went elsewhere, wait no more."""
+        self.waiting = deque(row for row in self.waiting if not row[0].is_ended and row[0].attempts == row[1])
 
     def _close_idle(self) -> None:
         for upstream in tuple(self._open):
