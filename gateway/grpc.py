@@ -13,7 +13,7 @@ from gateway.failures import no_such_method, rpc_message
 from gateway.front import Front
 from gateway.grpc_desk import Watches, is_own_service, model_metadata, server_answer, state_of, states
 from gateway.grpc_methods import METHODS, Kind, Method, Unreadable, peek, read_small
-from gateway.health import Desk
+from gateway.health import Desk, asks_its_server
 from gateway.match import Call, Matcher, Target
 from gateway.ticket import Ticket
 from tidegate.errors import BAD_REQUEST, NOT_FOUND, TAG_NOT_FOUND, TOO_LARGE, ErrorKind, Executed
@@ -199,8 +199,8 @@ class Calls:
         route = front.route
         is_awake = self._desk.is_awake(route)
         if method.kind is Kind.MODEL_READY:
-            if is_awake and model not in route.models:
-                self._go(ex, ticket)  # a model that it does not declare: only its server knows
+            if is_awake and asks_its_server(front, model, is_versioned=bool(fields.get("version"))):
+                self._go(ex, ticket)
             else:
                 ex.reply(protos.MODEL_READY_RESPONSE.encode({"ready": front.failure is None}))
             return

@@ -18,6 +18,7 @@ KEPT_COPIES = 512
 COPY_BYTES = 64 * 1024
 METADATA_METHOD = "/inference.GRPCInferenceService/ModelMetadata"
 """A replica that speaks V2 tells the same over REST: that is what a copy is made of."""
+_VERSION = b"/versions/"
 
 
 def server_metadata() -> dict[str, object]:
@@ -32,6 +33,12 @@ def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
     if call is Call.SERVER_METADATA:
         return 200, json.dumps(server_metadata()).encode()
     return 200, b'{"live":true}'
+
+
+def asks_its_server(front: Front, model: str, *, is_versioned: bool) -> bool:
+    """Whether only the server of a function that is awake knows if a model is ready: one that the function does not
+    declare, or one of its versions. Who may not call the function is not let through to ask."""
+    return model not in front.route.models or (is_versioned and front.access is None)
 
 
 def model_list(table: RouteTable) -> tuple[int, bytes]:
@@ -118,8 +125,8 @@ class Desk:
             return openai.model_list((route,), self._cold)
         if call is Call.METADATA:
             return None if awake else self._copy(target, path)
-        if call is Call.MODEL_READY and target.model not in route.models and awake:
-            return None  # A model it does not declare: only its server knows.
+        if call is Call.MODEL_READY and awake and asks_its_server(front, target.model, is_versioned=_VERSION in path):
+            return None
         return model_answer(call, target.model or front.name, front.failure)
 
     def remember(self, target: Target, path: bytes, bind: Bind) -> None:

@@ -11,6 +11,7 @@ from tidegate.flow.messages import State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import ColdStartPhases, FunctionRoute, RouteTable
 from tidegate.replica import ReplicaState
+from tidegate.tenants import AccessRule
 
 BODY = b'{"inputs":[{"name":"x","shape":[8,3],"datatype":"FP32","data":[]}]}'
 
@@ -296,10 +297,15 @@ def test_a_function_that_cannot_start_is_not_ready() -> None:
     assert "no such file" in work.error["error"]
 
 
-def test_a_ready_function_is_asked_about_models_it_does_not_declare() -> None:
+def test_a_ready_function_is_asked_about_models_and_versions_it_does_not_declare() -> None:
     door = Door(table(1, ONE))
-    door.ready(ONE, 1)
+    door.ready(ONE, 1, 2)
     assert door.arrive("GET /functions/f/v2/models/undeclared/ready").log == ["to 10.0.0.1:1"]
+    assert door.arrive("GET /v2/models/m/versions/2/ready").log == ["to 10.0.0.1:1"]
+    door.chain.apply(table(2, ONE, access=AccessRule(api_keys=True)))
+    assert door.arrive("GET /v2/models/m/versions/2/ready").status == 200, (
+        "health is everybody's, asking its server is not"
+    )
 
 
 def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wakes() -> None:

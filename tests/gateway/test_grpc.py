@@ -277,6 +277,7 @@ def test_a_ready_function_is_asked_what_only_its_server_knows() -> None:
     host = "f.localhost"
     undeclared = protos.MODEL_READY_REQUEST.encode({"name": "undeclared"})
     assert call(door, f"{SERVICE}/ModelReady", undeclared, authority=host).log == FORWARDED
+    assert named_rpc(door, "ModelReady", name="m", version="2").log == FORWARDED
     assert call(door, f"{SERVICE}/ServerMetadata", b"", authority=host).log == FORWARDED
     assert call(door, f"{SERVICE}/ModelReady", b"\xff").code == INVALID_ARGUMENT
 
