@@ -164,7 +164,7 @@ SETTINGS: Final[tuple[Row, ...]] = (
         kind=Networks(),
         lands="gateway.trusted_proxies",
         default="",
-        sentence="Peers whose forwarding headers are kept.",
+        sentence="Peers whose forwarding headers are kept, and who may reset HTTP/2 streams for many clients.",
     ),
     Row(
         key="control.listen",

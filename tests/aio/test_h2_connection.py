@@ -258,6 +258,19 @@ def test_a_gateway_that_has_proven_itself_may_cancel_for_all_of_its_clients(worl
     assert world.goodbyes == []
 
 
+@pytest.mark.parametrize(("proxies", "goodbyes"), [(("127.0.0.0/8",), []), ((), [wire.ENHANCE_YOUR_CALM])])
+def test_a_load_balancer_that_is_trusted_may_cancel_for_all_of_its_clients(
+    made: Callable[..., World], proxies: tuple[str, ...], goodbyes: list[int]
+) -> None:
+    world = made(Limits(trusted_proxies=proxies))
+    for _ in range(2 * int(RESET_BURST)):
+        if not world.goodbyes:
+            cancelled = world.client.request(block(*CALL), False, None)
+            world.client.reset(cancelled, wire.CANCEL)
+            world.go()
+    assert world.goodbyes == goodbyes
+
+
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,8 @@ class H2Conn(asyncio.Protocol):
         self.peer = peer
         self.trusted = trusted
         self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
+        if trusted and server.limits.front_door:
+            self.engine.vouch()  # a load balancer that the operator names: it stands for many clients
         self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
         self._is_touched = self._is_unread = self._has_yielded = False
@@ -105,12 +107,12 @@ class H2Conn(asyncio.Protocol):
                 kind, stream, value, ends = event
                 at += 1
                 if kind == HEAD:
-                    body = b""
+                    pieces = []
                     while not ends and at < count and events[at][0] == BODY and events[at][1] is stream:
                         _, _, piece, ends = events[at]
-                        body = body + piece if body else piece
+                        pieces.append(piece)
                         at += 1
-                    self._start(stream, value, body, ends, now)
+                    self._start(stream, value, b"".join(pieces), ends, now)
                     continue
                 owner: StreamOwner | None = stream.owner
                 if owner is None:
