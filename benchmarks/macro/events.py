@@ -79,4 +79,6 @@ def _rows(book: Book, names: list[str]) -> Iterator[Row]:
         if is_ours:
             yield book.row(PACED, name, "cpu_us_per_event", bound=CPU_BOUND_US)
         yield book.row(PACED, name, "cpu_us_per_event", against="nginx")
+        if is_ours:
+            yield book.row(PACED, name, "cpu_us_per_event", against="go")
         yield book.row(FLOOD, name, "events_per_cpu_s", bound=CHUNKS_BOUND if is_ours else None, least=True)
