@@ -27,10 +27,10 @@ demo: $(STAMP) ## a real model from zero, under load, and back to zero (two minu
 
 test: $(STAMP) ## the whole default suite: units, golden vectors, architecture, then real processes on loopback
 	@$(BIN)/python -m pytest -q
-	@$(BIN)/python -m $(RUNNER) -q -m live
+	@$(BIN)/python -m $(RUNNER) -q -m 'live and not deep'
 
 test-live: $(STAMP) ## only the tests that start real processes
-	@$(BIN)/python -m pytest -q -m live
+	@$(BIN)/python -m pytest -q -m 'live and not deep'
 
 test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it once (55 MB, into build/triton)
 	@$(BIN)/python -m tests.support.triton

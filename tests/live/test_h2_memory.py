@@ -354,7 +354,9 @@ SLOW_BOUND_MB = 16.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("what", ["preface", "frame", "block"])
+@pytest.mark.parametrize(
+    "what", [*(pytest.param(each, marks=pytest.mark.deep) for each in ("preface", "frame")), "block"]
+)
 def test_a_thousand_heads_that_come_byte_by_byte(kind: str, what: str) -> None:
     """They take little, and are cut off when the time of a head is over; whoever is served meanwhile is not late."""
     block = call_block("/corpus.Echo/Unary")

@@ -105,11 +105,15 @@ SLOWLY = {
     "chunks": (b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n", b""),
     "chunk extensions": (b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1;", b"e"),
 }
+SELDOM = ("empty lines", "fields", "bodies", "chunks")
+"""As the others; only in the long run."""
 SLOW_BOUND_MB = 32.0
 """32 KB for each of them: objects, 4 KB of a head, a connection to the model server where a body is on its way."""
 
 
-@pytest.mark.parametrize("what", SLOWLY)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.deep) if what in SELDOM else what for what in SLOWLY]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_clients_that_never_come_to_an_end(kind: str, what: str) -> None:
     """A byte now and then, or none: each is cut off when its time is over; others are served meanwhile."""
