@@ -37,6 +37,7 @@ class Figures(NamedTuple):
     at: float
     mu_bound_ips: float | None = None
     is_mu_learnt: bool = False
+    mu_expected_ips: float | None = None
     mean_batch: float | None = None
     execution_s: float | None = None
     queue_s: float | None = None
@@ -76,7 +77,7 @@ class Group:
         return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
 
     def read(self, now: float, q: float, slo_s: float) -> Figures:
-        mean_batch = execution_s = queue_s = mu_ips = floor_s = None
+        mean_batch = execution_s = queue_s = mu_ips = floor_s = expected_ips = None
         requests, inferences, executing_s, queueing_s = self.work.read(now)
         if requests >= 1:
             self.mean_batch = mean_batch = inferences / requests
@@ -84,11 +85,22 @@ class Group:
         is_learnt = False
         known = self.rates.known(self.mean_batch)
         if known is not None:
-            mu_ips, is_learnt, floor_s = known
+            mu_ips, is_learnt, floor_s, expected_ips = known
         latency_s, answers, late = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
         found = self.figures = Figures(
-            now, mu_ips, is_learnt, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late
+            now,
+            mu_ips,
+            is_learnt,
+            expected_ips,
+            mean_batch,
+            execution_s,
+            queue_s,
+            floor_s,
+            tail_s,
+            latency_s,
+            answers,
+            late,
         )
         return found
 

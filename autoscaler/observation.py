@@ -63,6 +63,9 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     """Whether it was learnt at the limit; a told one may be a profile's."""
     mu_bound_ips: float | None = None
     """What one replica has yielded: below the limit that is a lower bound of its service rate."""
+    mu_expected_ips: float | None = None
+    """What one replica would yield at its limit if more company went on bringing as much as the last doubling of it
+    has: an upper bound, as company brings less and less; None: too little company was seen, or no limit."""
     limit: int | None = None
     """Slots of one replica as its queue_proxy reports them; 0: no limit."""
     sampled: int = 0

@@ -86,7 +86,8 @@ def observed_group(
         if known is None or known.mu_bound_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound_ips, is_learnt, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late = figures
+    _, bound_ips, is_learnt, expected_ips, mean_batch, execution_s, queue_s, floor_s, tail_s = figures[:9]
+    latency_s, answers, late = figures[9:]
     sampled = means.sampled
     if not sampled:
         mean_batch = execution_s = queue_s = tail_s = None
@@ -107,6 +108,7 @@ def observed_group(
         mu_ips,
         is_learnt,
         bound_ips,
+        expected_ips,
         means.limit,
         sampled,
         means.concurrency,

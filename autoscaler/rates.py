@@ -11,7 +11,8 @@ they last (``STALL``); and a full cell that a later yield below the limit belies
 
 A replica that is never full has a known rate too where more company brings no more: twice the requests in flight, and
 within ``GAIN`` the same yield (``_plateau``). So a server without a limit, or one that does one thing at a time behind
-many slots, is known without being filled.
+many slots, is known without being filled. Where it still brings some, what the last doubling of it has brought is
+carried on up to the limit (``_Company.at``): more company never brings more than less company did.
 
 The first requests of a replica do not count (``WARM_REQUESTS``): a cold model is slow.
 
@@ -244,10 +245,22 @@ def _half_octave(value: float) -> int:
     return round(2.0 * math.log2(value)) if value > 1.0 else 0
 
 
+class _Below(NamedTuple):
+    """What is known of one batch size from replicas that were not full."""
+
+    mu_ips: float
+    is_limit: bool
+    """More company brings no more."""
+    floor_s: float
+    """The smallest execution time."""
+    expected_ips: float | None
+    """At the limit; None: nothing is known of company, or no limit."""
+
+
 class GroupRates:
     """Service rates of one group. What was learnt below the limit is looked through every ``SUMMARY_S``."""
 
-    __slots__ = ("_cells", "_full", "_occupancy", "_of_size", "_only", "_second", "_size", "_summed_at")
+    __slots__ = ("_cells", "_full", "_limit", "_occupancy", "_of_size", "_only", "_second", "_size", "_summed_at")
 
     def __init__(self) -> None:
         self._cells: dict[_Key, _Cell] = {}
@@ -257,9 +270,10 @@ class GroupRates:
         self._size = self._occupancy = 0
         self._full: list[_Cell] | None = []
         """Known cells of full replicas in order of batch size; None: to be made anew."""
-        self._of_size: dict[int, tuple[float, float, bool] | None] = {}
-        """Rate, smallest execution time and whether the rate is the limit, by batch size in half octaves, as far as
-        asked for."""
+        self._limit = 0.0
+        """Slots of a replica, in requests, as last told; 0: none."""
+        self._of_size: dict[int, _Below | None] = {}
+        """By batch size in half octaves, as far as asked for."""
 
     def served(self, now: float, work: Work | Figures, *, limit: float, is_crowded: bool) -> bool:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
@@ -268,6 +282,8 @@ class GroupRates:
         requests, inferences, busy_s, request_s, inference_s, execution_s = work
         if not (busy_s > LEAST_S and request_s > LEAST_S):
             return False
+        if limit > 0.0:
+            self._limit = limit
         occupancy, size = request_s / busy_s, inference_s / request_s
         is_full = limit > 0 and occupancy >= (CROWDED_FULL if is_crowded else FULL) * limit
         # As in ``_half_octave``, without two calls a replica.
@@ -325,17 +341,18 @@ class GroupRates:
             latest = max(full, key=lambda cell: cell.used_at)
             return Rate(latest.mu_ips if batch is None else _between(full, batch), is_at_limit=True)
         known = self._at(batch)
-        return None if known is None else Rate(known[0], is_at_limit=known[2])
+        return None if known is None else Rate(known.mu_ips, is_at_limit=known.is_limit)
 
-    def known(self, batch: float | None) -> tuple[float, bool, float | None] | None:
-        """Rate, whether it is the limit, and :meth:`floor_s`; None before anything was learnt."""
+    def known(self, batch: float | None) -> tuple[float, bool, float, float | None] | None:
+        """Rate, whether it is the limit, :meth:`floor_s` and what is expected at the limit where the rate is not it;
+        None before anything was learnt."""
         at = self._at(batch)
         if at is None:
             return None
         if self._full is not None and not self._full:
-            return at[0], at[2], at[1]
+            return at
         rate = self.rate(batch)
-        return None if rate is None else (rate.mu_ips, rate.is_at_limit, at[1])
+        return None if rate is None else _Below(rate.mu_ips, rate.is_at_limit, at.floor_s, at.expected_ips)
 
     @property
     def full_at(self) -> float | None:
@@ -347,7 +364,7 @@ class GroupRates:
     def floor_s(self, batch: float | None) -> float | None:
         """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
         known = self._at(batch)
-        return None if known is None else known[1]
+        return None if known is None else known.floor_s
 
     def learnt(self) -> tuple[LearntCell, ...]:
         """What is to be kept over a restart."""
@@ -376,8 +393,8 @@ class GroupRates:
             )
         self._full, self._of_size, self._only = None, {}, None
 
-    def _at(self, batch: float | None) -> tuple[float, float, bool] | None:
-        """(rate, smallest execution time, whether it is the limit) of the nearest known batch size."""
+    def _at(self, batch: float | None) -> _Below | None:
+        """Of the nearest known batch size."""
         size = -1 if batch is None else _half_octave(batch)
         try:
             return self._of_size[size]
@@ -385,10 +402,10 @@ class GroupRates:
             found = self._of_size[size] = self._summary(size)
             return found
 
-    def _summary(self, size: int) -> tuple[float, float, bool] | None:
+    def _summary(self, size: int) -> _Below | None:
         if len(self._cells) == 1:
             (only,) = self._cells.values()
-            return (only.mu_ips, only.execution_s, False) if only.is_known else None
+            return _Below(only.mu_ips, False, only.execution_s, None) if only.is_known else None
         known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
         if not known:
             return None
@@ -397,10 +414,16 @@ class GroupRates:
         nearest = min(abs(each - size) for each, _ in known)
         cells = [cell for each, cell in known if abs(each - size) == nearest]
         floor_s = min(cell.execution_s for cell in cells)
-        plateau = None
-        if not self._full and len(cells) > 1:
-            plateau = _plateau({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
-        return max(cell.mu_ips for cell in cells) if plateau is None else plateau, floor_s, plateau is not None
+        best_ips = max(cell.mu_ips for cell in cells)
+        if self._full or len(cells) == 1:
+            return _Below(best_ips, False, floor_s, None)
+        company = _company({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
+        if company is None:
+            return _Below(best_ips, False, floor_s, None)
+        if company.is_plateau:
+            return _Below(company.mu_ips, True, floor_s, None)
+        expected_ips = max(best_ips, company.at(self._limit)) if self._limit else None
+        return _Below(best_ips, False, floor_s, expected_ips)
 
     def _forget_belied(self) -> None:
         """Full cells that cannot be true any more; to see what is, a replica must be full again."""
@@ -421,8 +444,26 @@ class GroupRates:
         return f"<GroupRates {known}>"
 
 
-def _plateau(cells: Mapping[_Key, _Cell]) -> float | None:
-    """The yield that more company does not raise; None: none is known, or it still rises."""
+class _Company(NamedTuple):
+    """What company brings, from the most that was seen and half of that or less."""
+
+    mu_ips: float
+    """With the most company; or, as that may have been long ago, what less of it has yielded since, if that is more."""
+    occupancy: int
+    gain: float
+    """How many times as much as with half of the company."""
+
+    @property
+    def is_plateau(self) -> bool:
+        return self.gain <= 1.0 + GAIN
+
+    def at(self, limit: float) -> float:
+        """The yield at ``limit`` requests in flight, if more company goes on bringing as much."""
+        doublings = log2(limit) - self.occupancy / _APART
+        return self.mu_ips * self.gain**doublings if doublings > 0.0 else self.mu_ips
+
+
+def _company(cells: Mapping[_Key, _Cell]) -> _Company | None:
     known = {occupancy: cell for (_, occupancy), cell in cells.items() if cell.requests >= TOLD_REQUESTS}
     if not known:
         return None
@@ -431,11 +472,9 @@ def _plateau(cells: Mapping[_Key, _Cell]) -> float | None:
     if not least:
         return None
     low = max(least)
-    if known[top].mu_ips > (1.0 + GAIN * (top - low) / _APART) * known[low].mu_ips:
-        return None
-    # The top may have been long ago; what less company yields since is a bound from below.
+    gain = (known[top].mu_ips / known[low].mu_ips) ** (_APART / (top - low))
     latest = max(known.values(), key=lambda cell: cell.used_at)
-    return max(known[top].mu_ips, latest.mu_ips)
+    return _Company(max(known[top].mu_ips, latest.mu_ips), top, gain)
 
 
 def _between(cells: list[_Cell], batch: float) -> float:

@@ -16,7 +16,8 @@ from the rule, and why:
   target; and not back to a utilisation at which the target was missed before (``SCAR_S``, doubled when it was true).
 - Missing data: hold. A restart begins with no memory of calm, so nothing shrinks for a cool-down.
 - Service rates come, in this order, from what was learnt at the limit, a told profile, the slots and the execution
-  time, the best yield seen, the mean of the other groups; without any of them concurrency against slots decides.
+  time (at most what the gain of more company so far lets expect), the best yield seen, the mean of the other groups;
+  without any of them concurrency against slots decides.
 """
 
 import math
@@ -261,9 +262,12 @@ class SmifPolicy:
         slots = (group.limit or 0) / group.execution_s if group.execution_s else 0.0
         if self._function.concurrency_unit is not ConcurrencyUnit.INFERENCES:
             slots *= group.mean_batch or 1.0
-        if slots > 0.0:
-            return (slots if slots > bound else bound), "slots"
-        return bound, "best seen"
+        if slots <= 0.0:
+            return bound, "best seen"
+        expected = group.mu_expected_ips
+        if expected is not None and expected < slots:
+            return expected, "company"
+        return (slots if slots > bound else bound), "slots"
 
     def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
         """What arrives, what waits too long already, and the rate that is to be provided."""

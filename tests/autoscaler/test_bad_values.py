@@ -40,7 +40,17 @@ GROUP = st.fixed_dictionaries(
     optional={
         **dict.fromkeys(("concurrency", "concurrency_inferences", "rps", "ips", "busy"), FIGURE),
         **dict.fromkeys(
-            ("price_per_hour", "mu_ips", "mu_bound_ips", "mean_batch", "execution_s", "floor_s", "tail_s", "latency_s"),
+            (
+                "price_per_hour",
+                "mu_ips",
+                "mu_bound_ips",
+                "mu_expected_ips",
+                "mean_batch",
+                "execution_s",
+                "floor_s",
+                "tail_s",
+                "latency_s",
+            ),
             UNKNOWN,
         ),
         "limit": st.none() | st.integers(0, 8),

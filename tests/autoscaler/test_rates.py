@@ -297,6 +297,30 @@ def test_a_yield_that_grows_with_company_is_no_plateau() -> None:
     assert rate.mu_ips == pytest.approx(80.0)
 
 
+def expected(*yields: float, limit: float, start: int = 0) -> float | None:
+    """Expected at ``limit`` after half a minute of each of these yields with 1, 2, 4... in flight."""
+    rates = GroupRates()
+    for step, each in enumerate(yields):
+        occupancy = 2.0 ** (start + step)
+        served(rates, 30, work(each, 1.0, occupancy=occupancy), limit=limit, start=T0 + 30 * step)
+    known = rates.known(1.0)
+    assert known is not None
+    return known[3]
+
+
+def test_what_more_company_brings_is_carried_on_to_the_limit() -> None:
+    assert expected(20.0, 22.0, limit=8) == pytest.approx(22.0 * 1.1**2)
+    assert expected(20.0, 40.0, limit=8) == pytest.approx(160.0), "as many as slots and execution time say"
+    assert expected(20.0, 40.0, 44.0, limit=16) == pytest.approx(44.0 * 1.1**2), "the last doubling counts"
+    assert expected(20.0, 22.0, limit=2.5) == pytest.approx(22.0, rel=0.05), "nearly as much company as there can be"
+
+
+def test_nothing_is_expected_of_company_that_was_not_seen() -> None:
+    assert expected(20.0, limit=8) is None
+    assert expected(20.0, 22.0, limit=0) is None, "no limit"
+    assert expected(20.0, 20.0, limit=8) is None, "a plateau: known"
+
+
 def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() -> None:
     rates = GroupRates()
     served(rates, 60, work(10, 0.5), limit=1)

@@ -135,6 +135,8 @@ def test_rates_come_from_the_limit_then_a_profile_then_the_slots() -> None:
     assert told(mu_ips=50.0, is_mu_learnt=True) == "t4 50 (learnt)"
     assert told(mu_ips=70.0, mu_bound_ips=20.0) == "t4 70 (profile)"
     assert told(mu_ips=21.0, mu_bound_ips=20.0, execution_s=0.04) == "t4 100 (slots)", "the told one says nothing new"
+    assert told(mu_bound_ips=20.0, mu_expected_ips=30.0, execution_s=0.04) == "t4 30 (company)", "100 is too much"
+    assert told(mu_bound_ips=20.0, mu_expected_ips=200.0, execution_s=0.04) == "t4 100 (slots)"
     assert told(mu_bound_ips=20.0, execution_s=None) == "t4 20 (best seen)"
     other = structs.replace(V100, mu_ips=None, is_mu_learnt=False, execution_s=None)
     wish = SmifPolicy(smif(), T0, 2).decide(seen(T4, other, ips=10.0), T0)
