@@ -179,8 +179,8 @@ class Lane:
             return best
         floor = groups[best].owed - LEANING * self._grain
         near = [at for at, group in enumerate(groups) if group.owed >= floor]
-        if type(by) is not list:
-            point = zlib.crc32(by)  # type: ignore[arg-type]  # the other of the two
+        if isinstance(by, bytes):
+            point = zlib.crc32(by)
             return min(near, key=lambda at: distance(point, place_of(groups[at].accelerator), groups[at].share))
         prefixes = bind.revision.prefixes
         known = prefixes.match(picked[best], by)

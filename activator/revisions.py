@@ -242,10 +242,9 @@ class RevisionRoom:
 
     def prefer(self, group: Group, by: Affinity, inferences: int) -> Replica | None:
         """The replica of the group, among those with a free slot, that should take a request; None: none has one."""
-        if type(by) is list:
-            return self.prefixes.choose(group.replicas, by, inferences)
-        assert type(by) is bytes  # the other of the two
-        return preferred(group.replicas, by, inferences)
+        if isinstance(by, bytes):
+            return preferred(group.replicas, by, inferences)
+        return self.prefixes.choose(group.replicas, by, inferences)
 
     # --- lanes ------------------------------------------------------------------------------------------------------
 
