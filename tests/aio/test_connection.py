@@ -255,3 +255,28 @@ def test_a_tunnel_whose_other_side_does_not_read_its_end_is_cut_off() -> None:
         assert closed == [tunnel]
 
     on_stage(scene, forwards=False)
+
+
+@pytest.mark.parametrize("full", ["client", "upstream"])
+def test_a_side_of_a_tunnel_is_not_read_while_the_other_one_is_full(full: str) -> None:
+    """It filled before the tunnel was there: nobody is told again, only when there is room."""
+
+    async def scene(stage: Stage) -> None:
+        upstream, wire = stage.upstream()
+        head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        stage.client.data_received(head)
+        exchange = stage.client.exchange
+        assert exchange is not None
+        stage.client.pause_writing() if full == "client" else upstream.pause_writing()
+        exchange.forward(stage.pool)
+        await asyncio.sleep(0)
+        upstream.data_received(b"HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        (tunnel,) = stage.server.tunnels
+        full_side, read_wire = (tunnel._client, wire) if full == "client" else (tunnel._upstream, stage.wire)
+        assert (stage.wire.reads(), wire.reads()) == (full == "client", full == "upstream")
+        full_side.resume_writing()
+        assert read_wire.reads()
+        tunnel.lost()
+        tunnel.lost()
+
+    on_stage(scene, forwards=False)

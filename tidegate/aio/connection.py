@@ -352,7 +352,9 @@ class ServerConn(asyncio.Protocol):
         self.phase = _TUNNEL
         self._write(head)
         limit_s = self._server.limits.tunnel_idle_timeout_s
-        tunnel = join(exchange, self.transport, upstream, self.engine.leftover(), limit_s, self._tunnel_closed)
+        rest = self.engine.leftover()
+        ended = self._tunnel_closed
+        tunnel = join(exchange, self.transport, upstream, rest, limit_s, ended, is_client_full=self._full)
         self.exchange = None  # no circle is left to the collector
         self._server.tunnels.add(tunnel)
         self._server.closed(self)

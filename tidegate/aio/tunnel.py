@@ -74,7 +74,12 @@ class Tunnel:
         upstream: asyncio.Transport,
         idle_s: float,
         on_end: Callable[["Tunnel"], None],
+        *,
+        is_client_full: bool = False,
+        is_upstream_full: bool = False,
     ) -> None:
+        """``is_client_full``, ``is_upstream_full``: that transport's last word was ``pause_writing``; it does not say
+        so again, only when there is room."""
         self._exchange: Exchange | None = exchange
         self._open = 2
         """Sides whose connection is not gone yet."""
@@ -89,8 +94,12 @@ class Tunnel:
         self.idle_s = idle_s
         client.set_protocol(self._client)
         upstream.set_protocol(self._upstream)
-        for transport in (client, upstream):
-            if not transport.is_closing():
+        for transport, is_other_full in ((client, is_upstream_full), (upstream, is_client_full)):
+            if transport.is_closing():
+                continue
+            if is_other_full:
+                transport.pause_reading()
+            else:
                 transport.resume_reading()
 
     def feed(self, from_client: bytes, from_upstream: bytes) -> None:
@@ -151,10 +160,20 @@ def join(
     from_client: bytes,
     idle_s: float,
     on_end: Callable[[Tunnel], None],
+    *,
+    is_client_full: bool,
 ) -> Tunnel:
     """Joins the client's transport and ``upstream``; ``from_client`` are bytes that came before the 101."""
     from_upstream = upstream.engine.leftover()
     upstream.give_away()
-    tunnel = Tunnel(exchange, client, upstream.transport, idle_s, on_end)
+    tunnel = Tunnel(
+        exchange,
+        client,
+        upstream.transport,
+        idle_s,
+        on_end,
+        is_client_full=is_client_full,
+        is_upstream_full=upstream.full,
+    )
     tunnel.feed(from_client, from_upstream)
     return tunnel
