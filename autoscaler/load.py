@@ -90,44 +90,42 @@ class LoadEstimate:
             return NO_LOAD
         self._seconds = (*self._seconds, newest if math.isfinite(newest) else recent)[-int(WINDOW_S) :]
         per_event = mean_batch * BATCH_SPREAD if mean_batch > 1.0 else 1.0
-        self._window_s = min(WINDOW_S, self._window_s + elapsed_s)
-        seen = recent if self._window_s >= WINDOW_S else self._mean(round(self._window_s))
+        mid, window_s = self._mid, min(WINDOW_S, self._window_s + elapsed_s)
+        seen = recent if window_s >= WINDOW_S else self._mean(round(window_s))
         burst = self._mean(BURST_S) if len(self._seconds) >= BURST_S else 0.0
-        if burst - self._mid > self._noise(per_event, BURST_S):
-            self._mid, self._memory_s, self._window_s = burst, float(BURST_S), float(BURST_S)
-        elif self._window_s < WINDOW_S or abs(seen - self._mid) > self._noise(per_event, self._window_s):
-            self._mid, self._memory_s = seen, self._window_s
+        if burst - mid > CHANGED * _error(mid, per_event, BURST_S):
+            mid = burst
+            self._memory_s = window_s = float(BURST_S)
+        elif window_s < WINDOW_S or abs(seen - mid) > CHANGED * _error(mid, per_event, window_s):
+            mid, self._memory_s = seen, window_s
         else:
             self._memory_s = min(self._memory_s + elapsed_s, MEMORY_S)
-            self._mid += (seen - self._mid) * min(1.0, elapsed_s / self._memory_s)
-        error = math.hypot(math.sqrt(self._mid * per_event / self._memory_s), SERVICE_NOISE * self._mid)
-        low, high = max(0.0, self._mid - CERTAIN * error), self._mid + CERTAIN * error
+            mid += (seen - mid) * min(1.0, elapsed_s / self._memory_s)
+        self._mid, self._window_s = mid, window_s
+        error = CERTAIN * math.hypot(math.sqrt(mid * per_event / self._memory_s), SERVICE_NOISE * mid)
         self._follow(recent, per_event, elapsed_s)
-        return Load(self._mid, low, high, self._sure(per_event), self._steady)
+        sure = self._sure(burst, per_event)
+        return Load(mid, mid - error if mid > error else 0.0, mid + error, sure, self._steady)
 
     def _follow(self, recent: float, per_event: float, elapsed_s: float) -> None:
-        spread = math.sqrt(max(self._steady, 1.0 / WINDOW_S) * per_event / WINDOW_S)
-        if abs(recent - self._steady) > SURE * spread:
+        off = recent - self._steady
+        if abs(off) > SURE * _error(self._steady, per_event, WINDOW_S):
             self._steady, self._steady_s = recent, WINDOW_S
         else:
             self._steady_s = min(self._steady_s + elapsed_s, STEADY_S)
-            self._steady += (recent - self._steady) * min(1.0, elapsed_s / self._steady_s)
+            self._steady += off * min(1.0, elapsed_s / self._steady_s)
 
-    def _sure(self, per_event: float) -> float:
+    def _sure(self, burst: float, per_event: float) -> float:
         known, sure = len(self._seconds), _at_least(self._mid, self._memory_s, per_event)
         for span_s in SPANS_S:
             if known >= span_s:
-                found = _at_least(self._mean(span_s), span_s, per_event)
+                found = _at_least(burst if span_s == BURST_S else self._mean(span_s), span_s, per_event)
                 sure = found if found > sure else sure
         return sure
 
     def _mean(self, seconds: int) -> float:
         newest = self._seconds[-seconds:]
         return sum(newest) / len(newest)
-
-    def _noise(self, per_event: float, window_s: float) -> float:
-        """By so much a mean of ``window_s`` differs from the estimate when nothing changed."""
-        return CHANGED * math.sqrt(max(self._mid, 1.0 / WINDOW_S) * per_event / window_s)
 
     def forget(self) -> None:
         """Begins anew."""
@@ -136,6 +134,11 @@ class LoadEstimate:
 
     def __repr__(self) -> str:
         return f"<LoadEstimate {self._mid:.3g}/s over {self._memory_s:g} s>"
+
+
+def _error(rate: float, per_event: float, span_s: float) -> float:
+    """Standard deviation of a mean over ``span_s`` where nothing changes."""
+    return math.sqrt(max(rate, 1.0 / WINDOW_S) * per_event / span_s)
 
 
 def _at_least(rate: float, span_s: float, per_event: float) -> float:

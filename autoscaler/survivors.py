@@ -124,11 +124,8 @@ class Calm:
         self._wanted: deque[tuple[float, int]] = deque()
         """(when, replicas) in falling order of replicas: what is older and smaller never counts again."""
 
-    def below_for_s(self, now: float, wanted: int, existing: int) -> float:
-        """Notes what the load asks for now; seconds for which it has been less than what exists."""
-        if wanted >= existing:
-            self.forget()
-            return 0.0
+    def below_for_s(self, now: float, wanted: int) -> float:
+        """Notes what the load asks for now, less than what exists; seconds for which it has been so."""
         while self._wanted and self._wanted[-1][1] <= wanted:
             self._wanted.pop()
         self._wanted.append((now, wanted))
@@ -141,10 +138,6 @@ class Calm:
         while self._wanted and self._wanted[0][0] < now - window_s:
             self._wanted.popleft()
         return self._wanted[0][1] if self._wanted else 0
-
-    def forget(self) -> None:
-        self._since = None
-        self._wanted.clear()
 
     def __repr__(self) -> str:
         return f"<Calm since {self._since}, {list(self._wanted)}>"

@@ -220,6 +220,8 @@ class FakeBackend:
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
+        if self._back_off.failure(revision_id) is None:
+            return None
         for fake in self._replicas.values():
             status = fake.status
             if status.revision == revision_id and status.state is ReplicaState.READY and status.ready_at is not None:

@@ -92,6 +92,8 @@ class _Kind(msgspec.Struct, gc=False):
     """Of a request that has a replica for itself; of a stream up to its first output, as the SLA's latency is."""
     is_stream: bool = False
     """Its requests are streams, whose whole executions say nothing of the SLA's latency."""
+    is_too_slow: bool = False
+    """Its execution alone misses the target: what it serves is late, whatever the others come to."""
     load_ips: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
@@ -196,41 +198,40 @@ class SmifPolicy:
 
     def _kinds(self, observation: Observation, now: float, reasons: list[Reason]) -> list[_Kind] | None:
         """Groups in order of price with their service rates; None: no rate is known at all."""
-        groups = observation.groups
-        order = order_of_price(tuple([group.price_per_hour for group in groups]))
-        found = [(groups[index], *self._mu(groups[index])) for index in order]
-        known = [mu for _, mu, _ in found if mu > 0.0]
+        groups, slo_s, first_s = observation.groups, self._slo_s, _first_s(observation)
+        ordered = [groups[index] for index in order_of_price(tuple([group.price_per_hour for group in groups]))]
+        rates = [self._mu(group) for group in ordered]
+        known = [mu for mu, _ in rates if mu > 0.0]
         if not known:
             return None
         mean = 0.0
-        if len(known) < len(found):
+        if len(known) < len(rates):
             mean = sum(known) / len(known)
-            names = ", ".join(group.accelerator for group, mu, _ in found if mu <= 0.0)
+            names = ", ".join([group.accelerator for group, (mu, _) in zip(ordered, rates, strict=True) if mu <= 0.0])
             reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
         kinds = []
-        first_s = _first_s(observation)
-        for group, mu, how in found:
+        for group, (mu, how) in zip(ordered, rates, strict=True):
             if mu <= 0.0:
                 mu, how = mean, "as others"
-            existing = group.ready + group.starting
-            room = group.room
-            kinds.append(
-                _Kind(
-                    group,
-                    mu,
-                    how,
-                    self._steady_mu(group.accelerator, mu, how),
-                    existing,
-                    group.ready,
-                    MANY if room is None else existing + group.draining + room,
-                    None if group.floor_s is None else _alone_s(group),
-                )
+            name, ready, room = group.accelerator, group.ready, group.room
+            existing = ready + group.starting
+            kind = _Kind(
+                group,
+                mu,
+                how,
+                self._steady_mu(name, mu, how),
+                existing,
+                ready,
+                MANY if room is None else existing + group.draining + room,
+                None if group.floor_s is None else _alone_s(group),
             )
-            if first_s and group.accelerator in first_s:
-                kinds[-1].execution_s, kinds[-1].is_stream = first_s[group.accelerator], True
-            execution_s = kinds[-1].execution_s
-            if execution_s is not None and (execution_s > self._slo_s or group.accelerator in self._slowness):
-                kinds[-1].execution_s = self._counted_execution(kinds[-1], execution_s, now)
+            if name in first_s:
+                kind.execution_s, kind.is_stream = first_s[name], True
+            execution_s = kind.execution_s
+            if execution_s is not None and (execution_s > slo_s or name in self._slowness):
+                kind.execution_s = self._counted_execution(kind, execution_s, now)
+                kind.is_too_slow = kind.execution_s > slo_s
+            kinds.append(kind)
         return kinds
 
     def _counted_execution(self, kind: _Kind, execution_s: float, now: float) -> float:
@@ -281,8 +282,7 @@ class SmifPolicy:
                 # Queued inferences over the time in which they came, at least a second.
                 extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
             else:
-                capacity = sum(kind.ready * kind.mu_ips for kind in kinds)
-                extra = max(0.0, waiting - capacity * self._slo_s) / DRAIN_S
+                extra = max(0.0, waiting - _capacity(kinds) * self._slo_s) / DRAIN_S
             if extra > 0.01 * load.mid:
                 reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
         self._note_standing(observation, kinds, now)
@@ -317,7 +317,7 @@ class SmifPolicy:
 
     def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
         """Kinds that can meet the target at all; where none can, the fastest alone, as in the rule."""
-        can = [kind for kind in kinds if not self._is_too_slow(kind)]
+        can = [kind for kind in kinds if not kind.is_too_slow]
         return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
 
     def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
@@ -353,7 +353,8 @@ class SmifPolicy:
         reasons: list[Reason],
     ) -> None:
         """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
-        left, rho, cooldown_s, calms = fed, self._parameters.rho, self._parameters.cooldown_s, self._calm
+        left, rho, cooldown_s = fed, self._parameters.rho, self._parameters.cooldown_s
+        slo_s, calms = self._slo_s, self._calm
         for kind in feasible:
             carried = rho * kind.mu_ips * kind.replicas
             kind.load_ips = carried if carried < left else left
@@ -369,17 +370,18 @@ class SmifPolicy:
                     kind.latency_s = self._counted_latency(kind, group.latency_s, load, kinds, now, reasons)
                 else:
                     self._late.pop(group.accelerator, None)
-                    kind.latency_s = self._slo_s
+                    kind.latency_s = slo_s
+            kind.wanted = kind.replicas
+            if not group.starting and (kind.latency_s is None or kind.latency_s < slo_s):
+                kind.wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
+            if kind.wanted >= kind.replicas:
+                calms.pop(group.accelerator, None)
+                continue
             calm = calms.get(group.accelerator)
             if calm is None:
                 calm = calms[group.accelerator] = Calm()
-            if not group.starting and (kind.latency_s is None or kind.latency_s < self._slo_s):
-                wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
-                kind.below_for_s = calm.below_for_s(now, wanted, kind.replicas)
-                kind.wanted, kind.least = wanted, calm.most_wanted(now, cooldown_s)
-            else:
-                calm.forget()
-                kind.wanted = kind.replicas
+            kind.below_for_s = calm.below_for_s(now, kind.wanted)
+            kind.least = calm.most_wanted(now, cooldown_s)
 
     def _counted_latency(
         self,
@@ -417,7 +419,7 @@ class SmifPolicy:
         """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
         requests that had the replica for themselves: under another limit they may have queued in the model server."""
         group = kind.group
-        if group.busy < IDLE_SHARE * group.ready or (kind.execution_s or 0.0) > self._slo_s:
+        if group.busy < IDLE_SHARE * group.ready or kind.is_too_slow:
             return True
         if kind.is_stream or _company(group) > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
             return False
@@ -434,8 +436,10 @@ class SmifPolicy:
         expensive go first."""
         asked = result.replicas
         counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, asked, strict=True)]
+        if tuple(counts) == asked:
+            return counts
         is_guess = any(kind.replicas and kind.how != "learnt" for kind in kinds)
-        has_quick = any(kind.ready and not self._is_too_slow(kind) for kind in kinds)
+        has_quick = any(kind.ready and not kind.is_too_slow for kind in kinds)
         for index in reversed(range(len(kinds))):
             wanted, present = asked[index], kinds[index].replicas
             if wanted >= present or kinds[index].least >= present:
@@ -451,7 +455,7 @@ class SmifPolicy:
             for count in range(wanted, present):
                 fewer = [*counts[:index], count, *counts[index + 1 :]]
                 refusal = self._overload(kinds, fewer, load)
-                if refusal is None and not (has_quick and self._is_too_slow(kinds[index])):
+                if refusal is None and not (has_quick and kinds[index].is_too_slow):
                     refusal = self._refusal(kinds, fewer, load, now)
                 if refusal is None:
                     reasons.append(reason("scale_in", f"{name}: {count} of {present}"))
@@ -461,10 +465,6 @@ class SmifPolicy:
             if refusal is not None:
                 reasons.append(_held_back(name, refusal))
         return counts
-
-    def _is_too_slow(self, kind: _Kind) -> bool:
-        """Whether its execution alone misses the target: what it serves is late, whatever the others come to."""
-        return kind.execution_s is not None and kind.execution_s > self._slo_s
 
     def _overload(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load) -> str | None:
         """Why so small a fleet cannot carry the load; None: it can. Only replicas that are ready now count."""
@@ -591,11 +591,14 @@ def _staying(kinds: Sequence[_Kind], counts: Sequence[int]) -> tuple[list[int], 
     return staying, sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
 
 
+def _capacity(kinds: Sequence[_Kind]) -> float:
+    """Inferences per second that the ready replicas serve at full use."""
+    return sum([kind.mu_ips * kind.ready for kind in kinds])
+
+
 def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
     """Load over what the ready replicas can serve; 0 while none is ready."""
-    capacity = 0.0
-    for kind in kinds:
-        capacity += kind.mu_ips * kind.ready
+    capacity = _capacity(kinds)
     return load_ips / capacity if capacity > 0.0 else 0.0
 
 

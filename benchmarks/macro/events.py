@@ -1,10 +1,10 @@
 """Event streams: CPU per event, how late an event is, events per second and core, and what others feel of a flood.
 
-40 streams of 100 events/s each, so that hardly two events share a read and a wake-up brings few. What a wake-up costs
-differs between minutes more than proxies do, so the ratio to nginx stands beside the microseconds. The delay is from
-the upstream's write to our read, both on this machine's monotonic clock; it holds backend and client too. Then one
-stream as fast as it goes, each event its own chunk: what the proxy's core passes per second of its CPU time; and the
-latency of 10 small requests/s beside that stream.
+Two paced loads, with an event a read: 16,000 events/s, where a wake-up brings many, for what an event costs; and 4,000,
+where it brings few and its price is theirs, for how late they are. That price differs between minutes more than proxies
+do, so ratios stand beside the microseconds. The delay is from the upstream's write to our read, both on this machine's
+monotonic clock; it holds backend and client too. Then one stream as fast as it goes, each event its own chunk: what the
+proxy's core passes per second of its CPU time; and the latency of 10 small requests/s beside that stream.
 """
 
 from collections.abc import Iterator
@@ -14,8 +14,9 @@ from benchmarks.macro.clients import Lane, drained, inference, paced, streams
 from benchmarks.macro.harness import Bench, Server, Stage
 from benchmarks.macro.report import Book, Row, percentile
 
-STREAMS, RATE, BESIDE_RATE = 40, 100, 10.0
-PACED, FLOOD = f"{STREAMS} streams, {RATE} events/s each", "1 stream, flood"
+BUSY, CALM = (80, 200), (40, 100)
+"""Streams, and events per second of each."""
+FLOOD, BESIDE_RATE = "1 stream, flood", 10.0
 BESIDE = f"{BESIDE_RATE:.0f} POST/s beside a flood"
 CPU_BOUND_US, FIRST_BOUND_US, CHUNKS_BOUND = 20.0, 2000.0, 50_000.0
 ROUNDS, PACED_ROUNDS = 3, 9
@@ -31,8 +32,9 @@ def measure(bench: Bench) -> Iterator[Row]:
         candidates = peers.proxies(stage, direct.address, streaming=True)
         for number, counts in enumerate((*rounds, *more)):
             kept = book if counts else Book("warm-up")
-            for server in (direct, *candidates)[:: -1 if number % 2 else 1]:
-                _paced(kept, server, bench.length_s(counts))
+            for load in (BUSY, CALM):
+                for server in (direct, *candidates)[:: -1 if number % 2 else 1]:
+                    _paced(kept, load, server, bench.length_s(counts))
         for counts in rounds:
             kept = book if counts else Book("warm-up")
             for server in candidates:
@@ -52,12 +54,16 @@ def measure(bench: Bench) -> Iterator[Row]:
             yield book.row(BESIDE, server.name, "p50_us", against="nginx")
 
 
-def _paced(book: Book, server: Server, seconds: float) -> None:
+def _name(load: tuple[int, int]) -> str:
+    return f"{load[0]} streams, {load[1]} events/s each"
+
+
+def _paced(book: Book, load: tuple[int, int], server: Server, seconds: float) -> None:
     before = server.cpu_us()
-    found = streams(server, f"/events/{RATE}", STREAMS, seconds)
+    found = streams(server, f"/events/{load[1]}", load[0], seconds)
     used = server.cpu_us() - before
     book.add(
-        PACED,
+        _name(load),
         server.name,
         cpu_us_per_event=used / found.count,
         first_p50_us=percentile(found.first_us, 50),
@@ -69,16 +75,17 @@ def _paced(book: Book, server: Server, seconds: float) -> None:
 
 def _rows(book: Book, names: list[str]) -> Iterator[Row]:
     for name in ("direct", *names):
-        is_ours = name == "queue_proxy"
         for delay in ("first_p50_us", "first_p99_us"):
-            yield book.row(PACED, name, delay, bound=FIRST_BOUND_US if is_ours else None)
-        yield book.row(PACED, name, "later_p50_us")
-        yield book.row(PACED, name, "later_p99_us")
+            yield book.row(_name(CALM), name, delay, bound=FIRST_BOUND_US if name == "queue_proxy" else None)
+        yield book.row(_name(CALM), name, "later_p50_us")
+        yield book.row(_name(CALM), name, "later_p99_us")
+    for load in (BUSY, CALM):
+        for name in names:
+            if name == "queue_proxy":
+                bound = CPU_BOUND_US if load is BUSY else None
+                yield book.row(_name(load), name, "cpu_us_per_event", bound=bound)
+                yield book.row(_name(load), name, "cpu_us_per_event", against="go")
+            yield book.row(_name(load), name, "cpu_us_per_event", against="nginx")
     for name in names:
-        is_ours = name == "queue_proxy"
-        if is_ours:
-            yield book.row(PACED, name, "cpu_us_per_event", bound=CPU_BOUND_US)
-        yield book.row(PACED, name, "cpu_us_per_event", against="nginx")
-        if is_ours:
-            yield book.row(PACED, name, "cpu_us_per_event", against="go")
-        yield book.row(FLOOD, name, "events_per_cpu_s", bound=CHUNKS_BOUND if is_ours else None, least=True)
+        bound = CHUNKS_BOUND if name == "queue_proxy" else None
+        yield book.row(FLOOD, name, "events_per_cpu_s", bound=bound, least=True)

@@ -301,6 +301,8 @@ class LocalBackend:
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
+        if self._back_off.failure(revision_id) is None:
+            return None
         now = self._clock.now()
         for each in self._replicas.values():
             status = each.status

@@ -10,10 +10,13 @@ whose declared CPU units need more cores than it has (an operator may say so, on
 instead of refusing; :attr:`Ledger.cores_overdrawn` tells, so that it can be said aloud.
 """
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from tidegate.errors import TidegateError
 from tidegate.function import Function
@@ -144,10 +147,50 @@ def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
     return name == gpu.model.lower() or name.startswith(f"{gpu.model.lower()}-")
 
 
-@dataclass(slots=True)
-class _Unit:
+class _Fill(NamedTuple):
+    """What is held of one unit."""
+
     share: int = 0
     memory_bytes: int = 0
+
+
+_EMPTY: Final = _Fill()
+
+
+class _Units:
+    """What is held of the units of one kind. Every plan and every start asks, so the sums are kept, and units that are
+    filled alike stand together: most are empty or whole."""
+
+    __slots__ = ("alike", "beyond", "fills")
+
+    def __init__(self, count: int) -> None:
+        self.fills = [_EMPTY] * count
+        self.alike: dict[_Fill, list[int]] = {_EMPTY: list(range(count))} if count else {}
+        """Indices of the units of each fill, ascending; those that have no share to spare are left out."""
+        self.beyond = 0
+        """Replicas on units that are no longer there."""
+
+    def add(self, held: Assignment, sign: int = 1) -> None:
+        if held.unit >= len(self.fills):
+            self.beyond += sign
+            return
+        before = self.fills[held.unit]
+        after = _Fill(before.share + sign * held.share, before.memory_bytes + sign * held.memory_bytes)
+        self.fills[held.unit] = after
+        if before.share < WHOLE:
+            units = self.alike[before]
+            del units[bisect_left(units, held.unit)]
+            if not units:
+                del self.alike[before]
+        if after.share < WHOLE:
+            insort(self.alike.setdefault(after, []), held.unit)
+
+    def remove(self, held: Assignment) -> None:
+        self.add(held, -1)
+
+    @property
+    def used(self) -> int:
+        return len(self.fills) - len(self.alike.get(_EMPTY, ())) + self.beyond
 
 
 @dataclass(slots=True)
@@ -157,6 +200,13 @@ class Ledger:
     accelerators: Mapping[str, Accelerator]
     host_cores: tuple[int, ...] = ()
     _held: dict[str, Assignment] = field(default_factory=dict)
+    _units: dict[str, _Units] = field(init=False, repr=False, compare=False)
+    """By kind."""
+    _core_load: Counter[int] = field(init=False, repr=False, compare=False)
+    """Replicas by host core."""
+
+    def __post_init__(self) -> None:
+        self._add_up()
 
     @classmethod
     def of(cls, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> "Ledger":
@@ -187,9 +237,9 @@ class Ledger:
             raise NoRoomError(f"{replica} already holds a unit of {self._held[replica].accelerator}")
         kind = self.kind(accelerator)
         fitting = [
-            (kind.memory_bytes - unit.memory_bytes, WHOLE - unit.share, index)
-            for index, unit in enumerate(self._units(kind))
-            if self._fits(kind, unit, demand)
+            (kind.memory_bytes - fill.memory_bytes, WHOLE - fill.share, units[0])
+            for fill, units in self._units[kind.name].alike.items()
+            if self._fits(kind, fill, demand)
         ]
         if not fitting:
             raise NoRoomError(f"no room on {accelerator}: {self.describe(accelerator)}")
@@ -199,10 +249,9 @@ class Ledger:
         """Takes back what an adopted replica held before; raises NoRoomError where that is no longer there."""
         kind = self.kind(assignment.accelerator)
         demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share)
-        units = self._units(kind)
-        if replica in self._held or assignment.unit >= len(units):
+        if replica in self._held or assignment.unit >= kind.count:
             raise NoRoomError(f"{replica} cannot hold unit {assignment.unit} of {kind.name}")
-        if not self._fits(kind, units[assignment.unit], demand):
+        if not self._fits(kind, self._units[kind.name].fills[assignment.unit], demand):
             raise NoRoomError(f"unit {assignment.unit} of {kind.name} is taken: {self.describe(kind.name)}")
         known = set(self.host_cores)
         kept = tuple(core for core in assignment.cores if core in known)
@@ -215,7 +264,7 @@ class Ledger:
         kind = self.kind(held.accelerator)
         if kind.kind is not AcceleratorKind.CPU or not 1 <= count <= kind.cores:
             raise NoRoomError(f"{replica} on {kind.name} cannot have {count} cores; a unit has {kind.cores}")
-        del self._held[replica]
+        self._give_back(replica)
         kept = held.cores[:count]
         more = self._deal_cores(count - len(kept), without=kept)
         demand = Demand(memory_bytes=held.memory_bytes, share=held.share)
@@ -223,8 +272,10 @@ class Ledger:
 
     def release(self, replica: str) -> None:
         """Gives back what ``replica`` holds; nothing if it holds nothing."""
-        held = self._held.pop(replica, None)
-        if held is not None and self.kind(held.accelerator).count == 0:
+        if replica not in self._held:
+            return
+        held = self._give_back(replica)
+        if self.kind(held.accelerator).count == 0 and self._units[held.accelerator].beyond == 0:
             self.equip([each for each in self.accelerators.values() if each.count], self.host_cores)
 
     def equip(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
@@ -234,18 +285,19 @@ class Ledger:
         for name in sorted({held.accelerator for held in self._held.values()} - fresh.keys()):
             fresh[name] = replace(self.accelerators[name], count=0)
         self.accelerators, self.host_cores = MappingProxyType(fresh), tuple(sorted(host_cores))
+        self._add_up()
 
     def room(self, accelerator: str, demand: Demand) -> Room:
         """How many replicas of this demand the accelerator takes, now and empty."""
         kind = self.kind(accelerator)
-        free = sum(self._times(kind, unit, demand) for unit in self._units(kind)) - self._beyond(kind)
-        return Room(free=free, total=kind.count * self._times(kind, _Unit(), demand))
+        held = self._units[kind.name]
+        free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items()) - held.beyond
+        return Room(free=free, total=kind.count * self._times(kind, _EMPTY, demand))
 
     def describe(self, accelerator: str) -> str:
         """``2 of 2 units in use``: for reasons that people read."""
         kind = self.kind(accelerator)
-        used = sum(1 for unit in self._units(kind) if unit.share or unit.memory_bytes) + self._beyond(kind)
-        return f"{used} of {kind.count} units in use"
+        return f"{self._units[kind.name].used} of {kind.count} units in use"
 
     def kind(self, accelerator: str) -> Accelerator:
         """The accelerator of that name; raises NoRoomError where there is none."""
@@ -254,46 +306,46 @@ class Ledger:
             raise NoRoomError(f"no accelerator {accelerator}; there are: {self.names}")
         return kind
 
-    def _units(self, kind: Accelerator) -> list[_Unit]:
-        units = [_Unit() for _ in range(kind.count)]
+    def _add_up(self) -> None:
+        """The sums anew, from what is held."""
+        self._units = {name: _Units(kind.count) for name, kind in self.accelerators.items()}
+        self._core_load = Counter()
         for held in self._held.values():
-            if held.accelerator == kind.name and held.unit < kind.count:
-                units[held.unit].share += held.share
-                units[held.unit].memory_bytes += held.memory_bytes
-        return units
-
-    def _beyond(self, kind: Accelerator) -> int:
-        """Replicas on units that are no longer there."""
-        return sum(held.accelerator == kind.name and held.unit >= kind.count for held in self._held.values())
+            self._units[held.accelerator].add(held)
+            self._core_load.update(held.cores)
 
     @staticmethod
-    def _fits(kind: Accelerator, unit: _Unit, demand: Demand) -> bool:
+    def _fits(kind: Accelerator, fill: _Fill, demand: Demand) -> bool:
         return (
-            0 < demand.share <= WHOLE - unit.share and 0 <= demand.memory_bytes <= kind.memory_bytes - unit.memory_bytes
+            0 < demand.share <= WHOLE - fill.share and 0 <= demand.memory_bytes <= kind.memory_bytes - fill.memory_bytes
         )
 
     @classmethod
-    def _times(cls, kind: Accelerator, unit: _Unit, demand: Demand) -> int:
-        if not cls._fits(kind, unit, demand):
+    def _times(cls, kind: Accelerator, fill: _Fill, demand: Demand) -> int:
+        if not cls._fits(kind, fill, demand):
             return 0
-        by_share = (WHOLE - unit.share) // demand.share
+        by_share = (WHOLE - fill.share) // demand.share
         if demand.memory_bytes == 0:
             return by_share
-        return min(by_share, (kind.memory_bytes - unit.memory_bytes) // demand.memory_bytes)
+        return min(by_share, (kind.memory_bytes - fill.memory_bytes) // demand.memory_bytes)
 
     def _deal_cores(self, count: int, without: tuple[int, ...] = ()) -> tuple[int, ...]:
         if count <= 0 or not self.host_cores:
             return ()
-        load = dict.fromkeys((core for core in self.host_cores if core not in without), 0)
-        for held in self._held.values():
-            for core in held.cores:
-                if core in load:
-                    load[core] += 1
-        return tuple(sorted(sorted(load, key=lambda core: (load[core], core))[:count]))
+        free = [core for core in self.host_cores if core not in without]
+        return tuple(sorted(sorted(free, key=lambda core: (self._core_load[core], core))[:count]))
 
     def _take(self, replica: str, kind: Accelerator, unit: int, demand: Demand, cores: tuple[int, ...]) -> Assignment:
         assignment = Assignment(
             accelerator=kind.name, unit=unit, memory_bytes=demand.memory_bytes, share=demand.share, cores=cores
         )
         self._held[replica] = assignment
+        self._units[kind.name].add(assignment)
+        self._core_load.update(cores)
         return assignment
+
+    def _give_back(self, replica: str) -> Assignment:
+        held = self._held.pop(replica)
+        self._units[held.accelerator].remove(held)
+        self._core_load.subtract(held.cores)
+        return held

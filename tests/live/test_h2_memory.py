@@ -1,35 +1,29 @@
-"""What hostile and slow HTTP/2 clients can make our processes hold: resident memory, read from the kernel.
+"""What hostile and slow HTTP/2 clients can make our processes hold: resident memory.
 
-Each test states its bound in MB and what it is made of. A process that has just started takes its first pages and
-buffers by any load at all, so each door is warmed up before the first test; growth counts from the start of a test to
-its worst moment. The floods come from several connections at once, each as fast as the socket takes it.
+Each test states its bound in MB and what it is made of.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
+from tests.support import growth
 from tests.support.h2_capture import H2Capture
 from tests.support.h2_echo import message
-from tests.support.h2_live import Address, H2Client, connect, is_alive, rss_mb
+from tests.support.h2_live import H2Client, is_alive
 from tests.support.h2_view import View, call_block
-from tests.support.http_doors import Door, door
-from tests.support.loopback import run_on, until
+from tests.support.http_doors import Door
+from tests.support.loopback import until
 from tests.support.patience import Patience
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-KINDS = ("queue_proxy", "gateway")
 LIMITS = {"head_timeout_s": 2.0, "idle_timeout_s": 20.0, "trusted_proxies": []}
-SLOTS = "2000"
-FLOODS = 50
-"""Connections that flood at once."""
-FLOOD_S = 2.0
 CONNECTIONS, STREAMS = 10, 100
 NUMBERS = range(1, 2 * STREAMS, 2)
 """Of the streams of a connection."""
@@ -50,22 +44,30 @@ def call(number: int, method: str, text: bytes) -> bytes:
     return headers(number, method) + data(number, message(text), wire.END_STREAM)
 
 
-class Scene:
-    """A door, the backend behind it, and how much its processes have grown."""
+class Scene(growth.Scene):
+    """The backend behind the door, too."""
+
+    greeting = wire.PREFACE + wire.settings()
 
     def __init__(self, way: Door, backend: H2Capture) -> None:
-        self.address: Address = way.address
+        super().__init__(way)
         self.backend = backend
-        self._way = way
-        self._clients: list[H2Client] = []
-        self._before: dict[int, float] = {}
-        self._most = 0.0
 
-    async def connect(self) -> H2Client:
-        """A connection that ends with the scene, if not before."""
-        client = await connect(self.address)
-        self._clients.append(client)
-        return client
+    async def warm_up(self) -> None:
+        """A hundred calls on each of ten connections."""
+        clients = [await self.opened() for _ in range(CONNECTIONS)]
+        for client, view in clients:
+            await _warm(client, view)
+
+    def begin(self) -> None:
+        self.backend.begin()
+        super().begin()
+
+    async def is_served(self) -> bool:
+        for _ in range(20):  # what the sockets of a flood still hold is read first
+            if await is_alive(self.address):
+                return True
+        return False
 
     async def opened(self, *settings: tuple[int, int]) -> tuple[H2Client, View]:
         """A connection whose SETTINGS are exchanged, with a wide window: only its streams are short of credit."""
@@ -77,69 +79,6 @@ class Scene:
         view.acknowledge()
         return client, view
 
-    async def leave(self) -> None:
-        """Ends all connections."""
-        for client in self._clients:
-            client.transport.abort()
-        self._clients.clear()
-        await asyncio.sleep(0.02)
-
-    def begin(self) -> None:
-        self._before = {pid: rss_mb([pid]) for pid in self._way.pids}
-        self._most = 0.0
-
-    def grown(self) -> float:
-        """MB, of the process that grew most, at the worst moment so far."""
-        now = max(rss_mb([pid]) - before for pid, before in self._before.items())
-        self._most = max(self._most, now)
-        return self._most
-
-    def __repr__(self) -> str:
-        return f"<Scene grown by {self._most:.0f} MB>"
-
-    async def watched(self, seconds: float, enough: Callable[[], bool] = lambda: False) -> None:
-        """Lets time pass and looks at the memory meanwhile."""
-        patience = Patience(seconds)
-        while not patience.is_over and not enough():
-            await asyncio.sleep(0.02)
-            self.grown()
-
-    async def in_flight(self) -> int:
-        assert self._way.world is not None
-        assert self._way.replica is not None
-        return int((await self._way.world.sample(self._way.replica.admin))["in_flight"])
-
-    async def settles(self) -> None:
-        """All that was begun has been taken back, and the door serves."""
-        for _ in range(100):
-            if not await self.in_flight():
-                break
-            await asyncio.sleep(0.05)
-        assert await self.in_flight() == 0
-        for _ in range(20):  # what the sockets of a flood still hold is read first
-            if await is_alive(self.address):
-                return
-        raise AssertionError("a valid call is not answered")
-
-
-@asynccontextmanager
-async def scene(kind: str) -> AsyncIterator[Scene]:
-    """Warmed up: it has served a hundred calls on each of ten connections."""
-    backend = H2Capture()
-    async with door(kind, "uvloop", await backend.start(), LIMITS, slots=SLOTS) as way:
-        found = Scene(way, backend)
-        try:
-            clients = [await found.opened() for _ in range(CONNECTIONS)]
-            for client, view in clients:
-                await _warm(client, view)
-            await found.settles()
-            backend.begin()
-            found.begin()
-            yield found
-        finally:
-            await found.leave()
-            await backend.close()
-
 
 async def _warm(client: H2Client, view: View) -> None:
     """A call on each of the streams of a connection, which then ends."""
@@ -149,13 +88,8 @@ async def _warm(client: H2Client, view: View) -> None:
 
 
 def play(kind: str, scenario: Callable[[Scene], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(100), scene(kind) as found:
-            await scenario(found)
-            print(kind, found)  # noqa: T201
-            await found.settles()
-
-    run_on("uvloop", main())
+    backend = H2Capture()
+    growth.play(kind, backend, LIMITS, lambda way: Scene(way, backend), scenario)
 
 
 # --- floods ----------------------------------------------------------------------------------------------------------
@@ -185,23 +119,13 @@ def _continuations() -> Iterator[bytes]:
         yield (wire.frame_head(len(block) << 8 | wire.CONTINUATION, 0, 1) + block) * 8
 
 
-def _resets() -> Iterator[bytes]:
+def _resets(undo: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Calls, each of which comes with the frame that ends it."""
     number = 1
     while True:
         frames = b""
         for _ in range(100):
-            frames += headers(number, "Stuck") + wire.rst_stream(number, wire.CANCEL)
-            number += 2
-        yield frames
-
-
-def _provoked_resets() -> Iterator[bytes]:
-    """The other way round: an update of nothing makes us reset the stream."""
-    number = 1
-    while True:
-        frames = b""
-        for _ in range(100):
-            frames += headers(number, "Stuck") + wire.frame_head(4 << 8 | wire.WINDOW_UPDATE, 0, number) + bytes(4)
+            frames += headers(number, "Stuck") + undo(number)
             number += 2
         yield frames
 
@@ -292,54 +216,25 @@ FLOOD_KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "stray data": _stray_data,
     "header table": _table_churn,
     "continuation": _continuations,
-    "rapid reset": _resets,
-    "made you reset": _provoked_resets,
+    "rapid reset": partial(_resets, lambda number: wire.rst_stream(number, wire.CANCEL)),
+    "made you reset": partial(_resets, lambda number: wire.window_update(number, 0)),
     "made you reset in other ways": _reset_in_turn,
 }
 FLOOD_BOUND_MB = 24.0
-"""FLOODS connections, each at most one read of 256 KB and an unfinished block of 64 KB: 16 MB, and as much as half of
+"""50 connections, each at most one read of 256 KB and an unfinished block of 64 KB: 16 MB, and as much as half of
 that again for what the allocator keeps."""
 OF_CALLS_MB = 40.0
-"""More where the flood is of valid calls: FLOODS times 100 open streams, 8 KB each for a head of 2 KB, what is sent on
+"""More where the flood is of valid calls: 50 times 100 open streams, 8 KB each for a head of 2 KB, what is sent on
 of it, and the call's objects."""
 _OF_CALLS = ("header table",)
 
 
-async def _flood(found: Scene, make: Callable[[], Iterator[bytes]], reads: bool, end: float) -> int:
-    """One client that floods, on another connection whenever it is cut off; how many it had."""
-    used = 0
-    clock = asyncio.get_running_loop().time
-    while clock() < end:
-        client = await found.connect()
-        used += 1
-        if not reads:
-            client.transport.pause_reading()
-        client.write(wire.PREFACE + wire.settings())
-        for piece in make():
-            client.write(piece)
-            with suppress(TimeoutError):
-                await client.drain(max(0.0, end - clock()))
-            await asyncio.sleep(0)
-            if client.closed or clock() >= end:
-                break
-        client.transport.abort()
-    return used
-
-
 @pytest.mark.parametrize("flood", FLOOD_KINDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_flood_leaves_memory_as_it_is(kind: str, flood: str) -> None:
-    """Clients that flood and do not mind being cut off. Every other one does not read: the answers (ACKs, resets) that
-    nobody takes must not pile up."""
-
     async def scenario(found: Scene) -> None:
-        end = asyncio.get_running_loop().time() + FLOOD_S
-        async with asyncio.TaskGroup() as group:
-            floods = [group.create_task(_flood(found, FLOOD_KINDS[flood], n % 2 == 0, end)) for n in range(FLOODS)]
-            await found.watched(FLOOD_S)
-        await found.watched(0.3)
+        await found.flooded(FLOOD_KINDS[flood])
         assert found.grown() < FLOOD_BOUND_MB + OF_CALLS_MB * (flood in _OF_CALLS)
-        assert sum(task.result() for task in floods) >= FLOODS
         assert not found.backend.record.malformed
 
     play(kind, scenario)
@@ -353,7 +248,7 @@ SLOW_BOUND_MB = 16.0
 """16 KB for each of them: the protocol's objects, an unfinished block, what the loop keeps."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 @pytest.mark.parametrize(
     "what", [*(pytest.param(each, marks=pytest.mark.deep) for each in ("preface", "frame")), "block"]
 )
@@ -391,7 +286,7 @@ HELD_BOUND_MB = 128.0
 allocator keeps."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_thousand_answers_to_zero_windows(kind: str) -> None:
     """10 connections of 100 streams ask for 1 MB each and give no credit: 1 GB that nobody takes."""
 
@@ -409,7 +304,7 @@ def test_a_thousand_answers_to_zero_windows(kind: str) -> None:
     play(kind, scenario)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_thousand_uploads_that_the_backend_does_not_take(kind: str) -> None:
     """Each client sends all that it has credit for, up to 1 MB a stream; the backend gives none."""
 
@@ -450,7 +345,7 @@ async def _upload(client: H2Client, view: View) -> None:
         await asyncio.sleep(0 if sent else 0.02)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_thousand_streams_with_slow_consumers(kind: str) -> None:
     """10 connections of 100 streams, 1 MB each, taken at 16 KB a stream and second: all go on, nothing piles up."""
 
@@ -477,7 +372,7 @@ def _have(clients: list[tuple[H2Client, View]], size: int) -> bool:
     return all(n in view.answers and len(view.answers[n].data) >= size for _, view in clients for n in NUMBERS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_streams_that_are_taken_fast_and_then_not_at_all(kind: str) -> None:
     """2 connections of 100 streams take 640 KB of each answer as fast as it comes, and then give no more credit: what
     a stream was allowed for being taken must not be held for all of them."""
@@ -514,7 +409,7 @@ async def _take(client: H2Client, view: View, most: int) -> None:
                     client.write(wire.window_update(number, more))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_connections_that_are_not_read(kind: str) -> None:
     """100 clients with wide windows who do not read their sockets, each with an answer of 16 MB on the way.
 

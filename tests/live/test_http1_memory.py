@@ -1,97 +1,39 @@
-"""What slow and greedy HTTP/1 clients can make our processes hold: resident memory, read from the kernel.
+"""What slow and greedy HTTP/1 clients can make our processes hold: resident memory."""
 
-As in ``test_h2_memory.py`` each door is warmed up first, and growth counts to the worst moment.
-"""
-
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
-from tests.support.h2_live import H2Client, connect, rss_mb
+from tests.support import growth
 from tests.support.http_backend import OK, ScriptedBackend, answering
-from tests.support.http_doors import Door, door
-from tests.support.loopback import run_on, until
+from tests.support.loopback import until
 from tests.support.patience import Patience
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-KINDS = ("queue_proxy", "gateway")
 LIMITS = {"head_timeout_s": 2.0, "body_idle_timeout_s": 2.0, "idle_timeout_s": 20.0, "trusted_proxies": []}
-SLOTS = "2000"
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
-class Scene:
-    """A door, and how much its processes have grown."""
+class Scene(growth.Scene):
+    async def warm_up(self) -> None:
+        for _ in range(300):
+            await self.is_served()
 
-    def __init__(self, way: Door) -> None:
-        self._way = way
-        self._clients: list[H2Client] = []
-        self._before: dict[int, float] = {}
-        self._most = 0.0
-
-    async def connect(self) -> H2Client:
-        client = await connect(self._way.address)
-        self._clients.append(client)
-        return client
-
-    async def ask(self) -> bytes:
-        """A request on a connection of its own: what is answered within five seconds."""
+    async def is_served(self) -> bool:
+        """A request on a connection of its own is answered within five seconds."""
         client, came = await self.connect(), bytearray()
         client.on_data = came.extend
         client.write(GET)
         with suppress(AssertionError):
             await until(lambda: came.endswith(b"ok") or client.closed, 5.0)
         client.transport.abort()
-        return bytes(came)
-
-    def begin(self) -> None:
-        self._before = {pid: rss_mb([pid]) for pid in self._way.pids}
-        self._most = 0.0
-
-    def grown(self) -> float:
-        """MB, of the process that grew most, at the worst moment so far."""
-        self._most = max(self._most, *(rss_mb([pid]) - before for pid, before in self._before.items()))
-        return self._most
-
-    async def watched(self, seconds: float) -> None:
-        patience = Patience(seconds)
-        while not patience.is_over:
-            await asyncio.sleep(0.02)
-            self.grown()
-
-    async def leave(self) -> None:
-        for client in self._clients:
-            client.transport.abort()
-        self._clients.clear()
-        assert await self._way.left_in_flight() == 0
-
-
-@asynccontextmanager
-async def scene(kind: str) -> AsyncIterator[Scene]:
-    backend = ScriptedBackend(answering(OK))
-    async with door(kind, "uvloop", await backend.start(), LIMITS, slots=SLOTS) as way:
-        found = Scene(way)
-        try:
-            for _ in range(300):
-                await found.ask()
-            found.begin()
-            yield found
-        finally:
-            await found.leave()
-            await backend.close()
+        return came.endswith(b"ok")
 
 
 def play(kind: str, scenario: Callable[[Scene], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(100), scene(kind) as found:
-            await scenario(found)
-            print(kind, f"grown by {found.grown():.0f} MB")  # noqa: T201
-            assert (await found.ask()).endswith(b"ok"), "a request is not answered afterwards"
-
-    run_on("uvloop", main())
+    growth.play(kind, ScriptedBackend(answering(OK)), LIMITS, Scene, scenario)
 
 
 # --- clients that take their time ------------------------------------------------------------------------------------
@@ -114,7 +56,7 @@ SLOW_BOUND_MB = 32.0
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=pytest.mark.deep) if what in SELDOM else what for what in SLOWLY]
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_thousand_clients_that_never_come_to_an_end(kind: str, what: str) -> None:
     """A byte now and then, or none: each is cut off when its time is over; others are served meanwhile."""
     first, more = SLOWLY[what]
@@ -129,7 +71,7 @@ def test_a_thousand_clients_that_never_come_to_an_end(kind: str, what: str) -> N
             for client in clients:
                 client.write(more)
             await found.watched(0.2)
-            assert (await found.ask()).endswith(b"ok")
+            assert await found.is_served()
         assert found.grown() < SLOW_BOUND_MB
 
     play(kind, scenario)
@@ -137,11 +79,9 @@ def test_a_thousand_clients_that_never_come_to_an_end(kind: str, what: str) -> N
 
 # --- clients that want too much --------------------------------------------------------------------------------------
 
-FLOODS = 50
-FLOOD_S = 2.0
 FLOOD_BOUND_MB = 32.0
-"""FLOODS connections with a read of 256 KB, 64 KB that wait and 256 KB that are not taken: 29 MB, and what the
-allocator keeps."""
+"""50 connections with a read of 256 KB, 64 KB that wait and 256 KB that are not taken: 29 MB, and what the allocator
+keeps."""
 
 
 def _requests() -> Iterator[bytes]:
@@ -179,36 +119,11 @@ FLOOD_KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
-async def _flood(found: Scene, make: Callable[[], Iterator[bytes]], reads: bool, end: float) -> int:
-    used, clock = 0, asyncio.get_running_loop().time
-    while clock() < end:
-        client = await found.connect()
-        used += 1
-        if not reads:
-            client.transport.pause_reading()
-        for piece in make():
-            client.write(piece)
-            with suppress(TimeoutError):
-                await client.drain(max(0.0, end - clock()))
-            await asyncio.sleep(0)
-            if client.closed or clock() >= end:
-                break
-        client.transport.abort()
-    return used
-
-
 @pytest.mark.parametrize("flood", FLOOD_KINDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_flood_leaves_memory_as_it_is(kind: str, flood: str) -> None:
-    """As fast as the sockets take it; every other client does not read."""
-
     async def scenario(found: Scene) -> None:
-        end = asyncio.get_running_loop().time() + FLOOD_S
-        async with asyncio.TaskGroup() as group:
-            floods = [group.create_task(_flood(found, FLOOD_KINDS[flood], n % 2 == 0, end)) for n in range(FLOODS)]
-            await found.watched(FLOOD_S)
-        await found.watched(0.3)
+        await found.flooded(FLOOD_KINDS[flood])
         assert found.grown() < FLOOD_BOUND_MB
-        assert sum(task.result() for task in floods) >= FLOODS
 
     play(kind, scenario)

@@ -68,6 +68,7 @@ class H2Conn(asyncio.Protocol):
         "_server",
         "deadline",
         "engine",
+        "gathering",
         "is_vouched",
         "peer",
         "transport",
@@ -86,6 +87,8 @@ class H2Conn(asyncio.Protocol):
         self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
         self._is_touched = self._is_unread = self._has_yielded = False
+        self.gathering: list[RestStream] = []
+        """Who waits for the end of this read."""
         self.is_vouched = False
         """It has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
@@ -129,6 +132,10 @@ class H2Conn(asyncio.Protocol):
                         owner.client_gone()
                 elif kind == TRAILERS:
                     owner.client_trailers(value)
+            if self.gathering:
+                gathering, self.gathering = self.gathering, []
+                for each in gathering:
+                    each.gathered()
             if engine._out:
                 self.touch()
             if len(data) >= FULL_READ_BYTES:

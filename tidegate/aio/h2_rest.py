@@ -39,9 +39,11 @@ class RestStream:
 
     __slots__ = (
         "_connection",
+        "_has_ended",
         "_length",
         "_owed",
         "_paused",
+        "_pieces",
         "_received",
         "_server",
         "_stream",
@@ -57,6 +59,10 @@ class RestStream:
         self._received = self._owed = self._paused = 0
         self._length = -1
         """Of the body, where it was announced: it is whole when so much is there, with or without a flag."""
+        self._pieces: list[bytes] = []
+        """Of the body, of the read that is looked at: frames may be tiny, and each write costs more than they carry."""
+        self._has_ended = False
+        """The body's end is among them."""
         self.exchange: Exchange | None = None
         self.peer = connection.peer
         self.trusted = connection.trusted
@@ -96,18 +102,31 @@ class RestStream:
 
     def client_data(self, data: bytes, ends: bool) -> None:
         exchange = self.exchange
-        if exchange is None or exchange.body_complete:
+        if exchange is None or exchange.body_complete or self._has_ended:
             return
         self._received += len(data)
         if self._received > self._server.limits.body_bytes:
             self._refuse(Bad(413, "body too large"))
             return
-        self._credit(len(data))
-        exchange.client_data(Data(data, ends or self._received == self._length), self._server.sweeper.now)
+        if not self._pieces:
+            self._connection.gathering.append(self)
+        self._pieces.append(data)
+        self._has_ended = ends or self._received == self._length
 
     def client_trailers(self, block: Block) -> None:
-        if self.exchange is not None and not self.exchange.body_complete:
-            self.exchange.client_data(Data(b"", True, trailer_lines(block)), self._server.sweeper.now)
+        if self.exchange is not None and not self.exchange.body_complete and not self._has_ended:
+            self._has_ended = True
+            self.gathered(trailer_lines(block))
+
+    def gathered(self, trailers: bytes = b"") -> None:
+        """The read is over, or the body: what came of it goes on, in one piece."""
+        pieces, self._pieces = self._pieces, []
+        exchange = self.exchange
+        if exchange is None or exchange.body_complete or not (pieces or self._has_ended):
+            return
+        data = b"".join(pieces)
+        exchange.client_data(Data(data, self._has_ended, trailers), self._server.sweeper.now)
+        self._credit(len(data))
 
     def passed(self, size: int) -> None:
         if self.exchange is not None and not self._stream.waiting:

@@ -2,7 +2,9 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from deploy.placement.ledger import (
     WHOLE,
     Accelerator,
     AcceleratorKind,
+    Assignment,
     Demand,
     Ledger,
     NoRoomError,
@@ -21,6 +24,9 @@ from deploy.placement.ledger import (
     demand_of,
 )
 from tidegate.function import Function, GpuNeeds, Resources, Server, ServerKind
+
+if TYPE_CHECKING:
+    from deploy.placement.ledger import _Fill
 
 GIB = 1 << 30
 T4 = Accelerator(name="t4", kind=AcceleratorKind.NVIDIA, count=2, memory_bytes=16 * GIB, price_per_hour=0.5, mps=True)
@@ -189,6 +195,155 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
+
+
+KINDS = [T4, V100, CPU, CPU2]
+DEMANDS = st.builds(
+    Demand,
+    share=st.sampled_from([-5, 0, 10, 30, 50, WHOLE, 120]),
+    memory_bytes=st.sampled_from([-1, 0, GIB, 4 * GIB, 12 * GIB]),
+)
+
+
+def added_up(ledger: Ledger, kind: Accelerator) -> list[tuple[int, int]]:
+    """Memory and share that each unit has to spare, from what is held."""
+    here = [each for each in ledger.held.values() if each.accelerator == kind.name]
+    mine = [[each for each in here if each.unit == unit] for unit in range(kind.count)]
+    return [
+        (kind.memory_bytes - sum(each.memory_bytes for each in unit), WHOLE - sum(each.share for each in unit))
+        for unit in mine
+    ]
+
+
+def places(spare: tuple[int, int], demand: Demand) -> int:
+    memory, share = spare
+    if demand.share <= 0 or demand.memory_bytes < 0:
+        return 0
+    by_memory = memory // demand.memory_bytes if demand.memory_bytes else WHOLE
+    return max(0, min(share // demand.share, by_memory)) if memory >= 0 else 0
+
+
+def least_held(ledger: Ledger, count: int) -> tuple[int, ...]:
+    load = Counter(core for each in ledger.held.values() for core in each.cores)
+    return tuple(sorted(sorted(ledger.host_cores, key=lambda core: (load[core], core))[:count]))
+
+
+class SumsMachine(RuleBasedStateMachine):
+    """After any order of everything that a ledger can do, what it keeps is what adding up all that is held gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger.of(KINDS, host_cores=(0, 1, 2, 3))
+        self.gone: list[Assignment] = []
+        self.names = 0
+
+    def name(self) -> str:
+        self.names += 1
+        return f"r{self.names}"
+
+    @rule(data=st.data(), demand=DEMANDS)
+    def assign(self, data: st.DataObject, demand: Demand) -> None:
+        kind = self.ledger.accelerators[data.draw(st.sampled_from(sorted(self.ledger.accelerators)))]
+        spare = added_up(self.ledger, kind)
+        fitting = [(*free, unit) for unit, free in enumerate(spare) if places(free, demand)]
+        if not fitting:
+            with pytest.raises(NoRoomError):
+                self.ledger.assign(self.name(), kind.name, demand)
+            return
+        cores = least_held(self.ledger, kind.cores)
+        got = self.ledger.assign(self.name(), kind.name, demand)
+        assert (got.unit, got.cores) == (min(fitting)[2], cores)
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        if self.ledger.held:
+            name = data.draw(st.sampled_from(sorted(self.ledger.held)))
+            self.gone.append(self.ledger.held[name])
+            self.ledger.release(name)
+            self.ledger.release(name)
+
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        if self.gone:
+            with contextlib.suppress(NoRoomError):
+                self.ledger.restore(self.name(), data.draw(st.sampled_from(self.gone)))
+
+    @rule(data=st.data(), count=st.integers(0, 3))
+    def recore(self, data: st.DataObject, count: int) -> None:
+        if self.ledger.held:
+            with contextlib.suppress(NoRoomError):
+                self.ledger.recore(data.draw(st.sampled_from(sorted(self.ledger.held))), count)
+
+    @rule(
+        counts=st.lists(st.integers(0, 4), min_size=len(KINDS), max_size=len(KINDS)),
+        smaller=st.booleans(),
+        cores=st.integers(0, 5),
+    )
+    def equip(self, counts: list[int], smaller: bool, cores: int) -> None:
+        kinds = [replace(kind, count=count) for kind, count in zip(KINDS, counts, strict=True) if count]
+        if smaller:
+            kinds = [replace(kind, memory_bytes=kind.memory_bytes // 2) for kind in kinds]
+        self.ledger.equip(kinds, range(cores))
+
+    @invariant()
+    def the_kept_sums_are_those_made_anew(self) -> None:
+        for kind in self.ledger.accelerators.values():
+            spare = added_up(self.ledger, kind)
+            here = [each for each in self.ledger.held.values() if each.accelerator == kind.name]
+            beyond = sum(each.unit >= kind.count for each in here)
+            assert kind.count or here, "a kind without units stays only while something is held of it"
+            used = len({each.unit for each in here if each.unit < kind.count}) + beyond
+            assert self.ledger.describe(kind.name) == f"{used} of {kind.count} units in use"
+            for demand in (Demand(), Demand(share=30), Demand(share=10, memory_bytes=GIB), Demand(memory_bytes=-1)):
+                empty = places((kind.memory_bytes, WHOLE), demand)
+                free = sum(places(unit, demand) for unit in spare) - beyond
+                assert self.ledger.room(kind.name, demand) == Room(free=free, total=kind.count * empty)
+
+
+TestSumsMachine = SumsMachine.TestCase
+
+
+class Walked(dict[str, Assignment]):
+    """Counts how often somebody goes through all of it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def test_the_work_of_an_answer_does_not_grow_with_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Walked()
+    many = [replace(CPU, count=1000), replace(T4, count=1000)]
+    ledger = Ledger({kind.name: kind for kind in many}, tuple(range(4)), held)
+    looked: list[object] = []
+    times = Ledger._times
+
+    def counted(kind: Accelerator, fill: "_Fill", demand: Demand) -> int:
+        looked.append(fill)
+        return times(kind, fill, demand)
+
+    monkeypatch.setattr(Ledger, "_times", staticmethod(counted))
+    held.walks = 0
+    for index in range(600):
+        ledger.assign(f"r{index}", CPU.name, Demand())
+        ledger.assign(f"g{index}", T4.name, Demand(share=40))
+    for index in range(0, 600, 7):
+        ledger.recore(f"r{index}", 1)
+        ledger.release(f"g{index}")
+    assert ledger.room(CPU.name, Demand()) == Room(free=400, total=1000)
+    assert ledger.room(T4.name, Demand(share=40)) == Room(free=1486, total=2000)
+    assert held.walks == 0
+    assert len(looked) <= 6, "units that are filled alike are one question"
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=30))
