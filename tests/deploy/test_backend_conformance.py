@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import pytest
 
@@ -130,6 +131,31 @@ def test_a_starting_replica_is_stopped_at_once(play: Callable[[Scenario], None])
         await bench.backend.remove(A)
         assert bench.backend.replicas() == ()
         assert states(bench, A) == [ReplicaState.STARTING, ReplicaState.STOPPED]
+
+    play(scenario)
+
+
+class Unwalked(dict[str, object]):
+    """May be looked up, not gone through."""
+
+    def values(self) -> NoReturn:
+        raise AssertionError("all replicas were looked at")
+
+    items = __iter__ = values
+
+
+def test_whether_a_revision_failed_is_known_without_a_look_at_all_replicas(play: Callable[[Scenario], None]) -> None:
+    """A round asks this of every revision."""
+
+    async def scenario(bench: Bench) -> None:
+        await ready(bench, A)
+        backend, name = bench.backend, "_replicas"
+        kept = getattr(backend, name)
+        setattr(backend, name, Unwalked(kept))
+        try:
+            assert backend.failure("resnet-00001") is None
+        finally:
+            setattr(backend, name, kept)
 
     play(scenario)
 
