@@ -38,6 +38,10 @@ class Options(Asked):
     connections: str = "1024"
     sla: str | None = None
 
+    @property
+    def inputs(self) -> tuple[Path | None, ...]:
+        return self.trace, self.body
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

@@ -166,6 +166,12 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_sent(tmp_pat
     assert "a file in a folder that exists" in done.output
 
 
+def test_the_body_is_not_written_over(tmp_path: Path) -> None:
+    body = tmp_path / "body.json"
+    body.write_text("{}")
+    assert faults(body=body, outputs=(("--report", body), ("--csv", body))) == ["--report", "--csv"]
+
+
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
