@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, JsonOption, guarded, print_json, say
+from control.cli.common import EXIT_FAILED, JsonOption, check_files, guarded, print_json, say, write_file
 
 
 def demo(
@@ -16,9 +16,13 @@ def demo(
     """Show everything once: a real model from zero, under load, back to zero; writes a report with plots."""
     from control.cli.demo_report import render
     from control.cli.demo_run import FAST, FULL, run
+    from tidegate.document import Faults
 
+    faults = Faults("demo")
+    check_files([("--report", report)], (), faults)
+    faults.raise_any()
     result = run(FAST if fast else FULL)
-    report.write_text(render(result.report), encoding="utf-8")
+    write_file(report, render(result.report))
     if json:
         print_json(result.summary)
     say(f"\n{result.report.verdict}\nreport: {report.absolute()}")

@@ -1,6 +1,7 @@
 """What the demo concludes from what it saw, and the report that it writes."""
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -10,6 +11,7 @@ from control.cli.demo_report import render
 from control.cli.demo_run import conclude, model_s
 from control.views import ColdStartView
 from loadgen.clients.outcomes import Outcome
+from tests.cli.test_commands import tidegate
 from tidegate.records import ColdStartPhases
 
 
@@ -99,3 +101,9 @@ def test_the_report_is_one_file_with_three_plots() -> None:
     for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(picture)
     assert result.summary["within_sla"] == 0.5
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_demo_begins(tmp_path: Path) -> None:
+    done = tidegate("demo", "--fast", "--report", str(tmp_path / "none" / "r.html"))
+    assert done.exit_code == 2
+    assert "--report: got " in done.output
