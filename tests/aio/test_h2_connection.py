@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.h2_world import ANSWER, CALL, MESSAGE, Upstream, World, block, status
 from tidegate.aio.h2_connection import UNREAD_BYTES, H2Conn
-from tidegate.aio.h2_upstream import IDLE_S, STUCK
+from tidegate.aio.h2_upstream import IDLE_S, STUCK, H2Upstream
 from tidegate.aio.server import Limits
 from tidegate.aio.upstream import FULL_READ_BYTES
 from tidegate.wire import h2_frames as wire
@@ -443,17 +443,23 @@ def test_calls_wait_for_the_first_settings(made: Callable[..., World]) -> None:
     assert all(world.heard(stream) == [] for stream in streams)
 
 
-@pytest.mark.parametrize(
-    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE HTML>\n<html>", b"\x15\x03\x01\0\x02\x02F"]
-)
-def test_an_upstream_that_speaks_something_else(made: Callable[..., World], said: bytes) -> None:
-    world = made()
+def connecting(world: World) -> tuple[Stream, H2Upstream]:
+    """A call, and the new connection that it waits for: the upstream has said nothing yet."""
     stream = world.client.request(block(*CALL), True, None)
     world.feed(world.client.take())
     world._turn()
     world._turn()
     assert world.upstream.ours is not None
-    world.upstream.ours.data_received(said)
+    return stream, world.upstream.ours
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE HTML>\n<html>", b"\x15\x03\x01\0\x02\x02F"]
+)
+def test_an_upstream_that_speaks_something_else(made: Callable[..., World], said: bytes) -> None:
+    world = made()
+    stream, ours = connecting(world)
+    ours.data_received(said)
     world.go()
     assert world.outcome(stream) == (12, "the upstream speaks no HTTP/2 on this port")
     assert world.app.log == ["start", "finished 502"], "once: another attempt would end as this one"
@@ -479,12 +485,8 @@ def test_a_pool_that_closes_lets_its_calls_end(world: World) -> None:
 
 def test_a_pool_that_closes_serves_who_waits_for_its_connection(made: Callable[..., World]) -> None:
     world = made()
-    stream = world.client.request(block(*CALL), True, None)
-    world.feed(world.client.take())
-    world._turn()
-    world._turn()
-    assert world.upstream.ours is not None
-    assert not world.upstream.ours.is_ready
+    stream, ours = connecting(world)
+    assert not ours.is_ready
     world.pool.close()
     world.go()
     world.answer()
