@@ -165,4 +165,4 @@ def reason(code: str, detail: str = "") -> Reason:
 
 def figure(value: float) -> str:
     """A number as people read it: three significant digits, no exponent for everyday sizes."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.3g}" if -1000.0 < value < 1000.0 else f"{value:.0f}"

@@ -63,7 +63,7 @@ def test_a_copy_made_at_any_second_decides_like_the_original(policy: str, parame
 def test_every_kind_of_value_comes_back_as_it_was() -> None:
     spec = function()
     calm = Calm()
-    calm.below_for_s(T0, 1, 3)
+    calm.below_for_s(T0, 1)
     value = {
         "a": (1, 2.5, None, True),
         3: deque([(T0, 1)]),
