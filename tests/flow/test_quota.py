@@ -146,6 +146,16 @@ def test_a_bound_gets_back_what_a_gateway_that_is_gone_held() -> None:
     assert pool.exchange("b", [Report(bound, 0, 0, 100)], 7.0).grants[0].ceiling == 100
 
 
+def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
+    """Also where nobody else ever has it: gateways that were killed do not pile up here."""
+    pool = Pool()
+    pool.exchange("dead", [Report(Budget("waiting", 100), 0, 60, 0)], 1.0)
+    pool.exchange("b", (), 5.0)
+    assert repr(pool) == "<Pool 1 windows, 2 gateways>"
+    pool.exchange("b", (), 7.0)
+    assert repr(pool) == "<Pool 0 windows, 1 gateways>"
+
+
 def test_on_its_own_and_back() -> None:
     """Four gateways: each gets a quarter of what was nobody's, of the next window a quarter, then what it asks for."""
     pool, quotas = Pool(), Quotas(members=4)

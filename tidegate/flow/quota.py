@@ -489,7 +489,7 @@ class Pool:
         for name, entries in list(self._entries.items()):
             _, window_s, window = name
             if math.isinf(window_s):
-                is_over = not any(ceiling for _, ceiling in entries.values())
+                is_over = not any(ceiling for member, (_, ceiling) in entries.items() if member in self._seen)
             else:
                 is_over = now > (window + 2) * window_s
             if is_over:
