@@ -96,7 +96,7 @@ def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: t
 
 
 def revision(state: Round, tracked: Tracked) -> RevisionView:
-    here = [each for each in state.backend.replicas() if each.revision == tracked.id]
+    here = state.replicas_of(tracked.id)
     decision, now = tracked.decision, state.clock.now()
     failure = state.backend.failure(tracked.id)
     shown = None

@@ -6,6 +6,7 @@ worker counted before it was first pulled belongs to no minute of ours and is le
 """
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -77,6 +78,8 @@ class TrafficMeter:
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self.window_s = window_s
         self._last: dict[str, GatewaySample] = {}
+        self._by_function: dict[str, list[RevisionDemand]] | None = None
+        """What is in ``_last``, for as long as that is the same."""
         self._gone: dict[str, GatewaySample] = {}
         self._slices: dict[str, deque[_Slice]] = {}
         self._totals: dict[str, Counts] = {}
@@ -97,7 +100,7 @@ class TrafficMeter:
         same_life = previous is not None and previous.incarnation == sample.incarnation
         if previous is not None and same_life and sample.sequence <= previous.sequence:
             return
-        known[sample.worker] = sample
+        known[sample.worker], self._by_function = sample, None
         before = {demand.revision: demand for demand in previous.demands} if previous is not None and same_life else {}
         if previous is None and sample.uptime_s > NEW_S:
             return
@@ -106,7 +109,7 @@ class TrafficMeter:
 
     def forget_worker(self, worker: str) -> None:
         """The worker is gone: what waited in it waits no more."""
-        last = self._last.pop(worker, None)
+        last, self._by_function = self._last.pop(worker, None), None
         if last is not None:
             self._gone.pop(worker, None)
             self._gone[worker] = last
@@ -116,7 +119,7 @@ class TrafficMeter:
 
     def waiting(self, revision: str) -> int:
         """Requests of a revision that wait now, over all workers."""
-        return sum(demand.waiting for demand in self._demands() if demand.revision == revision)
+        return sum(demand.waiting for demand in self._demands_of(_function(revision)) if demand.revision == revision)
 
     def all_waiting(self) -> dict[str, int]:
         """The same of every revision that a worker lists."""
@@ -127,7 +130,7 @@ class TrafficMeter:
 
     def streaming(self, revision: str) -> int:
         """Event streams and tunnels of a revision that go on now, over all workers."""
-        return sum(demand.streaming for demand in self._demands() if demand.revision == revision)
+        return sum(demand.streaming for demand in self._demands_of(_function(revision)) if demand.revision == revision)
 
     def total(self, function: str) -> Counts:
         """Since the control process started to look."""
@@ -143,7 +146,7 @@ class TrafficMeter:
     def recent(self, revision: str, since: float) -> Counts:
         """What has happened to a revision after ``since``, within the window."""
         counts = Counts()
-        for each in self._slices.get(revision.rpartition("-")[0], ()):
+        for each in self._slices.get(_function(revision), ()):
             if each.revision == revision and each.at > since:
                 counts.add(each.counts)
         return counts
@@ -151,7 +154,7 @@ class TrafficMeter:
     def sizes(self, revision: str, since: float) -> dict[int, int]:
         """Arrivals of a revision after ``since``, within the window, by bucket of inferences per request."""
         found: dict[int, int] = {}
-        for each in self._slices.get(revision.rpartition("-")[0], ()):
+        for each in self._slices.get(_function(revision), ()):
             if each.revision == revision and each.at > since:
                 for index, count in each.sizes.items():
                     found[index] = found.get(index, 0) + count
@@ -177,7 +180,7 @@ class TrafficMeter:
             counts.add(each.counts)
             for index, count in each.latency.items():
                 latency[index] = latency.get(index, 0) + count
-        waiting = [demand for demand in self._demands() if demand.function == function]
+        waiting = self._demands_of(function)
         recent = [each for each in slices if each.at > now - 5.0]
         return TrafficView(
             window_s=self.window_s,
@@ -192,8 +195,16 @@ class TrafficMeter:
             tokens=self._tokens.view(function, percentile, now),
         )
 
-    def _demands(self) -> list[RevisionDemand]:
-        return [demand for sample in self._last.values() for demand in sample.demands]
+    def _demands(self) -> Iterator[RevisionDemand]:
+        return (demand for sample in self._last.values() for demand in sample.demands)
+
+    def _demands_of(self, function: str) -> Sequence[RevisionDemand]:
+        """Of one function: every function is asked for after each pull."""
+        if self._by_function is None:
+            self._by_function = {}
+            for demand in self._demands():
+                self._by_function.setdefault(demand.function, []).append(demand)
+        return self._by_function.get(function, ())
 
     def _lose(self, sample: GatewaySample, sign: int = 1) -> None:
         for demand in sample.demands:
@@ -224,6 +235,10 @@ class TrafficMeter:
 
     def __repr__(self) -> str:
         return f"<TrafficMeter {len(self._last)} workers, {len(self._slices)} functions>"
+
+
+def _function(revision: str) -> str:
+    return revision.rpartition("-")[0]
 
 
 def difference(after: SparseHistogram, before: SparseHistogram) -> dict[int, int]:

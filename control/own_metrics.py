@@ -136,8 +136,7 @@ class ControlCollector(Collector):
         ]
         for deployed in self._round.registry.all():
             for tracked in self._round.tracked(deployed.name):
-                here = [each for each in self._round.backend.replicas() if each.revision == tracked.id]
-                for group in describe.groups(self._round, tracked, here):
+                for group in describe.groups(self._round, tracked, self._round.replicas_of(tracked.id)):
                     for family, read in families:
                         value = read(group)
                         if value is not None:

@@ -88,7 +88,7 @@ class Rollouts:
                 if event not in before:
                     told = Reason(code=f"rollout_{event.code}", detail=event.detail)
                     self._world.autoscaler.add_reason(deployed.candidate.revision.id, told)
-        self._world.sync()
+        self._world.sync(only=deployed.name)
         self._world.pulse.fire()
 
     def awake(self, tracked: Tracked, decision: Decision) -> Decision:
@@ -96,7 +96,7 @@ class Rollouts:
         deployed = self._world.registry.get(tracked.function)
         if deployed is None or (deployed.rolling is None and not deployed.is_returning):
             return decision
-        here = [each for each in self._world.backend.replicas() if each.revision == tracked.id and each.is_wanted]
+        here = [each for each in self._world.replicas_of(tracked.id) if each.is_wanted]
         rooms = sorted(self._world.rooms(tracked), key=lambda each: each.room == 0)
         places = [*(each.accelerator for each in here), *(each.accelerator for each in rooms)]
         return kept_awake(decision, places, existing=len(here))

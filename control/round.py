@@ -16,7 +16,7 @@ A candidate that finds no room gets it from the serving revision (``control.succ
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -351,7 +351,7 @@ class Round:
         self._note(status)
         deployed = self.registry.get(status.function)
         if deployed is not None and deployed.rolling is not None:
-            self.sync()  # a candidate has traffic only while it is ready
+            self.sync(only=deployed.name)  # a candidate has traffic only while it is ready
         if status.state is ReplicaState.FAILED:
             if status.ready_at is None and status.revision in self._tracked:
                 why = status.reason or "it broke before it was ready"
@@ -372,18 +372,24 @@ class Round:
             return
         self._tell_limits(status)
         tracked.ready_at = max(tracked.ready_at, status.ready_at or self.clock.now())
-        deployed = self.registry.get(tracked.function)
-        if deployed is None:
-            return
-        number = tracked.record.number
-        unproven = deployed.current.number == number and not deployed.proven
-        if unproven or (deployed.is_direct and deployed.candidate is not None and deployed.candidate.number == number):
+        if self._is_awaited(tracked):
             self._owner.spawn(self.promote(tracked), name=f"promote {tracked.id}")
 
+    def _is_awaited(self, tracked: Tracked) -> bool:
+        """Whether the revision is to serve as soon as a replica of it is ready."""
+        deployed, number = self.registry.get(tracked.function), tracked.record.number
+        if deployed is None:
+            return False
+        if deployed.current.number == number:
+            return not deployed.proven
+        return deployed.is_direct and deployed.candidate is not None and deployed.candidate.number == number
+
     async def promote(self, tracked: Tracked) -> None:
+        if not self._is_awaited(tracked):
+            return  # another of its replicas was ready before
         self.registry.promote(tracked.function, tracked.record.number)
         self.succession.end(tracked.function)
-        self.sync()
+        self.sync(only=tracked.function)
         await asyncio.gather(self.publish(), self.registry.save(tracked.function))
         self.pulse.fire()
 
@@ -408,10 +414,11 @@ class Round:
 
     # --- what is deployed ---
 
-    def sync(self, *, restart: bool = False) -> None:
-        """Brings the tracked revisions in line with the registry. ``restart``: they were known before this process."""
+    def sync(self, *, restart: bool = False, only: str | None = None) -> None:
+        """Brings the tracked revisions in line with the registry. ``restart``: they were known before this process.
+        ``only``: those of one function."""
         wanted = set()
-        for deployed in self.registry.all():
+        for deployed in self.registry.all() if only is None else filter(None, (self.registry.get(only),)):
             for part in parts_of(deployed, self.succession.ahead(deployed.name), self.is_ready):
                 id_ = part.record.revision.id
                 tracked = self._tracked.get(id_)
@@ -423,9 +430,13 @@ class Round:
                     self._track(tracked, fresh=not (sleeps or (restart and proven)))
                 tracked.take(part)
                 wanted.add(id_)
-        for tracked in self._tracked.values():
+        for tracked in (self._tracked if only is None else self._of_function.get(only, {})).values():
             if tracked.id not in wanted:
                 tracked.retire()
+
+    def replicas_of(self, revision: str) -> "Sequence[ReplicaStatus]":
+        """In order of creation."""
+        return self._census.of(revision)
 
     def is_ready(self, revision: str) -> bool:
         """Whether a replica of the revision is ready."""
@@ -547,8 +558,9 @@ class Round:
     def _tell_limits(self, only: "ReplicaStatus | None" = None) -> None:
         """Replicas that work with another concurrency limit than their group has learnt are told it. ``only``: one that
         has just become ready."""
-        ready = (each for each in self.backend.replicas() if each.state is ReplicaState.READY)
-        for status, limit in self.learning.orders(ready if only is None else (only,), self.samples):
+        those = self.backend.replicas() if only is None else (only,)
+        ready = (each for each in those if each.state is ReplicaState.READY)
+        for status, limit in self.learning.orders(ready, self.samples):
             if status.id not in self._links:
                 self._links[status.id] = self._reach(status.id, status.admin)
             self._owner.spawn(self.learning.order(self._links[status.id], limit), name=f"limit {status.id}")

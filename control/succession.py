@@ -5,6 +5,7 @@ a revision that is to take over at once goes ahead of the old one; one that is r
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -58,12 +59,12 @@ class Succession:
         return next((each for each in waiting if not self._take_overs.was_tried(each.id)), None)
 
     def has_place(self, tracked: Tracked) -> bool:
-        return any(each.is_wanted for each in self._world.backend.replicas() if each.revision == tracked.id)
+        return any(each.is_wanted for each in self._world.replicas_of(tracked.id))
 
     def make_room(self, serving: Tracked, candidate: Tracked, decision: Decision) -> Decision:
         """The serving revision's decision, less the place that the candidate needs."""
         now = self._world.clock.now()
-        here = [each for each in self._world.backend.replicas() if each.revision == serving.id]
+        here = self._world.replicas_of(serving.id)
         present = sum(each.is_wanted for each in here)
         deployed = self._world.registry.get(serving.function)
         is_direct = deployed is not None and deployed.is_direct
@@ -73,7 +74,7 @@ class Succession:
         self._take_overs.hold(serving.function, {each.accelerator for each in here} & usable.keys(), now)
         if is_direct and present <= 1 and candidate.unplaced_s(now) >= STARVED_S:
             self._take_overs.go_ahead(serving.function, candidate.id, candidate.record.number, now)
-            self._world.sync()
+            self._world.sync(only=serving.function)
             self._world.publish_soon()
             return decision
         limit = present if present <= 1 or any(each.is_leaving for each in here) else present - 1
@@ -95,12 +96,12 @@ class Succession:
         tracked = None if candidate is None else self._world.find(candidate.revision.id)
         if tracked is None or tracked.record.number != self._take_overs.ahead(deployed.name):
             self._take_overs.end(deployed.name)  # replaced meanwhile
-            self._world.sync()
+            self._world.sync(only=deployed.name)
             return
         if self.has_place(tracked) or tracked.unplaced_since is None:
             return
         old = deployed.current.revision.id
-        is_old_there = any(each.revision == old for each in self._world.backend.replicas())
+        is_old_there = bool(self._world.replicas_of(old))
         if self._take_overs.is_in_vain(deployed.name, now, is_old_there=is_old_there):
             self._give_back(deployed.name)
 
@@ -120,7 +121,7 @@ class Succession:
         if held is not None:
             self._take_overs.hold(function, held.accelerators, self._world.clock.now())
         self._take_overs.end(function)
-        self._world.sync()
+        self._world.sync(only=function)
         self._world.publish_soon()
 
     def stuck(self, tracked: Tracked, now: float) -> str | None:
@@ -149,7 +150,7 @@ class Succession:
         return f"<Succession {self._take_overs!r}>"
 
 
-def _as_it_is(decision: Decision, here: "list[ReplicaStatus]") -> Decision:
+def _as_it_is(decision: Decision, here: "Sequence[ReplicaStatus]") -> Decision:
     """What a dry run really has, as a decision to cut from."""
     counts = Counter(each.accelerator for each in here if each.is_wanted)
     groups = tuple(GroupDecision(accelerator=name, replicas=count) for name, count in sorted(counts.items()))

@@ -1,5 +1,6 @@
 """The last minute of a function, from cumulative counters of several workers."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from control.meter import KEPT_GONE, TrafficMeter
@@ -145,8 +146,39 @@ def test_a_forgotten_revision_leaves_nothing_though_a_worker_still_tells_of_it()
 
 def test_what_waits_of_all_revisions_is_what_waits_of_each() -> None:
     meter = TrafficMeter()
-    one, other = replace(demand(9), waiting=2), replace(demand(9), revision="other-00001", waiting=1)
+    one, other = replace(demand(9), waiting=2), replace(demand(9), function="other", revision="other-00001", waiting=1)
     meter.record(sample(1, one, other), 0.0)
     meter.record(sample(1, replace(one, waiting=3), worker="g1"), 0.0)
     assert meter.all_waiting() == {one.revision: 5, "other-00001": 1}
     assert {name: meter.waiting(name) for name in meter.all_waiting()} == meter.all_waiting()
+
+
+class Walked(tuple[RevisionDemand, ...]):
+    """Counts how often somebody goes through it."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[RevisionDemand]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_a_sample_is_not_gone_through_for_each_function() -> None:
+    names = [f"f{index}" for index in range(20)]
+    demands = Walked(
+        replace(demand(9), function=name, revision=f"{name}-00001", waiting=index, streaming=index)
+        for index, name in enumerate(names)
+    )
+    meter = TrafficMeter()
+    meter.record(sample(1, *demands), 0.0)
+    meter.record(replace(sample(1, worker="g1"), demands=demands), 0.0)
+    demands.times = 0
+    for index, name in enumerate(names):
+        revision = f"{name}-00001"
+        waiting = (meter.waiting(revision), meter.streaming(revision), meter.view(name, 98.0, 0.0).waiting)
+        assert waiting == (2 * index, 2 * index, 2 * index)
+    assert demands.times == 1
+    meter.forget_worker("g1")
+    assert (meter.waiting("f3-00001"), meter.view("f3", 98.0, 0.0).waiting) == (3, 3)
+    meter.record(sample(2, replace(demand(9), waiting=7)), 1.0)
+    assert (meter.waiting("f3-00001"), meter.waiting("echo-00001")) == (0, 7)

@@ -9,6 +9,9 @@ import pytest
 
 from control.census import Census
 from control.describe import function as describe
+from control.own_metrics import ControlCollector
+from control.parts import parts_of
+from control.registry import Deployed
 from control.views import FunctionState
 from deploy.backend import ReplicaStatus
 from deploy.fake import FakeBackend
@@ -535,3 +538,43 @@ def test_the_replicas_of_a_revision_are_those_that_the_backend_has(tmp_path: Pat
         assert not world.backend.replicas()
 
     in_world(tmp_path, tell, accelerator=replace(CPU, count=4))
+
+
+def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    saved: list[str] = []
+
+    def parts(deployed: Deployed, *rest: Any) -> Any:
+        synced.append(deployed.name)
+        return parts_of(deployed, *rest)
+
+    async def tell(world: World) -> None:
+        save = world.registry.save
+
+        async def noted(name: str) -> None:
+            saved.append(name)
+            await save(name)
+
+        for name in ("first", "second", "third"):
+            await world.deploy(function(name, scaling=Scaling(min_scale=2, initial_scale=2)))
+        looked = world.round.backend = Looked(world.backend)
+        monkeypatch.setattr(world.registry, "save", noted)
+        monkeypatch.setattr("control.round.parts_of", parts)
+        world.clock.advance(1.0)
+        world.backend.on_wakeup(world.clock.now())
+        assert len(world.replicas(READY)) == 6
+        assert looked.times == 0
+        await world.settle()
+        assert sorted(synced) == ["first", "second", "third"], "once each, though two replicas of each are ready"
+        assert sorted(saved) == sorted(synced)
+        looked.times = 0
+        assert world.view("second").ready == 2
+        assert looked.times == 0, "nor to show a function"
+        collector = ControlCollector(world.round, epoch=1, gateways=lambda: (), faults=lambda: 0)
+        shown = {family.name: len(family.samples) for family in collector.collect()}
+        assert shown["tidegate_group_weight"] == 3
+        assert looked.times == 2, "once for each family of all replicas, not for each function"
+
+    in_world(tmp_path, tell, accelerator=replace(CPU, count=6))
