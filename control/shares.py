@@ -16,7 +16,6 @@ from tidegate.replica import ReplicaState
 if TYPE_CHECKING:
     from deploy.backend import ReplicaStatus, RevisionFailure
     from traffic.table import RevisionShare, ServedFunction
-    from traffic.weights import GroupCapacity
 
 LearntRate = Callable[[str, str], float | None]
 """(revision, accelerator) -> inferences per second."""
@@ -40,8 +39,7 @@ class Shares:
 
     def measured(self, before: ReplicaSample, after: ReplicaSample, accelerator: str) -> None:
         """Two samples of one life of a replica: what it did while it was busy."""
-        done, busy_s = after.inferences - before.inferences, after.busy_s - before.busy_s
-        self._rates.measured(after.revision, accelerator, done, busy_s)
+        self._rates.measured(before, after, accelerator)
 
     def mu_ips(self, revision: str, accelerator: str) -> float | None:
         """Inferences per second of one replica; None before the first measurement. Our own figure is a lower bound
@@ -88,6 +86,7 @@ class Shares:
         self, tracked: Tracked, here: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float
     ) -> "RevisionShare":
         from traffic.table import RevisionShare
+        from traffic.weights import capacities
 
         ready: dict[str, int] = {}
         for each in here:
@@ -96,7 +95,9 @@ class Shares:
         function = tracked.record.function
         choice = None if self._sizes is None else self._sizes.of(tracked.id, function, ready, mu, now)
         mixed = mu if choice is None else {**mu, **choice.mu_ips}
-        weights = self._weights.update(tracked.id, _capacities(function.routing.group_weights, mixed, ready), now)
+        companies = {name: self._rates.company(tracked.id, name) for name in ready}
+        groups = capacities(function.routing.group_weights, mixed, ready, companies)
+        weights = self._weights.update(tracked.id, groups, now)
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(
             revision=tracked.record.revision,
@@ -112,23 +113,6 @@ class Shares:
 
     def __repr__(self) -> str:
         return f"<Shares {self._rates!r}>"
-
-
-def _capacities(
-    by_hand: Mapping[str, float] | None, mu: Mapping[str, float | None], ready: Mapping[str, int]
-) -> "list[GroupCapacity]":
-    """What each group can do, or, given by hand, is to do: then it counts as able to do just that. While none of the
-    groups that were named is ready, it is what they can do."""
-    from traffic.weights import GroupCapacity
-
-    given = by_hand if by_hand != {} else dict.fromkeys(ready, 1.0)
-    parts = {name: 0.0 if given is None else given.get(name, 0.0) for name in ready}
-    if not any(parts[name] > 0 and count > 0 for name, count in ready.items()):
-        return [GroupCapacity(name, mu[name], ready[name]) for name in mu]
-    return [
-        GroupCapacity(name, parts[name] / max(1, count), count if parts[name] > 0 else 0)
-        for name, count in sorted(ready.items())
-    ]
 
 
 def _serving_first(tracked: Tracked) -> tuple[bool, float, int]:

@@ -7,6 +7,9 @@ capacity (service rate of a replica times ready replicas) over the capacity of a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tidegate.records import ReplicaSample
 
 TIE = 1e-9
 """Remainders closer than this are equal."""
@@ -14,6 +17,12 @@ ALPHA = 0.3
 """Smoothing of measured service rates: share of the newest measurement."""
 MIN_BUSY_S = 0.02
 """A replica that was busy for less than this in an interval says nothing about its rate."""
+LITTLE = 4.0
+"""A group whose replicas have so many times fewer requests than those of another one waits for that one,"""
+LIFT = 0.03
+"""and unless it is full its rate is a bound from below, and counts for so much more."""
+FULL = 0.9
+"""From this share of its limit on a replica is full."""
 STEP = 0.02
 """A weight that is off by this much is published at once,"""
 FLICKER = 5.0
@@ -26,6 +35,19 @@ SETTLE_S = 10.0
 """Otherwise weights follow the mean of so many seconds, to within the smaller step."""
 
 
+class Company(NamedTuple):
+    """What a busy replica has at a time."""
+
+    occupancy: float
+    """Mean number of requests."""
+    limit: int
+    """Its slots; 0: no limit."""
+
+    @property
+    def is_full(self) -> bool:
+        return 0 < FULL * self.limit <= self.occupancy
+
+
 @dataclass(frozen=True, slots=True)
 class GroupCapacity:
     """What a split needs of one group."""
@@ -35,6 +57,8 @@ class GroupCapacity:
     """Service rate of ONE replica; None: neither measured nor in a profile."""
     replicas: int
     """Ready replicas."""
+    company: Company | None = None
+    """None: not known, or of no concern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +101,65 @@ def _percentages(fractions: Sequence[float], capacities: Sequence[float]) -> tup
 
 
 class ServiceRates:
-    """Measured service rates: one exponentially weighted mean per group, of inferences over busy seconds.
+    """Measured service rates: one exponentially weighted mean per group, of inferences over busy seconds; and one of
+    the requests that a replica had meanwhile.
 
     Below the concurrency limit this is a lower bound of what a replica could do.
     """
 
-    __slots__ = ("_alpha", "_rates")
+    __slots__ = ("_alpha", "_companies", "_rates")
 
     def __init__(self, alpha: float = ALPHA) -> None:
         self._alpha = alpha
         self._rates: dict[tuple[str, str], float] = {}
+        self._companies: dict[tuple[str, str], Company] = {}
 
-    def measured(self, revision: str, accelerator: str, inferences: float, busy_s: float) -> None:
-        """``inferences`` done in ``busy_s`` seconds in which a replica had work (summed over replicas)."""
+    def measured(self, before: ReplicaSample, after: ReplicaSample, accelerator: str) -> None:
+        """Two samples of one life of a replica: what it did while it was busy."""
+        inferences, busy_s = after.inferences - before.inferences, after.busy_s - before.busy_s
         if not (math.isfinite(inferences) and math.isfinite(busy_s)) or inferences <= 0 or busy_s < MIN_BUSY_S:
             return
-        key, rate = (revision, accelerator), inferences / busy_s
+        key, rate = (after.revision, accelerator), inferences / busy_s
         known = self._rates.get(key)
         self._rates[key] = rate if known is None else known + self._alpha * (rate - known)
+        occupancy = (after.in_flight_request_s - before.in_flight_request_s) / busy_s
+        if math.isfinite(occupancy):
+            was = self._companies.get(key)
+            mean = occupancy if was is None else was.occupancy + self._alpha * (occupancy - was.occupancy)
+            self._companies[key] = Company(mean, after.limit)
 
     def mu_ips(self, revision: str, accelerator: str) -> float | None:
         """Inferences per second of one busy replica; None before the first measurement."""
         return self._rates.get((revision, accelerator))
 
+    def company(self, revision: str, accelerator: str) -> Company | None:
+        """What a busy replica has at a time; None before the first measurement."""
+        return self._companies.get((revision, accelerator))
+
     def forget(self, revision: str) -> None:
         self._rates = {key: rate for key, rate in self._rates.items() if key[0] != revision}
+        self._companies = {key: each for key, each in self._companies.items() if key[0] != revision}
 
     def __repr__(self) -> str:
         return f"<ServiceRates {self._rates}>"
+
+
+def capacities(
+    by_hand: Mapping[str, float] | None,
+    mu_ips: Mapping[str, float | None],
+    ready: Mapping[str, int],
+    companies: Mapping[str, Company | None],
+) -> list[GroupCapacity]:
+    """What each group can do, or, given by hand, is to do: then it counts as able to do just that. While none of the
+    groups that were named is ready, it is what they can do."""
+    given = by_hand if by_hand != {} else dict.fromkeys(ready, 1.0)
+    parts = {name: 0.0 if given is None else given.get(name, 0.0) for name in ready}
+    if not any(parts[name] > 0 and count > 0 for name, count in ready.items()):
+        return [GroupCapacity(name, rate, ready[name], companies.get(name)) for name, rate in mu_ips.items()]
+    return [
+        GroupCapacity(name, parts[name] / max(1, count), count if parts[name] > 0 else 0)
+        for name, count in sorted(ready.items())
+    ]
 
 
 def filled(groups: Sequence[GroupCapacity]) -> list[GroupCapacity]:
@@ -112,6 +167,25 @@ def filled(groups: Sequence[GroupCapacity]) -> list[GroupCapacity]:
     known = [group.mu_ips for group in groups if group.mu_ips is not None and group.mu_ips > 0]
     mean = math.fsum(known) / len(known) if known else 1.0
     return [group if group.mu_ips is not None and group.mu_ips > 0 else replace(group, mu_ips=mean) for group in groups]
+
+
+def lifted(groups: Sequence[GroupCapacity]) -> list[GroupCapacity]:
+    """Groups that wait for another one count for a little more.
+
+    With a request or two at a time a replica yields less than it can: the way there and back of each is part of its
+    time. Weights by that yield keep the callers where they are, at the other group, and the yield with them. With a
+    little more the company grows, until the yield is what the replica can do.
+    """
+    most = max((group.company.occupancy for group in groups if group.company is not None), default=0.0)
+    return [
+        replace(group, mu_ips=group.mu_ips * (1.0 + LIFT))
+        if group.mu_ips is not None
+        and group.company is not None
+        and group.company.occupancy * LITTLE < most
+        and not group.company.is_full
+        else group
+        for group in groups
+    ]
 
 
 class Weights:
@@ -126,7 +200,7 @@ class Weights:
 
     def update(self, revision: str, groups: Sequence[GroupCapacity], now: float) -> Mapping[str, float]:
         """Fractions by group id, from ready replicas; empty when none is ready."""
-        shares = split(filled(groups), 1.0)
+        shares = split(filled(lifted(groups)), 1.0)
         if shares is None:
             self._of.pop(revision, None)
             return {}

@@ -7,7 +7,7 @@ from loadgen.simulator.scenario import Deployed
 from tidegate.records import ReplicaSample
 from tidegate.replica import ReplicaState
 from traffic.table import RevisionShare, ServedFunction
-from traffic.weights import GroupCapacity, ServiceRates, Weights
+from traffic.weights import ServiceRates, Weights, capacities
 
 
 class SimulatedShares:
@@ -27,8 +27,7 @@ class SimulatedShares:
         for after in samples:
             before = self._last.get(after.replica)
             if before is not None:
-                done, busy_s = after.inferences - before.inferences, after.busy_s - before.busy_s
-                self._rates.measured(after.revision, after.group, done, busy_s)
+                self._rates.measured(before, after, after.group)
             self._last[after.replica] = after
 
     def in_flight(self) -> Mapping[str, int]:
@@ -78,24 +77,11 @@ class SimulatedShares:
     def _share(self, deployed: Deployed, ready: Mapping[str, int], refusal: str | None, now: float) -> RevisionShare:
         revision = deployed.revision
         mu = {name: self.mu_ips(revision.id, name) for name in sorted(ready)}
+        companies = {name: self._rates.company(revision.id, name) for name in ready}
+        groups = capacities(revision.function.routing.group_weights, mu, ready, companies)
         return RevisionShare(
             revision=revision,
-            weights=self._weights.update(revision.id, self._capacities(deployed, mu, ready), now),
+            weights=self._weights.update(revision.id, groups, now),
             mu_ips={name: rate for name, rate in mu.items() if rate is not None},
             failure=refusal,
         )
-
-    @staticmethod
-    def _capacities(
-        deployed: Deployed, mu: Mapping[str, float | None], ready: Mapping[str, int]
-    ) -> list[GroupCapacity]:
-        """What each group can do; weights given by hand go before that while one of the groups named is ready."""
-        by_hand = deployed.revision.function.routing.group_weights
-        given = dict.fromkeys(ready, 1.0) if by_hand == {} else by_hand
-        parts = {name: 0.0 if given is None else given.get(name, 0.0) for name in ready}
-        if not any(parts[name] > 0 and count > 0 for name, count in ready.items()):
-            return [GroupCapacity(name, mu[name], ready[name]) for name in mu]
-        return [
-            GroupCapacity(name, parts[name] / max(1, count), count if parts[name] > 0 else 0)
-            for name, count in sorted(ready.items())
-        ]

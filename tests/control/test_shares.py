@@ -3,6 +3,8 @@
 import random
 from dataclasses import replace
 
+import pytest
+
 from control.registry import Deployed, RevisionRecord
 from control.shares import Shares
 from control.tracking import Tracked
@@ -11,6 +13,7 @@ from deploy.backend import ReplicaStatus, RevisionFailure
 from tests.support.autoscaling import replica_sample
 from tests.support.control_world import function
 from tidegate.replica import ReplicaState
+from traffic.weights import LIFT
 
 
 def record(number: int, timeout_s: float) -> RevisionRecord:
@@ -64,6 +67,20 @@ def test_weights_follow_what_busy_replicas_do() -> None:
     assert dict(served.revisions[0].mu_ips) == {"t4": 10.0, "v100": 30.0}
     shares.forget("echo-00001")
     assert shares.mu_ips("echo-00001", "v100") is None
+
+
+def test_a_group_that_waits_for_another_one_counts_for_a_little_more() -> None:
+    shares = Shares(lambda revision, accelerator: 100.0)
+    before = replica_sample("a", revision="echo-00001", inferences=0, busy_s=0.0, limit=0)
+    for accelerator, request_s in (("t4", 62.0), ("v100", 1.5)):
+        after = replace(before, inferences=100, busy_s=1.0, in_flight_request_s=request_s)
+        shares.measured(before, after, accelerator)
+    tracked = [Tracked(record=OLD, role=Role.SERVING, percent=100.0)]
+    here = [replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")]
+    (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
+    weights = served.revisions[0].weights
+    assert weights["v100"] / weights["t4"] == pytest.approx(1.0 + LIFT)
+    assert dict(served.revisions[0].mu_ips) == {"t4": 100.0, "v100": 100.0}, "what is known is told as it is"
 
 
 def test_a_broken_revision_tells_why() -> None:

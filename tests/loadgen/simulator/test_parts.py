@@ -1,19 +1,25 @@
 """Kernel, profiles, devices and callers by themselves."""
 
 import random
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.backend import ReplicaStatus
 from loadgen.simulator.counters import Request
 from loadgen.simulator.devices import Devices, Kind, Sharing
 from loadgen.simulator.kernel import Kernel
 from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table
 from loadgen.simulator.scenario import Callers
+from loadgen.simulator.shares import SimulatedShares
 from loadgen.simulator.sources import ClosedLoop
-from tests.loadgen.simulator.worlds import kind
+from tests.loadgen.simulator.worlds import deployed, fixed, kind
+from tests.support.autoscaling import replica_sample
+from tidegate.replica import ReplicaState
+from traffic.weights import LIFT
 
 # --- kernel
 
@@ -194,3 +200,35 @@ def test_callers_share_the_requests_and_keep_their_pace() -> None:
     assert [caller for _, caller in sent] == [0, 1, 0, 1, 0]
     assert [at for at, _ in sent] == pytest.approx([1.5, 1.5, 2.0, 2.0, 2.5])
     assert not loop.open and loop.sent == 5
+
+
+# --- what the traffic manager is told
+
+
+def test_weights_follow_the_same_rule_as_live_ones() -> None:
+    """A group that waits for another one counts for a little more (``traffic.weights``)."""
+    found = deployed({"t4": fixed(0.01), "v100": fixed(0.01)})
+    shares, revision = SimulatedShares(lambda revision, accelerator: None), found.revision.id
+    samples = [replica_sample(f"{revision}-{name}", group=name, limit=0) for name in ("t4", "v100")]
+    shares.measured(samples, [each.replica for each in samples])
+    work = [
+        replace(each, inferences=100, busy_s=1.0, in_flight_request_s=request_s)
+        for each, request_s in zip(samples, (62.0, 1.5), strict=True)
+    ]
+    shares.measured(work, [each.replica for each in work])
+    here = [
+        ReplicaStatus(
+            id=each.replica,
+            function="f",
+            revision=revision,
+            accelerator=each.group,
+            state=ReplicaState.READY,
+            address="",
+            admin="",
+            created_at=0.0,
+        )
+        for each in samples
+    ]
+    (served,) = shares.served([found], here, lambda _: None, 0.0)
+    weights = served.revisions[0].weights
+    assert weights["v100"] / weights["t4"] == pytest.approx(1.0 + LIFT)
