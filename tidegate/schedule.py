@@ -4,7 +4,7 @@ START and END are cron expressions of five fields (minute, hour, day of the mont
 numbers, ranges, lists and steps; months and days of the week also by their English names of three letters. As in cron,
 where day of the month and day of the week are both restricted one of them is enough. A window with an END is open from
 the last START to the next END, one with a duration for that long after each START. Times are those of the zone's wall
-clock: a time that the clock skips counts as the moment after the gap, one that comes twice counts the first time.
+clock: a time that the clock skips counts as the end of the gap, one that comes twice counts the first time.
 
 Pure: the wall clock's time is an argument.
 """
@@ -71,10 +71,25 @@ class Cron:
                 continue
             for hour in reversed(self.hours):
                 for minute in reversed(self.minutes):
-                    moment = datetime.combine(day, time(hour, minute), zone).timestamp()
+                    moment = _moment(datetime.combine(day, time(hour, minute), zone))
                     if moment <= now:
                         return moment
         return None
+
+
+def _moment(local: datetime) -> float:
+    """Unix seconds of a time of the wall clock; of one that it skips, of the gap's end."""
+    moment, other = local.timestamp(), local.replace(fold=1).timestamp()
+    if moment <= other:
+        return moment
+    low, high = int(other), int(moment)  # the gap's end is between them
+    while high - low > 1:
+        middle = (low + high) // 2
+        if datetime.fromtimestamp(middle, local.tzinfo).utcoffset() == local.utcoffset():
+            low = middle
+        else:
+            high = middle
+    return float(high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,28 @@ def test_what_is_open(text: str, when: str, expect: int) -> None:
 
 def test_the_hour_that_the_clock_skips_and_the_one_that_comes_twice() -> None:
     (window,) = scale_windows("30 2 * * * | 30m | Europe/Berlin | 1")
-    assert window.is_open(at("2026-03-29 03:45")), "02:30 does not exist: it counts as the moment after the gap"
+    after = [at(f"2026-03-29 {text}") for text in ("01:59", "03:00", "03:29", "03:30")]
+    assert [window.is_open(each) for each in after] == [False, True, True, False], "02:30 does not exist: 03:00 it is"
     (twice,) = scale_windows("30 2 * * * | 30m | Europe/Berlin | 1")
     first = datetime(2026, 10, 25, 2, 45, tzinfo=BERLIN, fold=0).timestamp()
     assert (twice.is_open(first), twice.is_open(first + 3600.0)) == (True, False)
+
+
+@pytest.mark.parametrize("end", ["0 3", "15 3", "50 2"])
+def test_a_window_that_begins_in_the_gap_ends_with_its_own_end(end: str) -> None:
+    (window,) = scale_windows(f"7 2 * * sun | {end} * * sun | Europe/Berlin | 1")
+    assert window.is_open(at("2026-03-29 03:05")) == (end == "15 3")
+    assert not any(window.is_open(at(f"2026-{day} 12:00")) for day in ("03-29", "03-30", "04-04")), "not for a week"
+
+
+def test_gaps_of_half_an_hour_and_at_midnight() -> None:
+    (window,) = scale_windows("15 2 * * * | 10m | Australia/Lord_Howe | 1")
+    zone = ZoneInfo("Australia/Lord_Howe")
+    open_at = [window.is_open(at(f"2026-10-04 {text}", zone)) for text in ("01:59", "02:30", "02:39", "02:40", "02:50")]
+    assert open_at == [False, True, True, False, False]
+    (window,) = scale_windows("0 0 * * * | 1 0 * * * | Africa/Cairo | 1")
+    zone = ZoneInfo("Africa/Cairo")
+    assert not window.is_open(at("2026-04-24 01:00", zone)), "00:00 and 00:01 are skipped: both are 01:00"
 
 
 def test_nothing_states_nothing() -> None:
