@@ -168,6 +168,29 @@ def test_who_does_not_read_is_cut_off(made: Callable[..., World]) -> None:
     assert world.app.log[-1] == "finished 499"
 
 
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_who_takes_an_answer_byte_by_byte_has_a_time_for_it_once_it_has_ended(
+    made: Callable[..., World], has_ended: bool
+) -> None:
+    """As long as on HTTP/1: an idle connection's time, and that of a stream without progress."""
+    world = made(Limits(idle_timeout_s=75.0, stream_idle_timeout_s=300.0, response_timeout_s=1e6))
+    world.passes = False
+    stream = world.call()
+    theirs = world.upstream.calls[0]
+    world.upstream.engine.head(theirs, block(*ANSWER), False)
+    world.upstream.engine.data(theirs, b"x" * 100_000, False)
+    if has_ended:
+        world.upstream.engine.trailers(theirs, status(0))
+    world.go()
+    assert (world.app.log[-1] == "finished 200") == has_ended
+    for seconds in (1.0, 200.0, 370.0, 380.0):
+        assert world.heard(stream)[-1][0] == HEAD
+        stream.allowance += 1
+        world.feed(wire.window_update(stream.number, 1))
+        world.pass_time(seconds)
+    assert (world.heard(stream)[-1] == (RESET, wire.CANCEL)) == has_ended
+
+
 def test_a_client_that_leaves_its_answers_unread_is_not_read_from(world: World) -> None:
     ours = connection(world)
     ours.pause_writing()

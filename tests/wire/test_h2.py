@@ -623,6 +623,23 @@ def test_a_stall_is_seen_by_the_sweeper_and_forgotten_with_progress() -> None:
     assert server.stalled(200.0, 30.0) == []
 
 
+def test_what_is_left_of_an_answer_that_has_ended_has_a_time_in_all() -> None:
+    """Whoever takes it byte by byte does not keep it for good; while an answer goes on there is no such time."""
+    server = ready_server((wire.INITIAL_WINDOW_SIZE, 0))
+    for number in (1, 3, 5):
+        server.receive(head(number, flags=wire.END_STREAM), 0.0)
+    ended, trailed, running = (server.streams[number] for number in (1, 3, 5))
+    for stream in (ended, trailed, running):
+        server.head(stream, ANSWER, False)
+        server.data(stream, b"abcdef", stream is ended)
+    server.trailers(trailed, TRAILER)
+    for now in (100.0, 120.0, 140.0, 160.0):
+        assert server.stalled(now, 30.0, 60.0) == []
+        server.receive(b"".join(wire.window_update(number, 1) for number in (1, 3, 5)), now)
+    assert server.stalled(161.0, 30.0, 60.0) == [ended, trailed]
+    assert server.stalled(161.0, 30.0) == []
+
+
 OPS = st.lists(
     st.one_of(
         st.tuples(st.just("up"), st.integers(0, 3), st.integers(0, 40_000)),

@@ -310,7 +310,9 @@ class H2Conn(asyncio.Protocol):
         for stream in list(engine.streams.values()):
             if stream.owner is not None:
                 stream.owner.sweep(now)
-        for stream in engine.stalled(now, limits.stream_idle_timeout_s):
+        # The rest of an answer has as long as HTTP/1 gives to an idle connection and then to its end.
+        rest_s = self._server.idle_timeout_s + limits.stream_idle_timeout_s
+        for stream in engine.stalled(now, limits.stream_idle_timeout_s, rest_s):
             owner: StreamOwner | None = stream.owner
             engine.reset(stream, CANCEL)
             self.touch()

@@ -1,6 +1,7 @@
 """What goes out on an HTTP/2 connection: frames within the peer's windows, and what waits for them."""
 
 from collections.abc import Iterable
+from math import inf
 
 from tidegate.wire import h2_frames as wire
 from tidegate.wire.h2_events import SENT, Event
@@ -99,14 +100,20 @@ class Sender:
         self._release(self._blocked.values(), events)
         return events
 
-    def stalled(self, now: float, limit_s: float) -> list[Stream]:
-        """Streams whose bytes have waited for the peer's credit longer than ``limit_s``, without progress. The time
-        counts from the first call that finds them so: it is made regularly, by a sweeper."""
+    def stalled(self, now: float, limit_s: float, rest_s: float = inf) -> list[Stream]:
+        """Streams whose bytes have waited for the peer's credit longer than ``limit_s``, without progress, or as the
+        rest of a message that has ended longer than ``rest_s``, however little by little they go. The times count from
+        the first call that finds them so: it is made regularly, by a sweeper."""
         found = []
         for stream in self._blocked.values():
+            if stream.sending == ENDED and not stream.ended:
+                stream.ended = now
             if not stream.since:
                 stream.since = now
             elif now - stream.since > limit_s:
+                found.append(stream)
+                continue
+            if stream.ended and now - stream.ended > rest_s:
                 found.append(stream)
         return found
 

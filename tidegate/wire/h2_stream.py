@@ -27,6 +27,7 @@ class Stream:
         "_pieces",
         "allowance",
         "closing",
+        "ended",
         "granted",
         "left",
         "lender",
@@ -74,6 +75,8 @@ class Stream:
         """Trailers that wait behind them."""
         self.since = 0.0
         """When it was first seen waiting without progress; 0: it is not."""
+        self.ended = 0.0
+        """When it was first seen with all of our message here and some of it waiting; 0: it was not."""
         self._pieces: deque[bytes] | None = None
         self._at = 0
 
