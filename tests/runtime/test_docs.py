@@ -1,12 +1,14 @@
-"""docs/runtime.md keeps up with the code."""
+"""docs/runtime.md and README.md keep up with the code."""
 
 import re
 from pathlib import Path
 
-from tidegate.runtime import settings
+from loadgen.clients.bodies import inputs_of, v2_json
+from tidegate.runtime import protocol, settings
 from tidegate.runtime.handler import HandlerModel
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "runtime.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "runtime.md").read_text()
 
 
 def test_every_variable_is_documented_and_none_that_is_not_read() -> None:
@@ -20,3 +22,12 @@ def test_the_class_in_the_docs_can_be_served(tmp_path: Path) -> None:
     path.write_text(source)
     spec = HandlerModel(str(path), "Model", max_batch=1).load()
     assert (spec.max_batch, spec.concurrency) == (16, 8)
+
+
+def test_the_class_in_the_readme_can_be_served_and_says_what_a_load_is_made_of(tmp_path: Path) -> None:
+    (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    path = tmp_path / "readme_handler.py"
+    path.write_text(source)
+    spec = HandlerModel(str(path), "Model", max_batch=1).load()
+    made = v2_json(inputs_of(protocol.model_metadata("handler", spec)), 3)
+    protocol.check_inputs(protocol.parse_infer(made, None), spec)
