@@ -4,6 +4,7 @@ Each rule is one sentence; a test that fails prints it with the file and the lin
 """
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -42,13 +43,11 @@ IO_FOLDERS = {
     "store",
     "runtime",
     "local",
-    "kubernetes",
     "devices",
     "clients",
     "traces",
     "replay",
     "experiments",
-    "report",
 }
 
 # Modules that a core may not import: clocks, sockets, processes, files, loops.
@@ -75,8 +74,7 @@ IO_MODULES = {
     "uvloop",
 }
 
-# The one place where a core-looking file holds a real clock (the definition of Clock itself), and file readers of
-# the border: they turn a path into records for the command line and hold no thought about time or sockets.
+# The one place where a core-looking file holds a real clock: the definition of Clock itself.
 IO_EXCEPTIONS = {"tidegate/clock.py": {"time"}}
 
 # The request path stays light.
@@ -169,6 +167,13 @@ def test_inside_tidegate_arrows_point_downward(path: Path) -> None:
         floor = TIDEGATE_FLOOR.get(target[1], 0)
         rule = "aio, store, runtime stand on wire and flow, those on the vocabulary; nothing points up or sideways"
         assert floor < own or floor == own == 0, f"{name_of(path)}:{line} imports {module}: {rule}"
+
+
+def test_the_page_names_the_folders_that_may_do_io_and_all_of_them_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"a file may do IO only when .*? lies in (.*?)\.\n", page, re.DOTALL)
+    assert set(re.findall(r"`(\w+)/`", named)) == IO_FOLDERS
+    assert {folder for path in ALL for folder in path.relative_to(ROOT).parts} >= IO_FOLDERS
 
 
 @pytest.mark.parametrize("path", [p for p in ALL if not may_do_io(p)], ids=name_of)
