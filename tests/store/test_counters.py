@@ -13,7 +13,7 @@ import pytest
 from tests.support.redis_server import RedisServer
 from tests.support.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
-from tidegate.flow.quota import Answer, Budget, Grant, Pool, Refused, Report, Reservation
+from tidegate.flow.quota import BATCH, Answer, Budget, Grant, Pool, Refused, Report, Reservation
 from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
 from tidegate.store.records import StoreFaultError
 
@@ -315,6 +315,25 @@ def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable
         await counters.close()
 
     asyncio.run(run())
+
+
+def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size() -> None:
+    """Those of thousands of tenants at once would be more than the control process reads."""
+    sizes = []
+
+    class Heard(EmbeddedPool):
+        async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+            sizes.append(len(reports))
+            return await super().exchange(member, reports)
+
+    async def run() -> None:
+        counters = Counters(Heard(LiveClock()), LiveClock(), member="a")
+        for number in range(2 * BATCH + 1):
+            counters.try_all([(Budget(f"tenant {number}", 10), 1)])
+        await counters.close()
+
+    asyncio.run(run())
+    assert sizes == [BATCH, BATCH, 1]
 
 
 def test_who_stops_waiting_has_reserved_nothing() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
-from tidegate.flow.quota import Answer, Ask, Budget, Pool, Quotas, Reading, Refused, Report, Reservation
+from tidegate.flow.quota import BATCH, Answer, Ask, Budget, Pool, Quotas, Reading, Refused, Report, Reservation
 from tidegate.store.records import StoreError
 
 ASK_S: Final = 0.5
@@ -150,8 +150,10 @@ class Counters:
 
     async def close(self) -> None:
         """Gives back what this gateway holds; closes the pool."""
+        reports = self._quotas.leave()
         with suppress(StoreError):
-            await self._pool.exchange(self._member, self._quotas.leave())
+            for start in range(0, len(reports), BATCH):
+                await self._pool.exchange(self._member, reports[start : start + BATCH])
         await self._pool.close()
 
     def _give_back(self, held: Sequence[Reservation]) -> None:
