@@ -13,6 +13,9 @@ import msgspec
 
 from autoscaler.tokens import TokenRates
 
+ALONE = 1.1
+"""Requests in a busy replica at a time, up to which they have it for themselves."""
+
 
 def tightest(limits: Iterable[int]) -> int | None:
     """The smallest of some limits, where 0 stands for none at all; None: there are no limits to choose from."""
@@ -102,6 +105,20 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     def existing(self) -> int:
         """Replicas that work or will: draining ones are on their way out."""
         return self.ready + self.starting
+
+    @property
+    def company(self) -> float:
+        """Requests in a replica that has work."""
+        return self.concurrency / self.busy if self.busy > 0.0 else 0.0
+
+    @property
+    def alone_s(self) -> float | None:
+        """What a request takes at least that has a replica for itself; None: not known. The lowest occupancy seen may
+        be a high one: then its requests may have queued inside the model server."""
+        if self.floor_s is None:
+            return None
+        company = self.company
+        return self.floor_s / company if company > ALONE else self.floor_s
 
     @property
     def capacity(self) -> int | None:

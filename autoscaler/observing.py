@@ -86,12 +86,11 @@ def observed_group(
         if known is None or known.mu_bound_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound_ips, is_learnt, expected_ips, mean_batch, execution_s, queue_s, floor_s, tail_s = figures[:9]
-    latency_s, answers, late = figures[9:]
+    _, bound, is_learnt, expected, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late = figures
     sampled = means.sampled
     if not sampled:
         mean_batch = execution_s = queue_s = tail_s = None
-    mu_ips = bound_ips if is_learnt else group.mu_ips
+    mu_ips = bound if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
         mu_ips = None  # told by somebody; what is observed is finite, or a recording could not say it
     metrics = group.metrics
@@ -107,8 +106,8 @@ def observed_group(
         group.price_per_hour,
         mu_ips,
         is_learnt,
-        bound_ips,
-        expected_ips,
+        bound,
+        expected,
         means.limit,
         sampled,
         means.concurrency,

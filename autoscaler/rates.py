@@ -396,16 +396,15 @@ class GroupRates:
     def _at(self, batch: float | None) -> _Below | None:
         """Of the nearest known batch size."""
         size = -1 if batch is None else _half_octave(batch)
-        try:
-            return self._of_size[size]
-        except KeyError:
-            found = self._of_size[size] = self._summary(size)
-            return found
+        if size not in self._of_size:
+            self._of_size[size] = self._summary(size)
+        return self._of_size[size]
 
     def _summary(self, size: int) -> _Below | None:
         if len(self._cells) == 1:
             (only,) = self._cells.values()
-            return _Below(only.mu_ips, False, only.execution_s, None) if only.is_known else None
+            batch, seconds, execution_s, requests = only.known[:4]
+            return _Below(batch / seconds, False, execution_s, None) if requests > 0.0 else None
         known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
         if not known:
             return None

@@ -30,7 +30,7 @@ import msgspec
 
 from autoscaler.groups import order_of_price, row
 from autoscaler.load import NO_LOAD, STEADY_S, Load, LoadEstimate
-from autoscaler.observation import GroupObservation, Observation
+from autoscaler.observation import ALONE, GroupObservation, Observation
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from autoscaler.sla_rule import Flag, RuleParameters, RuleResult, autoscale, ceil
@@ -68,8 +68,6 @@ WORTH_A_START_S = 15.0
 """With less time than this until zero no replica is started only to park on."""
 INFORMATIVE = 1.2
 """A told rate tells something only when it is this much above what was seen already."""
-ALONE = 1.1
-"""Requests in a busy replica at a time, up to which they have it for themselves."""
 UNKNOWN_SLOTS = 4
 """Slots assumed of a replica that nobody has heard of."""
 MANY = 1_000_000
@@ -223,7 +221,7 @@ class SmifPolicy:
                 existing,
                 ready,
                 MANY if room is None else existing + group.draining + room,
-                None if group.floor_s is None else _alone_s(group),
+                group.alone_s,
             )
             if name in first_s:
                 kind.execution_s, kind.is_stream = first_s[name], True
@@ -305,7 +303,7 @@ class SmifPolicy:
         present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
         in_time = 0.0
         for kind in kinds:
-            alone_s = _alone_s(kind.group) if kind.is_stream else kind.execution_s or 0.0
+            alone_s = (kind.group.alone_s if kind.is_stream else kind.execution_s) or 0.0
             in_time += kind.ready * kind.mu_ips * (alone_s if alone_s > self._slo_s else self._slo_s)
         self._backlog = present / in_time if in_time > 0.0 else 0.0
         if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
@@ -421,7 +419,7 @@ class SmifPolicy:
         group = kind.group
         if group.busy < IDLE_SHARE * group.ready or kind.is_too_slow:
             return True
-        if kind.is_stream or _company(group) > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
+        if kind.is_stream or group.company > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
             return False
         limit = self._limits.get(group.accelerator)
         changed_at = None if limit is None else limit[1]
@@ -565,18 +563,6 @@ def _floor_ips(sla: Sla, observation: Observation) -> float:
     if sla.target_tps is not None and tokens is not None and tokens.per_inference:
         floor = max(floor, sla.target_tps / tokens.per_inference)
     return floor
-
-
-def _company(group: GroupObservation) -> float:
-    """Requests in a replica that has work."""
-    return group.concurrency / group.busy if group.busy > 0.0 else 0.0
-
-
-def _alone_s(group: GroupObservation) -> float:
-    """What a request takes at least that has a replica for itself. The lowest occupancy seen may be a high one: then
-    its requests may have queued inside the model server."""
-    company = _company(group)
-    return (group.floor_s or 0.0) / (company if company > ALONE else 1.0)
 
 
 @lru_cache(maxsize=4096)
