@@ -227,7 +227,6 @@ class Round:
         self._census.count(self.backend.replicas())
         self.succession.review(began)
         await self._revoke(began)
-        self._tell_fleet()
         await self._tell_sources()
         reading = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
         self._owner.spawn(reading, name="gpus")
@@ -513,11 +512,12 @@ class Round:
         from autoscaler.reasons import reason
 
         for tracked in tuple(self._tracked.values()):
-            usable = self.backend.room(tracked.record.revision)
+            here = self._census.of(tracked.id)
+            usable = self.backend.room(tracked.record.revision) if self.revocations.concerns(tracked.id, here) else ()
             if len(usable) < 2:
                 continue
             timeout_s = tracked.record.revision.function.readiness.start_timeout_s
-            for found in self.revocations.review(tracked.id, self._census.of(tracked.id), usable, timeout_s, now):
+            for found in self.revocations.review(tracked.id, here, usable, timeout_s, now):
                 self.autoscaler.add_reason(tracked.id, reason("start_revoked", found.why))
                 for replica in found.replicas:
                     with contextlib.suppress(TidegateError):  # it has gone by itself

@@ -61,6 +61,10 @@ class Revocations:
         if kind.failing_since is None:
             kind.failing_since = now
 
+    def concerns(self, revision: str, replicas: Sequence[ReplicaStatus]) -> bool:
+        """Whether :meth:`review` has anything to look at; mostly nothing starts, and nothing has failed."""
+        return bool(self._kinds.get(revision)) or any(each.state is ReplicaState.STARTING for each in replicas)
+
     def review(
         self,
         revision: str,

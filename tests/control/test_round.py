@@ -1,6 +1,7 @@
 """The control round, as timelines: what is started, what takes the traffic, what is told to those who wait."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from control.registry import Deployed
 from control.views import FunctionState
 from deploy.backend import ReplicaStatus
 from deploy.fake import FakeBackend
+from deploy.placement.ledger import WHOLE, Room
 from tests.support.control_world import CPU, World, function, in_world
-from tidegate.function import Scaling
+from tidegate.function import Revision, Scaling
 from tidegate.records import ColdStartPhases, ColdStartSeen, FailureKind, GatewaySample
 from tidegate.replica import ReplicaState
 
@@ -479,11 +481,15 @@ class Looked:
 
     def __init__(self, backend: FakeBackend) -> None:
         self._backend = backend
-        self.times = 0
+        self.times = self.rooms = 0
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         self.times += 1
         return self._backend.replicas()
+
+    def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
+        self.rooms += 1
+        return self._backend.room(revision, share)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -578,3 +584,19 @@ def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
         assert looked.times == 2, "once for each family of all replicas, not for each function"
 
     in_world(tmp_path, tell, accelerator=replace(CPU, count=6))
+
+
+def test_a_round_in_which_nothing_starts_asks_twice_for_the_room_of_a_revision(tmp_path: Path) -> None:
+    """For its decision and for its plan."""
+
+    async def tell(world: World) -> None:
+        looked = world.round.backend = Looked(world.backend)
+        for name in ("first", "second", "third"):
+            await world.deploy(function(name, scaling=Scaling(min_scale=1)))
+        await world.advance(3.0)
+        assert len(world.replicas(READY)) == 3
+        looked.rooms = 0
+        await world.second()
+        assert looked.rooms == 2 * 3
+
+    in_world(tmp_path, tell, others=(replace(CPU, name="other"),))

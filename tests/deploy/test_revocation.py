@@ -71,3 +71,14 @@ def test_the_only_kind_and_the_last_open_one_are_never_barred() -> None:
     known.forget(REV)
     assert free(known, 5000.0) == {"t4": 2, "v100": 1}
     assert not known.counts
+
+
+def test_a_revision_of_which_nothing_starts_and_nothing_failed_is_no_concern() -> None:
+    known = Revocations()
+    ready = replace(STARTING, state=ReplicaState.READY, ready_at=30.0)
+    assert not known.concerns(REV, [ready])
+    assert known.concerns(REV, [ready, STARTING])
+    known.failed(REV, "t4", 0.0, "no space")
+    assert known.concerns(REV, [ready])
+    known.review(REV, [ready], BOTH, TIMEOUT_S, 100.0)
+    assert not known.concerns(REV, [ready]), "the ready replica proves its kind"
