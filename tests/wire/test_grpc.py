@@ -123,6 +123,8 @@ def test_model_and_batch() -> None:
     assert peek_infer(call()) == Infer(b"", 0)
     assert peek_infer(b"\x01" + INFER[1:]) == Infer(b"", 0), "compressed"
     assert peek_infer(call(part(5, part(3, varint((1 << 64) - 1))))) == Infer(b"", 0), "a dimension of -1"
+    long = part(5, part(3, varint(1 << 64 | 8)))
+    assert peek_infer(call(long)) == Infer(b"", 8), "as servers read it, which drop what is beyond 64 bits"
     assert peek_infer(call(part(5, part(3, b"\x88")), part(1, b"resnet"))) == Infer(b"resnet", 0), "it breaks off"
 
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from tidegate.wire.h2_hpack import literal, literal_name
+from tidegate.wire.protobuf import varint
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -262,36 +263,22 @@ def _first_dimension(data: bytes, at: int, end: int) -> int:
         stop = min(at, end)
         if number != _SHAPE or kind not in (_BYTES, _VARINT) or start >= stop:
             continue
-        value, stated = _varint(data, start)
+        value, stated = varint(data, start)
         return value if stated <= stop and value < 1 << 31 else 0
     return 0
 
 
 def _next_field(data: bytes, at: int) -> tuple[int, int, int, int]:
     """Number, wire type, and where the value begins and ends; the end may lie behind the data."""
-    tag, at = _varint(data, at)
+    tag, at = varint(data, at)
     kind = tag & 7
     if kind == _BYTES:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
         return tag >> 3, kind, at, at + size
     if kind == _VARINT:
-        return tag >> 3, kind, at, _varint(data, at)[1]
+        return tag >> 3, kind, at, varint(data, at)[1]
     if kind == _FIXED64:
         return tag >> 3, kind, at, at + 8
     if kind == _FIXED32:
         return tag >> 3, kind, at, at + 4
     raise ValueError("no wire type of protobuf")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Its value, and where it ends. Raises IndexError where the data ends in it, ValueError beyond 64 bits."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("integer too long")
