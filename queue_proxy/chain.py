@@ -61,7 +61,7 @@ NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 class Run:
     """One request here, from its head to its end."""
 
-    __slots__ = ("credit", "is_exposed", "sent_at", "trusted", "units", "visit", "was_sent")
+    __slots__ = ("credit", "is_exposed", "is_unanswered", "sent_at", "trusted", "units", "visit", "was_sent")
 
     def __init__(self, trusted: bool, units: int = 0, sent_at: float = 0.0) -> None:
         self.trusted = trusted
@@ -76,6 +76,8 @@ class Run:
         """The model server may have seen it."""
         self.was_sent = False
         """An earlier attempt had reached it."""
+        self.is_unanswered = False
+        """Its client or its deadline was gone before an answer began."""
 
 
 class Sidecar:
@@ -333,10 +335,14 @@ class Sidecar:
                 self.expired(ex)
 
     def abandoned(self, ex: "Exchange") -> None:
+        run: Run | None = ex.context
+        if run is not None:
+            run.is_unanswered = not ex.first_byte
         self._leave(ex)
 
     def expired(self, ex: "Exchange") -> None:
         run: Run = ex.context
+        run.is_unanswered = True
         self._leave(ex)
         if run.is_exposed:
             self._fail(ex, DEADLINE, "its deadline passed while the model ran it", STARTED)
@@ -383,7 +389,8 @@ class Sidecar:
         now, sent_at = ex.ended, run.sent_at
         if sent_at:
             length = ex.head.content_length
-            self._measure.ended(now, sent_at, ex.inferences, sent_at - ex.received, length, ex.status, ex.truncated)
+            queue_s, unanswered = sent_at - ex.received, run.is_unanswered
+            self._measure.ended(now, sent_at, ex.inferences, queue_s, length, ex.status, ex.truncated, unanswered)
         elif not run.trusted:
             # A gateway's request goes elsewhere: it is counted where it runs.
             self._measure.refused(ex.status)

@@ -69,6 +69,7 @@ class Measure:
         "in_flight_inferences",
         "queue",
         "request_bytes",
+        "unanswered",
     )
 
     def __init__(self, identity: Identity, now: float) -> None:
@@ -80,7 +81,7 @@ class Measure:
         self.average_in_flight = 0.0
         """Requests in flight over the last finished second."""
         self.in_flight = self.in_flight_inferences = 0
-        self.failures = self.cancelled = 0
+        self.failures = self.cancelled = self.unanswered = 0
         self.by_class = [0, 0, 0, 0, 0, 0]
         """Ended requests by first digit of their status."""
         self.execution = Histogram()
@@ -95,7 +96,7 @@ class Measure:
 
     @property
     def inferences(self) -> int:
-        """Ended inferences."""
+        """Ended inferences of answered requests."""
         return self.batch.sum_micros
 
     def began(self, now: float, inferences: int) -> None:
@@ -117,8 +118,11 @@ class Measure:
         content_length: int | None,
         status: int,
         broke: bool,
+        unanswered: bool = False,
     ) -> None:
-        """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer."""
+        """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer,
+        ``unanswered``: the client or the deadline was gone before an answer began, which says nothing of what the
+        model server can do."""
         self.in_flight = in_flight = self.in_flight - 1
         if not in_flight:
             self._idle_busy_s += now - self._busy_since
@@ -126,6 +130,10 @@ class Measure:
         self._request_moments += moment
         self._inference_moments += moment * inferences
         self.in_flight_inferences -= inferences
+        if unanswered:
+            self.unanswered += 1
+            self.refused(status, broke)
+            return
         # Histogram.record, written out: two calls less for every request.
         micros = int((now - sent_at) * 1e6)
         execution = self.execution
@@ -193,7 +201,7 @@ class Measure:
             in_flight=self.in_flight,
             in_flight_inferences=self.in_flight_inferences,
             queued=level.queued,
-            requests=self.requests,
+            requests=self.requests - self.unanswered,
             inferences=self.inferences,
             failures=self.failures,
             cancelled=self.cancelled,

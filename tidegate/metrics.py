@@ -318,7 +318,9 @@ PROXY_AVERAGE_IN_FLIGHT = Metric(
 PROXY_QUEUED = Metric(
     "tidegate_queue_proxy_queued_requests", _G, "Requests without a channel that wait for a slot.", _REPLICA
 )
-PROXY_INFERENCES = Metric("tidegate_queue_proxy_inferences_total", _C, "Inferences in requests that ended.", _REPLICA)
+PROXY_INFERENCES = Metric(
+    "tidegate_queue_proxy_inferences_total", _C, "Inferences in requests that were answered.", _REPLICA
+)
 PROXY_BUSY = Metric(
     "tidegate_queue_proxy_busy_seconds_total", _C, "Time with at least one request in the model server.", _REPLICA
 )

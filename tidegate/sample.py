@@ -69,7 +69,8 @@ class ReplicaSample:
     queued: int
     """Requests without a channel that wait in the queue_proxy's own FIFO."""
     requests: int
-    """Requests that ended, whatever the status."""
+    """Requests that ended, whatever the status, without those whose client or deadline was gone before an answer
+    began: what is not answered says nothing of what a replica can do."""
     inferences: int
     failures: int
     """Requests that ended with 5xx or a broken model server."""

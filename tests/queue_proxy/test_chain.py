@@ -7,7 +7,7 @@ import pytest
 
 from queue_proxy.chain import Sidecar
 from queue_proxy.drain import Life
-from queue_proxy.metrics import Identity, Measure
+from queue_proxy.metrics import Identity, Level, Measure
 from queue_proxy.settings import ProxySettings
 from tests.support.edge_exchange import FakeExchange, Pool, request
 from tests.support.edge_rpc import FakeRpc
@@ -183,6 +183,23 @@ def test_a_deadline_while_the_model_runs_is_told_as_started() -> None:
     assert (overrun.status, overrun.error["error"]["executed"]) == (504, "unknown")
     assert b"tidegate-outcome: started\r\n" in overrun.extra
     assert replica.measure.in_flight == 0
+
+
+def test_only_what_was_answered_counts_as_served() -> None:
+    """Clients that give up while an overloaded model runs for them tell nothing of its rate."""
+    replica = Replica(limit=4)
+    channel, credit = replica.channel()
+    assert credit in channel.idle
+    left, late, streamed, served = (replica.on_credit(each) for each in list(channel.idle))
+    left.client_leaves(100.2)
+    late.expires(100.31)
+    streamed.answered(100.2, length=None, ends=False)
+    streamed.client_leaves(100.25)
+    served.answered(100.25)
+    level = Level(state=ReplicaState.READY, limit=4, queued=0, phases=ColdStartPhases())
+    sample = replica.measure.sample(101.0, level)
+    assert (sample.requests, sample.inferences, sample.cancelled) == (2, 2, 2)
+    assert sum(count for _, count in sample.execution) == 2
 
 
 def test_a_deadline_while_it_waits_frees_its_place() -> None:

@@ -23,9 +23,11 @@ class Timeline:
         self.measure.began(now, inferences)
         self._running.append((now, inferences))
 
-    def end(self, now: float, status: int = 200, *, broke: bool = False, queue_s: float = 0.0) -> None:
+    def end(
+        self, now: float, status: int = 200, *, broke: bool = False, queue_s: float = 0.0, unanswered: bool = False
+    ) -> None:
         sent_at, inferences = self._running.pop(0)
-        self.measure.ended(now, sent_at, inferences, queue_s, 1200, status, broke)
+        self.measure.ended(now, sent_at, inferences, queue_s, 1200, status, broke, unanswered)
 
 
 def test_the_average_of_a_second_is_the_overlap_with_it() -> None:
@@ -80,6 +82,19 @@ def test_endings_by_status() -> None:
     measure.refused(503)
     assert (measure.requests, measure.failures, measure.cancelled) == (6, 3, 1)
     assert measure.by_class[1:] == [0, 2, 0, 2, 2]
+
+
+def test_who_left_before_an_answer_was_not_served() -> None:
+    timeline = Timeline()
+    measure = timeline.measure
+    for status in (200, 499, 504):
+        timeline.begin(0.0, 4)
+        timeline.end(0.5, status, unanswered=status != 200)
+    sample = measure.sample(1.0, LEVEL)
+    assert (sample.requests, sample.inferences, sample.execution_s, sample.batch) == (1, 4, 0.5, ((4, 1),))
+    assert (sample.cancelled, sample.failures, sample.in_flight, sample.in_flight_inferences) == (1, 1, 0, 0)
+    assert (sample.in_flight_request_s, sample.busy_s) == (1.5, 1.5)
+    assert measure.by_class[1:] == [0, 1, 0, 1, 1], "as clients saw it"
 
 
 def test_samples_count_up_and_cross_the_border_unchanged() -> None:
