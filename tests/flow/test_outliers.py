@@ -99,6 +99,18 @@ def test_ejections_double_up_to_ten_times_and_a_long_good_time_is_forgiven() -> 
     assert until == world.now + 10.0
 
 
+def test_a_replica_that_flaps_for_days_is_ejected_for_the_longest_time_each_time() -> None:
+    """Its probes succeed, its requests fail: no power of two is ever too large."""
+    world = Revision(ready=2)
+    until = world.fails("a", 3)
+    for _ in range(1100):
+        assert until is not None
+        world.probes(until, ok=True)
+        until = world.fails("a")
+    assert world.now > 86_400
+    assert until == world.now + 100.0
+
+
 @pytest.mark.parametrize(
     ("ready", "percent", "ejected"),
     [(1, 100, 0), (2, 100, 1), (2, 50, 1), (3, 50, 1), (4, 50, 2), (4, 100, 3), (10, 9, 0), (10, 10, 1)],

@@ -42,7 +42,7 @@ class _Stage(Enum):
 class _Suspect:
     """A replica that failed lately."""
 
-    __slots__ = ("failed_at", "replica", "returned_at", "revision", "rules", "stage", "streak", "times", "until")
+    __slots__ = ("factor", "failed_at", "replica", "returned_at", "revision", "rules", "stage", "streak", "until")
 
     def __init__(self, replica: str, revision: str, rules: OutlierRules) -> None:
         self.replica = replica
@@ -53,8 +53,8 @@ class _Suspect:
         self.failed_at = float("-inf")
         self.until = 0.0
         """When it is probed next, while it is ejected."""
-        self.times = 0
-        """Ejections, one soon after the other."""
+        self.factor = 1.0
+        """How many times as long as a first ejection the last one was."""
         self.returned_at = float("-inf")
 
     @property
@@ -193,9 +193,9 @@ class Outliers:
     def _eject(self, suspect: _Suspect, now: float) -> float:
         rules = suspect.rules
         again = now < suspect.returned_at + LONGEST * rules.ejection_s
-        suspect.times = suspect.times + 1 if again else 1
+        suspect.factor = min(2.0 * suspect.factor, LONGEST) if again else 1.0
         suspect.stage = _Stage.EJECTED
-        suspect.until = now + rules.ejection_s * min(2.0 ** (suspect.times - 1), LONGEST)
+        suspect.until = now + rules.ejection_s * suspect.factor
         self.ejections[suspect.revision] = self.ejections.get(suspect.revision, 0) + 1
         return suspect.until
 
