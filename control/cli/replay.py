@@ -3,6 +3,7 @@
 import gzip
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,16 +32,7 @@ def record(
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
             return
-        count = 0
-        try:
-            with output.open("wb") as file:
-                for piece in pieces:
-                    count += piece.count(b"\n")
-                    file.write(piece)
-        except OSError as error:
-            raise InvalidInputError(
-                "record", [Fault("--output", str(output), f"a file that can be written ({error.strerror})")]
-            ) from error
+        count = save(pieces, output)
     if count == 0:
         fail(f"nothing was recorded of {name} yet")
     say(f"{count} lines in {output}; `tidegate replay {output}` decides once more")
@@ -70,6 +62,25 @@ def replay(
         print(report.text(played, is_other=is_other, given=settings or ()))
     if played.difference is not None and not is_other:
         raise typer.Exit(EXIT_FAILED)
+
+
+def save(pieces: Iterator[bytes], output: Path) -> int:
+    """How many lines were written. A recording that is there is kept where nothing comes: the name may be wrong."""
+    first = next(pieces, b"")
+    if not first:
+        return 0
+    count = first.count(b"\n")
+    try:
+        with output.open("wb") as file:
+            file.write(first)
+            for piece in pieces:
+                count += piece.count(b"\n")
+                file.write(piece)
+    except OSError as error:
+        raise InvalidInputError(
+            "record", [Fault("--output", str(output), f"a file that can be written ({error.strerror})")]
+        ) from error
+    return count
 
 
 def register(app: typer.Typer) -> None:

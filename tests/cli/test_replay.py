@@ -2,12 +2,15 @@
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from control.cli.replay import save
 from tests.cli.test_commands import tidegate
 from tests.support.recorded import recording
+from tidegate.errors import InvalidInputError, TidegateError
 
 TRACE = "at,lambda_ips,mu_ips,latency_ms\n0,5,10,90\n1,30,10,400\n2,30,10,90\n"
 
@@ -86,3 +89,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         done = tidegate("replay", str(binary))
         assert done.exit_code == 2, data
         assert "Traceback" not in done.output
+
+
+def test_a_recording_that_is_there_is_kept_where_nothing_comes(tmp_path: Path) -> None:
+    """Such as for a name that was mistyped: the failure comes with the first piece."""
+    output = tmp_path / "rec.jsonl"
+    assert save(iter([b"1\n2\n", b"3\n"]), output) == 3
+
+    def unknown() -> Iterator[bytes]:
+        yield from failing()
+
+    def failing() -> list[bytes]:
+        raise TidegateError("no such function")
+
+    with pytest.raises(TidegateError):
+        save(unknown(), output)
+    assert save(iter(()), output) == 0
+    assert output.read_bytes() == b"1\n2\n3\n"
+
+
+def test_a_recording_needs_a_file_that_can_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="--output"):
+        save(iter([b"1\n"]), tmp_path)
