@@ -28,6 +28,8 @@ CROWDED = 0.5
 """Mean number of waiting requests from which on every slot is taken to be in use."""
 CROWDED_FOR_S = 1.5
 """A replica's second of work is looked at for so long after the gateway's."""
+FEW_UNANSWERED = 0.1
+"""Unanswered requests beside so many answered ones change no rate."""
 
 
 class Figures(NamedTuple):
@@ -221,8 +223,15 @@ class Meter:
         slots = float(limit) if limit == limit_was else 0.0
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
-        if busy_s > ROUNDING and request_s > ROUNDING:
-            # Less is rounding, and a quotient of it no number.
+        is_telling = busy_s > ROUNDING and request_s > ROUNDING  # less is rounding, and a quotient of it no number
+        unanswered = sample.unanswered - source.unanswered
+        if unanswered > FEW_UNANSWERED * requests and is_telling:
+            # Between what was answered and what would have been, if all of these had been.
+            known = group.rates.rate(None)
+            requests += unanswered
+            inferences += round(unanswered * inference_s / request_s)
+            is_telling = known is not None and inferences < known.mu_ips * busy_s
+        if is_telling:
             is_first = group.rates.served(
                 now,
                 (requests, inferences, busy_s, request_s, inference_s, execution_s),

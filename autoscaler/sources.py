@@ -165,6 +165,7 @@ class ReplicaSource:
     inferences: int = 0
     failures: int = 0
     cancelled: int = 0
+    unanswered: int = 0
     busy_s: float = 0.0
     request_s: float = 0.0
     inference_s: float = 0.0
@@ -185,6 +186,7 @@ class ReplicaSource:
         self.sequence, self.uptime_s = sample.sequence, sample.uptime_s
         self.requests, self.inferences = sample.requests, sample.inferences
         self.failures, self.cancelled = sample.failures, sample.cancelled
+        self.unanswered = sample.unanswered
         self.busy_s = sample.busy_s
         self.request_s, self.inference_s = sample.in_flight_request_s, sample.in_flight_inference_s
         self.execution_s, self.queue_s = sample.execution_s, sample.queue_s

@@ -214,6 +214,7 @@ class Measure:
             batch=self.batch.sparse(),
             phases=level.phases,
             app=level.app,
+            unanswered=self.unanswered,
         )
 
     @property

@@ -90,3 +90,5 @@ class ReplicaSample:
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
     app: AppSample | None = None
     """None: the function declares no metrics endpoint, or its model server is not ready yet."""
+    unanswered: int = 0
+    """Requests that ended because their client or deadline was gone before an answer began."""

@@ -47,6 +47,37 @@ def test_concurrency_is_waiting_at_gateways_plus_in_flight_at_replicas() -> None
     assert seen.idle_s == 0.0
 
 
+def test_clients_that_give_up_before_an_answer_tell_of_no_rate_but_of_the_most_that_it_can_be() -> None:
+    """A replica with eight slots that yields 5/s, overloaded: of 20 requests a second nearly all leave unanswered."""
+    c = collector(A)
+    told = {"limit": 8, "in_flight": 8, "in_flight_inferences": 8, "requests": 0, "inferences": 0, "unanswered": 0}
+    second = 0
+
+    def run(seconds: int, requests: int, unanswered: int) -> float:
+        nonlocal second
+        for _ in range(seconds):
+            second += 1
+            told["requests"] += requests
+            told["inferences"] += requests
+            told["unanswered"] += unanswered
+            spent = {
+                "busy_s": float(second),
+                "in_flight_request_s": 8.0 * second,
+                "in_flight_inference_s": 8.0 * second,
+            }
+            spent["execution_s"] = 3.2 * told["requests"]
+            c.replica(replica_sample(A, sequence=second, uptime_s=float(second), **told, **spent), T0 + second)
+        known = c.mu_ips(REVISION.id, "cpu")
+        assert known is not None
+        return known
+
+    assert run(60, 5, 0) == pytest.approx(5.0)
+    assert run(60, 1, 19) == pytest.approx(5.0), "neither what was answered nor what arrived"
+    assert run(60, 0, 20) == pytest.approx(5.0)
+    assert run(60, 1, 2) == pytest.approx(3.0, rel=0.02), "with all of them it would not be 5: the model is slower"
+    assert run(60, 5, 0) == pytest.approx(5.0, rel=0.02)
+
+
 def test_an_interval_is_what_the_sender_says_not_when_the_sample_arrived() -> None:
     c = collector()
     pull(c, 1)

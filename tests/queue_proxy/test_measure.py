@@ -92,7 +92,8 @@ def test_who_left_before_an_answer_was_not_served() -> None:
         timeline.end(0.5, status, unanswered=status != 200)
     sample = measure.sample(1.0, LEVEL)
     assert (sample.requests, sample.inferences, sample.execution_s, sample.batch) == (1, 4, 0.5, ((4, 1),))
-    assert (sample.cancelled, sample.failures, sample.in_flight, sample.in_flight_inferences) == (1, 1, 0, 0)
+    assert (sample.cancelled, sample.failures, sample.unanswered) == (1, 1, 2)
+    assert (sample.in_flight, sample.in_flight_inferences) == (0, 0)
     assert (sample.in_flight_request_s, sample.busy_s) == (1.5, 1.5)
     assert measure.by_class[1:] == [0, 1, 0, 1, 1], "as clients saw it"
 
