@@ -33,6 +33,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.bound_bench", ("--trace", "constant"), ("--hours", "0.02", "--trace", "constant")),
     ("benchmarks.micro.simulator_bench", (), ("--requests", "20000", "--rounds", "1")),
     ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),
+    ("benchmarks.micro.round_bench", (), ("--functions", "100", "--rounds", "3")),
 )
 
 
