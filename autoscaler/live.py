@@ -233,7 +233,7 @@ class DecisionLog:
 class Autoscaler:
     """What the control round holds. Order of one round::
 
-        fleet(...)  sources(...)  ->  await sample()  ->  decide(now)  ->  plan and backend
+        sources(...)  ->  await sample()  ->  fleet(...)  ->  decide(now)  ->  plan and backend
 
     :meth:`activated` may come at any time between, from the stream of activations.
     """
