@@ -21,6 +21,11 @@ WRITE_BUFFER_BYTES = 256 * 1024
 """Beyond it the other side of an exchange is not read."""
 
 
+SMALL_BYTES = 1024
+SMALL_WRITES = 256
+"""So many writes of less than that which wait count as a full buffer, whatever they carry: for each turn of the loop
+with one uvloop keeps some 800 bytes."""
+
 FULL_READ_BYTES = 128 * 1024
 """A read of so much: more is waiting. uvloop would read the same socket up to 32 times before it looks at another."""
 READS_PER_TURN = 4
@@ -34,6 +39,7 @@ class UpstreamConn(asyncio.Protocol):
         "_full_reads",
         "_has_yielded",
         "_is_glimpsed",
+        "_small_writes",
         "dead",
         "engine",
         "exchange",
@@ -67,6 +73,8 @@ class UpstreamConn(asyncio.Protocol):
         """It is not read from, because somebody on the other side is slow."""
         self.full = False
         """Much of what was written has not gone out yet."""
+        self._small_writes = 0
+        """That wait."""
         self.on_end: Callable[[], None] | None = None
         """Set while the connection is held without an exchange: called when the upstream has ended its work."""
         self.held_until = 0.0
@@ -209,6 +217,7 @@ class UpstreamConn(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
+        self._forget_small_writes()
         if self.exchange is not None:
             self.exchange.upstream_slow(False)
 
@@ -216,8 +225,22 @@ class UpstreamConn(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
-        if not self.transport.is_closing():
-            self.transport.write(data)
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if len(data) < SMALL_BYTES and not self.full:
+            if not transport.get_write_buffer_size():
+                self._small_writes = 0
+            elif self._small_writes < SMALL_WRITES:
+                self._small_writes += 1
+            else:
+                transport.set_write_buffer_limits(high=0)  # says that it is full
+        transport.write(data)
+
+    def _forget_small_writes(self) -> None:
+        if self._small_writes >= SMALL_WRITES and not self.transport.is_closing():
+            self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._small_writes = 0
 
     def release(self) -> None:
         """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
@@ -265,6 +288,7 @@ class UpstreamConn(asyncio.Protocol):
 
     def give_away(self) -> None:
         """The transport gets another protocol."""
+        self._forget_small_writes()
         self.exchange = None
         self.dead = True
         self.pool.closed(self)
