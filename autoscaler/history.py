@@ -45,7 +45,7 @@ UNITS: Final[Mapping[str, str]] = {
 }
 """What is recorded of every function and group, where it is known; what model servers and devices tell comes beside it
 (``APP``)."""
-APP: Final = (*LEVELS, "request-s", "queue-s", "compute-s", "server-batch")
+APP: Final = (*LEVELS, "request-s", "queue-s", "compute-s", "server-batch", "cpu")
 METRICS: Final = (*UNITS, *APP)
 
 

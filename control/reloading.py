@@ -127,8 +127,9 @@ def inventory_of(settings: Settings) -> "Inventory":
     file = settings.accelerators.file
     try:
         return take_inventory(None if file is None else Path(file), _log.info)
-    except OSError as error:
-        fault = Fault("--accelerators-file", f"{file} ({error.strerror})", "a file of accelerators")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        fault = Fault("--accelerators-file", f"{file} ({why})", "a file of accelerators")
         raise InvalidInputError("settings", [fault]) from error
 
 

@@ -263,8 +263,9 @@ def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
     plan: RolloutPlan = assemble(RolloutPlan(), values)
     ways = sum((bool(plan.canary_steps), plan.shadow_percent > 0, plan.duration_s > 0))
     if ways != 1 or ("canary-window" in texts and not plan.canary_steps):
-        told = "exactly one of canary-steps (with canary-window), rollout-duration, shadow-percent"
-        faults.append(Fault("plan", ", ".join(texts) or "nothing", told))
+        told = "exactly one of canary-steps (with canary-window), rollout-duration above 0s, shadow-percent above 0"
+        given = ", ".join(f"{key} {text}" for key, text in texts.items())
+        faults.append(Fault("plan", given or "nothing", told))
         return None
     return plan
 

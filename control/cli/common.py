@@ -56,9 +56,14 @@ def _in_settings_here() -> str | None:
     path = Path("tidegate.toml")
     if not path.is_file():
         return None
+    from tidegate.errors import Fault, InvalidInputError
     from tidegate.settings import read
 
-    return read(path.read_text(encoding="utf-8"), source=str(path), base=str(Path.cwd())).state.directory
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(str(path), [Fault("file", str(path), "a TOML file that can be read")]) from error
+    return read(text, source=str(path), base=str(Path.cwd())).state.directory
 
 
 def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
+LONGEST_S = 14_400.0
+"""What is kept of every metric (``autoscaler/history.py``)."""
 
 
 def series(
@@ -82,8 +84,10 @@ def _times(since: str, step: str | None) -> tuple[float, float]:
         try:
             if text is not None:
                 read[option] = duration(text, bare="s")
+                if not 1.0 <= read[option] <= LONGEST_S:
+                    raise UnreadableError(text)
         except UnreadableError:
-            faults.append(Fault(option, repr(text), "a duration: 90s, 5m, 4h"))
+            faults.append(Fault(option, repr(text), "a duration of 1s to 4h: 90s, 5m"))
     if faults:
         raise InvalidInputError("series", faults)
     return read["--since"], read.get("--step", max(1.0, read["--since"] / WIDTH))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from control.views import RolloutView, ShadowView, SplitView, WindowView
 
 _ACTIONS = ("promote", "pause", "resume", "abort")
+_TO = "REVISION=PERCENT with a percent of 0 to 100"
 
 
 def traffic(
@@ -121,12 +122,12 @@ def _asked(to: list[str], tag: list[str]) -> tuple[dict[str, float], dict[str, s
     for text in to:
         revision, _, amount = text.rpartition("=")
         if not revision or revision in split:
-            faults.append(Fault("--to", text, "REVISION=PERCENT, each revision once"))
+            faults.append(Fault("--to", text, f"{_TO}, each revision once"))
             continue
         try:
             split[revision] = percent(amount)
         except UnreadableError:
-            faults.append(Fault("--to", text, "REVISION=PERCENT"))
+            faults.append(Fault("--to", text, _TO))
     for text in tag:
         word, is_there, revision = text.partition("=")
         if not (word and is_there and revision) or word in tags:
@@ -173,6 +174,8 @@ def _rollout(view: "RolloutView") -> "list[RenderableType]":
 
     is_copied = view.shadow_percent and view.phase not in ENDS
     percent = f"copies of {view.shadow_percent:g}%" if is_copied else f"{view.percent:g}% of the traffic"
+    if view.phase in ENDS:
+        percent = f"it has {percent} now"
     lines: list[RenderableType] = [
         f"[bold]{view.candidate}[/bold]  {view.strategy.value}, {view.phase.value}: {percent}; before: {view.base}"
     ]

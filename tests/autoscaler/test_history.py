@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from autoscaler.history import APP, COARSE, FINE, METRICS, RING_BYTES, STEP, UNITS, History, Line, Ring
+from autoscaler.policies.hpa import OF_DEVICES
 
 T0 = 1_700_000_010.0  # a multiple of 30
 
@@ -136,3 +137,7 @@ def test_what_a_series_costs() -> None:
 
 def test_every_metric_has_a_unit() -> None:
     assert set(METRICS) == UNITS.keys() | set(APP)
+
+
+def test_what_devices_tell_can_be_asked_for_by_name() -> None:
+    assert set(OF_DEVICES) <= set(METRICS)

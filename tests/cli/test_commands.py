@@ -19,11 +19,14 @@ from control.cli.deploy import read
 from control.cli.main import app
 from control.cli.process import read_settings
 from control.cli.show import _follow as follow
+from control.cli.traffic import _rollout as rollout_lines
 from control.sdk import Tidegate
 from control.state import Holder, StateDirectory
+from control.views import RolloutView
 from tests.support.certificates import make_certificate
 from tidegate.annotations import ANNOTATIONS
 from tidegate.errors import InvalidInputError
+from tidegate.rollout import Phase, Strategy
 from tidegate.settings import SETTINGS
 
 COMMANDS = [
@@ -178,6 +181,19 @@ def test_the_state_directory_of_the_settings_is_found_by_every_command(
     assert str(tmp_path / "here") in tidegate("list").stderr
     monkeypatch.setenv("TIDEGATE_STATE", str(tmp_path / "there"))
     assert str(tmp_path / "there") in tidegate("list").stderr
+
+
+def test_settings_here_that_are_no_text_are_one_line_and_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEGATE_STATE", raising=False)
+    (tmp_path / "tidegate.toml").write_bytes(b"\xc0\xff[gateway]")
+    result = tidegate("list")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: tidegate.toml\n  file: got tidegate.toml; allowed: a TOML file that can be read\n",
+    )
 
 
 def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,8 +395,40 @@ def test_a_missing_accelerators_file_is_wrong_input(tmp_path: Path) -> None:
     assert "No such file" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        (Phase.RUNNING, "canary, running: 5% of the traffic"),
+        (Phase.TAKEN_BACK, "canary, taken-back: it has 5% of the traffic now"),
+    ],
+)
+def test_a_rollout_that_is_over_is_not_said_to_have_led_to_the_present_traffic(phase: Phase, told: str) -> None:
+    view = RolloutView(
+        function="echo",
+        strategy=Strategy.CANARY,
+        phase=phase,
+        candidate="echo-00002",
+        base="echo-00001",
+        percent=5.0,
+        steps=(5.0, 50.0),
+        step=1,
+        window_s=10.0,
+        window_left_s=None,
+        duration_s=None,
+        shadow_percent=0.0,
+        verdict="",
+        new=None,
+        old=None,
+        shadow=None,
+        began_at=0.0,
+        events=(),
+    )
+    assert told in str(rollout_lines(view)[0])
+
+
 def test_traffic_and_rollout_tell_all_faults_of_the_command_line(tmp_path: Path) -> None:
-    split = tidegate("traffic", "echo", "--to", "1", "--to", "2=x", "--tag", "stable", "--state", str(tmp_path))
+    wrong_to = ("--to", "1", "--to", "2=x", "--to", "3=-5")
+    split = tidegate("traffic", "echo", *wrong_to, "--tag", "stable", "--state", str(tmp_path))
     assert split.exit_code == 2
-    for wrong in ("--to", "'1'", "'2=x'", "'stable'"):
+    for wrong in ("--to", "'1'", "'2=x'", "got 3=-5; allowed: REVISION=PERCENT with a percent of 0 to 100", "'stable'"):
         assert wrong.strip("'") in split.output

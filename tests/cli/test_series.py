@@ -30,6 +30,15 @@ def test_a_bad_duration_is_wrong_input(option: str) -> None:
     assert f"{option}: got 'soon'; allowed: a duration" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "text"), [("--since", "0"), ("--since", "5h"), ("--step", "0.5s"), ("--step", "5h")]
+)
+def test_a_duration_that_is_not_kept_is_told_before_anything_is_asked(option: str, text: str) -> None:
+    result = tidegate("series", "echo", option, text)
+    assert result.exit_code == 2
+    assert f"{option}: got '{text}'; allowed: a duration of 1s to 4h" in result.stderr
+
+
 def test_bad_durations_are_told_at_once() -> None:
     result = tidegate("series", "echo", "--since", "soon", "--step", "-1")
     assert result.exit_code == 2

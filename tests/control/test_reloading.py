@@ -104,6 +104,9 @@ def test_faults_of_both_files_are_told_together_and_nothing_changes(tmp_path: Pa
             await reloading.reload()
         places = {fault.where for fault in raised.value.faults}
         assert places == {"log.level", "gateway.workers", "accelerators[0].kind", "accelerators[0].count"}
+        world.file.write_bytes(b"\xc0\xff")
+        with pytest.raises(InvalidInputError, match="no UTF-8"):
+            await reloading.reload()
         world.file.unlink()
         with pytest.raises(InvalidInputError, match="accelerators-file"):
             await reloading.reload()

@@ -439,6 +439,8 @@ def test_a_rollout_by_hand_can_be_paused_resumed_changed_and_aborted(tmp_path: P
             await act(world, steering, RolloutAction.BEGIN, canary_steps="5,1")
         with pytest.raises(InvalidInputError, match="exactly one of"):
             await act(world, steering, RolloutAction.BEGIN)
+        with pytest.raises(InvalidInputError, match=r"got rollout-duration 0s; allowed: .*rollout-duration above 0s"):
+            await act(world, steering, RolloutAction.BEGIN, rollout_duration="0s")
         view = await act(world, steering, RolloutAction.BEGIN, shadow_percent="10")
         assert (view.candidate, view.base) == ("echo-00002", "echo-00001")
         await world.advance(3.0)
