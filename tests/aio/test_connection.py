@@ -280,3 +280,24 @@ def test_a_side_of_a_tunnel_is_not_read_while_the_other_one_is_full(full: str) -
         tunnel.lost()
 
     on_stage(scene, forwards=False)
+
+
+def test_the_side_of_a_tunnel_that_is_left_is_cut_off_where_the_other_one_is_gone() -> None:
+    """asyncio's transports raise when they are aborted after their end."""
+
+    class Gone(Wire):
+        def abort(self) -> None:
+            raise AttributeError
+
+    async def scene(stage: Stage) -> None:
+        stage.client.data_received(GET)
+        exchange = stage.client.exchange
+        assert isinstance(exchange, Exchange)
+        client, upstream = Gone(), Wire()
+        tunnel = Tunnel(exchange, client, upstream, 7200.0, lambda _: None)
+        tunnel._client.connection_lost(None)
+        tunnel.sweep(tunnel.heard + CLOSING_S + 1.0)
+        assert upstream.is_aborted
+        tunnel._upstream.connection_lost(None)
+
+    on_stage(scene, forwards=False)

@@ -17,7 +17,7 @@ CLOSING_S = 60.0
 class _Side(asyncio.Protocol):
     """Reads one transport, writes the other."""
 
-    __slots__ = ("_tunnel", "closed", "other", "transport")
+    __slots__ = ("_tunnel", "closed", "is_lost", "other", "transport")
 
     other: "_Side"
 
@@ -26,6 +26,8 @@ class _Side(asyncio.Protocol):
         self.transport = transport
         self.closed = False
         """No more bytes come from this side."""
+        self.is_lost = False
+        """Its connection is gone: asyncio's transports cannot be aborted any more then."""
 
     def data_received(self, data: bytes) -> None:
         self._tunnel.passed(self, len(data))
@@ -46,7 +48,7 @@ class _Side(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
+        self.closed = self.is_lost = True
         self._tunnel.lost()
 
     def let_go(self) -> None:
@@ -125,8 +127,9 @@ class Tunnel:
 
     def abort(self) -> None:
         """Ends both sides now."""
-        self._client.transport.abort()
-        self._upstream.transport.abort()
+        for side in (self._client, self._upstream):
+            if not side.is_lost:
+                side.transport.abort()
 
     def lost(self) -> None:
         """One side's connection is gone; the other one follows, and the exchange ends once."""
