@@ -89,7 +89,7 @@ class Revocations:
                 continue
             if now < kind.until or not self._has_other(revision, accelerator, usable, now):
                 continue
-            lasts_s = min(BAR_S * 2.0**kind.bars, LONGEST_BAR_S)
+            lasts_s = min(BAR_S * 2.0 ** min(kind.bars, 30), LONGEST_BAR_S)
             kind.failing_since, kind.bars, kind.until = None, kind.bars + 1, now + lasts_s
             self.counts[revision, accelerator] += 1
             words = f"{accelerator} for {lasts_s:.0f} s: {kind.why}"

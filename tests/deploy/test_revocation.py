@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from deploy.backend import ReplicaStatus
 from deploy.placement.ledger import Room
-from deploy.revocation import BAR_S, PATIENCE_S, PENDING_SLACK_S, Revocations
+from deploy.revocation import BAR_S, LONGEST_BAR_S, PATIENCE_S, PENDING_SLACK_S, Revocations
 from tidegate.replica import ReplicaState
 
 REV, BOTH, TIMEOUT_S = "f-00001", ("t4", "v100"), 120.0
@@ -45,6 +45,17 @@ def test_starts_that_fail_for_a_minute_bar_their_kind_for_longer_each_time() -> 
     known.failed(REV, "t4", 130.0, "no space")
     assert known.review(REV, [], BOTH, TIMEOUT_S, 190.0)
     assert free(known, 190.0 + 2 * BAR_S - 1.0)["t4"] == 0
+
+
+def test_a_kind_that_never_starts_is_barred_for_as_long_as_possible_the_thousandth_time_too() -> None:
+    known, now, times = Revocations(), 0.0, 1_100
+    for _ in range(times):
+        known.failed(REV, "t4", now, "no space")
+        now += PATIENCE_S
+        (revoked,) = known.review(REV, [], BOTH, TIMEOUT_S, now)
+        now += LONGEST_BAR_S
+    assert f"for {LONGEST_BAR_S:.0f} s" in revoked.why
+    assert known.counts == {(REV, "t4"): times}
 
 
 def test_a_ready_replica_proves_its_kind() -> None:
