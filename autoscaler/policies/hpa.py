@@ -165,7 +165,7 @@ class HpaPolicy:
     def decide(self, observation: Observation, now: float) -> Wish:
         if observation.existing == 0:
             self._last, self._due = None, now
-            return Wish(desired=0, reasons=(reason("asleep"),))
+            return Wish(desired=0)
         value = None
         if observation.complete:
             value = mean_metric(self._metric, observation.groups)

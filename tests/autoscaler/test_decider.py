@@ -30,6 +30,14 @@ def test_a_deploy_starts_one_replica_and_without_requests_it_goes_to_zero() -> N
     assert codes(at.decisions[-1])[-1] == "asleep"
 
 
+def test_sleep_is_one_reason_under_every_policy() -> None:
+    for policy in ("kpa", "hpa", "smif"):
+        decider = Decider()
+        sla = Sla(latency_s=0.1)
+        decider.apply(revision(scaling=Scaling(policy=policy, initial_scale=0), sla=sla), T0)
+        assert codes(decider.tick(T0, observation(group(), at=T0))).count("asleep") <= 1, policy
+
+
 def test_initial_scale_zero_waits_for_the_first_request() -> None:
     at = world(scaling=Scaling(initial_scale=0))
     assert set(at.run(5)) == {0}
