@@ -293,7 +293,7 @@ class Round:
             tracked.acted_at = decision.at
             plan = self._plan(tracked, decision)
             tracked.plan = plan
-            self._note_unplaced(tracked, plan)
+            self._note_unplaced(tracked, plan, decision)
             for create in plan.create:
                 waited = self.clock.now() - decided
                 await self._create(tracked, create, replace(phases, schedule_s=waited))
@@ -594,12 +594,15 @@ class Round:
         )
         return self._tables.build(served, replicas)
 
-    def _note_unplaced(self, tracked: Tracked, plan: "Plan") -> None:
+    def _note_unplaced(self, tracked: Tracked, plan: "Plan", decision: Decision) -> None:
         lacks = any(each.until is None for each in plan.unplaced)
-        if not lacks and not any(each.code in _NO_PLACE for each in plan.reasons):
+        has_place = self.succession.has_place(tracked)
+        # What a dry run wishes beyond what it has is not looked for.
+        is_content = decision.is_dry_run and has_place
+        if not lacks and (is_content or not any(each.code in _NO_PLACE for each in plan.reasons)):
             tracked.unplaced_since = tracked.unplaced = None
             return
-        what = "more of it" if self.succession.has_place(tracked) else "it"
+        what = "more of it" if has_place else "it"
         free = self.room(tracked)
         words = ", ".join(f"{name} has {_words(room)}" for name, room in free.items())
         tracked.unplaced = f"no accelerator has room for {what}: {words or 'none that it may use is here'}"

@@ -7,6 +7,7 @@ import pytest
 from control.takeover import DRAIN_S, HOLD_S, PLACE_S, TakeOvers, less_held
 from control.views import FunctionState
 from deploy.placement.ledger import Room
+from tests.support.autoscaling import demand
 from tests.support.control_world import World, function, in_world
 from tidegate.function import Scaling
 from tidegate.replica import ReplicaState
@@ -139,6 +140,23 @@ def test_a_function_that_finds_no_room_says_so_after_two_seconds(tmp_path: Path)
         assert world.view().revisions[0].stuck is None
         assert world.view().state is FunctionState.READY
         assert of(world, "echo") == ["echo-00001"]
+
+    in_world(tmp_path, tell)
+
+
+def test_what_a_dry_run_wishes_lacks_no_place(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        dry = Scaling(min_scale=1, dry_run=True, policy="kpa", parameters={"metric": "rps", "target": "1"})
+        await world.deploy(function(scaling=dry))
+        for second in range(1, 12):
+            arrivals = 100 * second
+            told = demand("echo-00001", arrivals=arrivals, answered=arrivals, within_sla=arrivals)
+            world.gateways.demands["echo-00001"] = told
+            await world.advance(1.0)
+        assert world.view().message is None
+        (revision,) = world.view().revisions
+        assert (revision.ready, revision.desired, revision.reasons[-1].code) == (1, 3, "capped_by_capacity")
+        assert revision.unplaced == ()
 
     in_world(tmp_path, tell)
 
