@@ -11,6 +11,7 @@ from tests.support.loopback import RelayApp
 from tidegate.aio.connection import FAREWELL_S, ServerConn
 from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits, ProxyServer
+from tidegate.aio.small_writes import SMALL_WRITES, WRITE_BUFFER_BYTES
 from tidegate.aio.sweeper import Sweeper
 from tidegate.aio.tunnel import CLOSING_S, Tunnel
 from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn, UpstreamPool
@@ -299,5 +300,76 @@ def test_the_side_of_a_tunnel_that_is_left_is_cut_off_where_the_other_one_is_gon
         tunnel.sweep(tunnel.heard + CLOSING_S + 1.0)
         assert upstream.is_aborted
         tunnel._upstream.connection_lost(None)
+
+    on_stage(scene, forwards=False)
+
+
+class Stuck(Wire):
+    """Its peer does not read; it says that it is full when there is no room at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent, self.high, self.writes = 1, WRITE_BUFFER_BYTES, 0
+        self.protocol: asyncio.BaseProtocol | None = None
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        self.high = high
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.writes += 1
+        if not self.high:
+            assert self.protocol is not None
+            self.protocol.pause_writing()
+
+
+def test_small_events_that_a_client_does_not_read_count_by_their_number() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.wire = wire = Stuck()
+        stage.client = wire.protocol = ServerConn(stage.server)
+        stage.client.connection_made(wire)
+        upstream, upstream_wire = stage.upstream()
+        stage.client.data_received(GET)
+        await asyncio.sleep(0)
+        upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for again in range(2):  # the second time as the first
+            before = wire.writes
+            for _ in range(10 * SMALL_WRITES):
+                if upstream_wire.reads():
+                    upstream.data_received(b"1\r\nx\r\n")
+            assert SMALL_WRITES <= wire.writes - before <= SMALL_WRITES + 2, again
+            wire.unsent = 0
+            stage.client.resume_writing()
+            assert (upstream_wire.reads(), wire.high) == (True, WRITE_BUFFER_BYTES)
+            for _ in range(2 * SMALL_WRITES):
+                upstream.data_received(b"1\r\nx\r\n")
+            assert upstream_wire.reads(), "whoever reads is never slow"
+            wire.unsent = 1
+        upstream.data_received(b"0\r\n\r\n")
+        assert [ex.status for ex in stage.app.ended] == [200]
+
+    on_stage(scene)
+
+
+def test_small_pieces_in_a_tunnel_count_by_their_number() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.client.data_received(GET)
+        exchange = stage.client.exchange
+        assert isinstance(exchange, Exchange)
+        client, upstream = Wire(), Stuck()
+        tunnel = Tunnel(exchange, client, upstream, 7200.0, lambda _: None)
+        for _ in range(10 * SMALL_WRITES):
+            if client.reads():
+                tunnel._client.data_received(b"x")
+        assert upstream.writes == SMALL_WRITES + 1
+        upstream.unsent = 0
+        tunnel._upstream.resume_writing()
+        assert (client.reads(), upstream.high) == (True, WRITE_BUFFER_BYTES)
+        tunnel.lost()
+        tunnel.lost()
 
     on_stage(scene, forwards=False)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.loopback import LOOPS, Relay, RelayApp, play, until
 from tidegate.aio.exchange import Exchange
-from tidegate.aio.upstream import WRITE_BUFFER_BYTES
+from tidegate.aio.small_writes import WRITE_BUFFER_BYTES
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.loopback import LOOPS, run_on, until
+from tidegate.aio.small_writes import SMALL_WRITES
 from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.upstream import SMALL_WRITES, UpstreamConn, UpstreamPool
+from tidegate.aio.upstream import UpstreamConn, UpstreamPool
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, cast
 from tidegate.aio import sockets
 from tidegate.aio.exchange import SENT, Exchange
 from tidegate.aio.forwarding import Forwarding
+from tidegate.aio.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.tunnel import Tunnel, join
-from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, WRITE_BUFFER_BYTES, UpstreamConn
+from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.events import Data, Piece
 from tidegate.wire.h1_server import CHUNKED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.h2_frames import PREFACE
@@ -54,6 +55,7 @@ class ServerConn(asyncio.Protocol):
         "_lingered",
         "_paused",
         "_server",
+        "_small_writes",
         "_stalled",
         "_turning",
         "deadline",
@@ -81,6 +83,7 @@ class ServerConn(asyncio.Protocol):
         self._paused = 0
         self._full = self._stalled = self._turning = False
         self._lingered = self._full_reads = 0
+        self._small_writes = SmallWrites()
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
@@ -144,6 +147,7 @@ class ServerConn(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
+        self._small_writes.forget(self.transport)
         if self.exchange is not None:
             self.exchange.resume_upstream()
         elif self._stalled:
@@ -219,8 +223,11 @@ class ServerConn(asyncio.Protocol):
     def _write(self, data: Piece) -> None:
         """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
         self._server.outbox.flush()
-        if not self.transport.is_closing():
-            self.transport.write(data)
+        transport = self.transport
+        if not transport.is_closing():
+            if len(data) < SMALL_BYTES and not self._full:
+                self._small_writes.note(transport)
+            transport.write(data)
 
     def _read(self, on: bool) -> None:
         transport = self.transport
@@ -351,6 +358,7 @@ class ServerConn(asyncio.Protocol):
             raise RuntimeError("a tunnel without an exchange")
         self.phase = _TUNNEL
         self._write(head)
+        self._small_writes.forget(self.transport)
         limit_s = self._server.limits.tunnel_idle_timeout_s
         rest = self.engine.leftover()
         ended = self._tunnel_closed

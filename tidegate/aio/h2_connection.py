@@ -13,7 +13,8 @@ from tidegate.aio.exchange import SENT as FORWARDED
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.h2_rest import RestStream
 from tidegate.aio.rpc import Rpc
-from tidegate.aio.upstream import FULL_READ_BYTES, WRITE_BUFFER_BYTES
+from tidegate.aio.small_writes import WRITE_BUFFER_BYTES
+from tidegate.aio.upstream import FULL_READ_BYTES
 from tidegate.wire.h2 import H2Server
 from tidegate.wire.h2_blocks import Block
 from tidegate.wire.h2_events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidegate.aio.small_writes import SMALL_BYTES, SmallWrites
+
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
     from tidegate.aio.upstream import UpstreamConn
@@ -17,13 +19,15 @@ CLOSING_S = 60.0
 class _Side(asyncio.Protocol):
     """Reads one transport, writes the other."""
 
-    __slots__ = ("_tunnel", "closed", "is_lost", "other", "transport")
+    __slots__ = ("_is_full", "_small_writes", "_tunnel", "closed", "is_lost", "other", "transport")
 
     other: "_Side"
 
-    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport) -> None:
+    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport, *, is_full: bool) -> None:
         self._tunnel = tunnel
         self.transport = transport
+        self._is_full = is_full
+        self._small_writes = SmallWrites()
         self.closed = False
         """No more bytes come from this side."""
         self.is_lost = False
@@ -31,8 +35,14 @@ class _Side(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._tunnel.passed(self, len(data))
-        if not self.other.transport.is_closing():
-            self.other.transport.write(data)
+        self.other.write(data)
+
+    def write(self, data: bytes) -> None:
+        transport = self.transport
+        if not transport.is_closing():
+            if len(data) < SMALL_BYTES and not self._is_full:
+                self._small_writes.note(transport)
+            transport.write(data)
 
     def eof_received(self) -> bool:
         """Passes the half-close on. True keeps this side open for what still flows towards it; when the second
@@ -56,10 +66,13 @@ class _Side(asyncio.Protocol):
         del self.other, self._tunnel
 
     def pause_writing(self) -> None:
+        self._is_full = True
         if not self.other.transport.is_closing():
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
+        self._is_full = False
+        self._small_writes.forget(self.transport)
         if not self.other.transport.is_closing():
             self.other.transport.resume_reading()
 
@@ -85,8 +98,8 @@ class Tunnel:
         self._exchange: Exchange | None = exchange
         self._open = 2
         """Sides whose connection is not gone yet."""
-        self._client = _Side(self, client)
-        self._upstream = _Side(self, upstream)
+        self._client = _Side(self, client, is_full=is_client_full)
+        self._upstream = _Side(self, upstream, is_full=is_upstream_full)
         self._client.other, self._upstream.other = self._upstream, self._client
         self._bytes_in = self._bytes_out = 0
         self._on_end: Callable[[Tunnel], None] | None = on_end

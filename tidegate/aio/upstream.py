@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from tidegate.aio.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.sockets import UNIX, host_port, is_readable, is_unix
 from tidegate.aio.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Glimpse
 from tidegate.aio.sweeper import Sweeper
@@ -16,15 +17,6 @@ from tidegate.wire.head_memory import ResponseHeads
 if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
     from tidegate.aio.h2_upstream import H2Pool, H2Upstream
-
-WRITE_BUFFER_BYTES = 256 * 1024
-"""Beyond it the other side of an exchange is not read."""
-
-
-SMALL_BYTES = 1024
-SMALL_WRITES = 256
-"""So many writes of less than that which wait count as a full buffer, whatever they carry: for each turn of the loop
-with one uvloop keeps some 800 bytes."""
 
 FULL_READ_BYTES = 128 * 1024
 """A read of so much: more is waiting. uvloop would read the same socket up to 32 times before it looks at another."""
@@ -73,8 +65,7 @@ class UpstreamConn(asyncio.Protocol):
         """It is not read from, because somebody on the other side is slow."""
         self.full = False
         """Much of what was written has not gone out yet."""
-        self._small_writes = 0
-        """That wait."""
+        self._small_writes = SmallWrites()
         self.on_end: Callable[[], None] | None = None
         """Set while the connection is held without an exchange: called when the upstream has ended its work."""
         self.held_until = 0.0
@@ -217,7 +208,7 @@ class UpstreamConn(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
-        self._forget_small_writes()
+        self._small_writes.forget(self.transport)
         if self.exchange is not None:
             self.exchange.upstream_slow(False)
 
@@ -226,21 +217,10 @@ class UpstreamConn(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
         transport = self.transport
-        if transport.is_closing():
-            return
-        if len(data) < SMALL_BYTES and not self.full:
-            if not transport.get_write_buffer_size():
-                self._small_writes = 0
-            elif self._small_writes < SMALL_WRITES:
-                self._small_writes += 1
-            else:
-                transport.set_write_buffer_limits(high=0)  # says that it is full
-        transport.write(data)
-
-    def _forget_small_writes(self) -> None:
-        if self._small_writes >= SMALL_WRITES and not self.transport.is_closing():
-            self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._small_writes = 0
+        if not transport.is_closing():
+            if len(data) < SMALL_BYTES and not self.full:
+                self._small_writes.note(transport)
+            transport.write(data)
 
     def release(self) -> None:
         """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
@@ -288,7 +268,7 @@ class UpstreamConn(asyncio.Protocol):
 
     def give_away(self) -> None:
         """The transport gets another protocol."""
-        self._forget_small_writes()
+        self._small_writes.forget(self.transport)
         self.exchange = None
         self.dead = True
         self.pool.closed(self)
