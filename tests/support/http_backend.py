@@ -46,7 +46,8 @@ class ScriptedBackend:
 async def close_all(writers: Collection[asyncio.StreamWriter]) -> None:
     """Ends connections and waits until the loop has let go of them."""
     for writer in tuple(writers):
-        writer.transport.abort()
+        with contextlib.suppress(AttributeError):  # asyncio's transports that have ended since cannot be aborted
+            writer.transport.abort()
     for writer in tuple(writers):
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
