@@ -31,6 +31,7 @@ ALLOWED: Final = (
 )
 
 _MONTH_NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY_NAMES: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS: Final[Mapping[str, int]] = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
 _DAYS: Final[Mapping[str, int]] = {name: number for number, name in enumerate(_DAY_NAMES)}
@@ -122,20 +123,23 @@ def _least(windows: tuple[ScaleWindow, ...], minute: int) -> int:
 
 
 def cron(text: str) -> Cron:
-    """Raises UnreadableError."""
+    """Raises UnreadableError; of a day that no month has, too."""
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
         raise UnreadableError(text)
     minutes, hours, days, months, weekdays = (
         _values(part, low, high, names) for part, (low, high, names) in zip(parts, _FIELDS, strict=True)
     )
+    is_either = not parts[2].startswith("*") and not parts[4].startswith("*")
+    if not is_either and min(days) > max(_MONTH_DAYS[month - 1] for month in months):
+        raise UnreadableError(text)  # never comes
     return Cron(
         minutes=tuple(sorted(minutes)),
         hours=tuple(sorted(hours)),
         days=frozenset(days),
         months=frozenset(months),
         weekdays=frozenset(each % 7 for each in weekdays),
-        is_either=not parts[2].startswith("*") and not parts[4].startswith("*"),
+        is_either=is_either,
     )
 
 
@@ -196,6 +200,9 @@ def _window(text: str, faults: list[str]) -> ScaleWindow | None:
         return None
     if not 1 <= replicas < 2**31:
         faults.append(f"replicas `{replicas_text}`")
+        return None
+    if start == end:
+        faults.append(f"end `{end_text}`: it is the start, so the window is never open")
         return None
     return ScaleWindow(start=start, end=end, zone=zone, replicas=replicas)
 

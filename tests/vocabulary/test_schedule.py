@@ -83,6 +83,22 @@ def test_what_is_no_part_of_one(text: str) -> None:
         cron(text)
 
 
+@pytest.mark.parametrize("text", ["0 0 30 2 *", "0 0 31 apr,jun *", "0 0 31 4 */2"])
+def test_a_day_that_never_comes_is_no_start(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        cron(text)
+
+
+@pytest.mark.parametrize("text", ["0 0 29 2 *", "0 0 31 apr,may *", "0 0 31 4 mon"])
+def test_a_day_that_comes_seldom_is_one(text: str) -> None:
+    assert cron(text)
+
+
+def test_a_window_that_ends_where_it_begins_is_a_fault() -> None:
+    with pytest.raises(UnreadableError, match=r"end `00 8 \* \* \*`: it is the start"):
+        scale_windows("0 8 * * * | 00 8 * * * | UTC | 1")
+
+
 def test_every_fault_of_every_window_is_told_at_once() -> None:
     with pytest.raises(UnreadableError) as told:
         scale_windows("x | 1h | UTC | 3; 0 8 * * * | 0s | Mars/Olympus | 0; 1 | 2")
