@@ -29,6 +29,7 @@ from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample,
 from tidegate.replica import ReplicaState
 from tidegate.schedule import least_scale, scale_windows
 from tidegate.tenants import TenantSeen
+from tidegate.units import UnreadableError
 
 PULL_TIMEOUT_S = 0.5
 SLICE_S = 0.003
@@ -430,7 +431,10 @@ class Autoscaler:
     def _observe(self, revision: Revision, now: float) -> Observation:
         fleet = self.groups(revision.id)
         windows, most = revision.function.scaling.min_scale_windows, None
-        least = least_scale(scale_windows(windows), self._wall()) if windows else 0
+        try:
+            least = least_scale(scale_windows(windows), self._wall()) if windows else 0
+        except UnreadableError:  # deployed when such windows were no fault yet
+            least = 0
         if self._totals.total:
             most = self._totals.most(revision.id, sum(len(group.ready) + group.starting for group in fleet))
         observation = self.collector.observe(revision, fleet, now, least=least, most=most)

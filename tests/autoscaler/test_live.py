@@ -361,3 +361,10 @@ def test_the_wall_clock_counts_for_windows_of_time_only() -> None:
     assert (decision.desired, codes(decision)[-1]) == (2, "window_minimum")
     wall[0] -= 86_400.0 * 365
     assert at.decide(T0 + 2)[0].at == T0 + 2, "a wall clock that jumps moves no other time"
+
+
+def test_windows_that_were_no_fault_when_they_were_deployed_state_nothing() -> None:
+    at = Autoscaler(ManualClock(T0))
+    at.apply(revision(scaling=Scaling(min_scale_windows="0 8 * * * | 0 8 * * * | UTC | 2")), fresh=False)
+    at.fleet([], ROOMS)
+    assert at.decide(T0)[0].desired == 0
