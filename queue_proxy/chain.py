@@ -342,7 +342,7 @@ class Sidecar:
 
     def expired(self, ex: "Exchange") -> None:
         run: Run = ex.context
-        run.is_unanswered = True
+        run.is_unanswered = not ex.first_byte
         self._leave(ex)
         if run.is_exposed:
             self._fail(ex, DEADLINE, "its deadline passed while the model ran it", STARTED)

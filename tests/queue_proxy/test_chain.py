@@ -187,19 +187,21 @@ def test_a_deadline_while_the_model_runs_is_told_as_started() -> None:
 
 def test_only_what_was_answered_counts_as_served() -> None:
     """Clients that give up while an overloaded model runs for them tell nothing of its rate."""
-    replica = Replica(limit=4)
+    replica = Replica(limit=5)
     channel, credit = replica.channel()
     assert credit in channel.idle
-    left, late, streamed, served = (replica.on_credit(each) for each in list(channel.idle))
+    left, late, streamed, cut, served = (replica.on_credit(each) for each in list(channel.idle))
     left.client_leaves(100.2)
     late.expires(100.31)
     streamed.answered(100.2, length=None, ends=False)
     streamed.client_leaves(100.25)
+    cut.answered(100.2, length=None, ends=False)
+    cut.expires(100.31)
     served.answered(100.25)
     level = Level(state=ReplicaState.READY, limit=4, queued=0, phases=ColdStartPhases())
     sample = replica.measure.sample(101.0, level)
-    assert (sample.requests, sample.inferences, sample.cancelled) == (2, 2, 2)
-    assert sum(count for _, count in sample.execution) == 2
+    assert (sample.requests, sample.inferences, sample.unanswered, sample.cancelled) == (3, 3, 2, 2)
+    assert sum(count for _, count in sample.execution) == 3
 
 
 def test_a_deadline_while_it_waits_frees_its_place() -> None:
