@@ -8,7 +8,7 @@ from typing import NamedTuple
 from autoscaler.apps import AppFigures
 from autoscaler.observation import FleetGroup
 from autoscaler.plausible import ROUNDING
-from autoscaler.rates import WARM_REQUESTS, WARM_S, GroupRates
+from autoscaler.rates import FEW_UNANSWERED, WARM_REQUESTS, WARM_S, GroupRates
 from autoscaler.sampling import UNEVEN, UNEVEN_RPS
 from autoscaler.series import Gain, RecentHistogram, RecentSums, RecentWork, gained, seen
 from autoscaler.sources import Means, ReplicaGain, ReplicaSource, Waiting
@@ -28,8 +28,6 @@ CROWDED = 0.5
 """Mean number of waiting requests from which on every slot is taken to be in use."""
 CROWDED_FOR_S = 1.5
 """A replica's second of work is looked at for so long after the gateway's."""
-FEW_UNANSWERED = 0.1
-"""Unanswered requests beside so many answered ones change no rate."""
 
 
 class Figures(NamedTuple):
@@ -223,20 +221,17 @@ class Meter:
         slots = float(limit) if limit == limit_was else 0.0
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
-        is_telling = busy_s > ROUNDING and request_s > ROUNDING  # less is rounding, and a quotient of it no number
-        unanswered = sample.unanswered - source.unanswered
-        if unanswered > FEW_UNANSWERED * requests and is_telling:
-            # Between what was answered and what would have been, if all of these had been.
-            known = group.rates.rate(None)
-            requests += unanswered
-            inferences += round(unanswered * inference_s / request_s)
-            is_telling = known is not None and inferences < known.mu_ips * busy_s
-        if is_telling:
+        if busy_s > ROUNDING and request_s > ROUNDING:
+            # Less is rounding, and a quotient of it no number.
+            unanswered, given_up = sample.unanswered - source.unanswered, None
+            if unanswered > FEW_UNANSWERED * requests:
+                given_up = (float(unanswered), unanswered * inference_s / request_s)
             is_first = group.rates.served(
                 now,
                 (requests, inferences, busy_s, request_s, inference_s, execution_s),
                 limit=slots,
                 is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
+                given_up=given_up,
             )
             if is_first:
                 group.figures = None

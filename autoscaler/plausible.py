@@ -21,6 +21,7 @@ def is_plausible_replica(sample: ReplicaSample) -> bool:
         and 0 <= sample.inferences <= PLAUSIBLE
         and 0 <= sample.failures <= PLAUSIBLE
         and 0 <= sample.cancelled <= PLAUSIBLE
+        and 0 <= sample.unanswered <= PLAUSIBLE
         and 0 <= sample.busy_s <= PLAUSIBLE
         and 0 <= sample.in_flight_request_s <= PLAUSIBLE
         and 0 <= sample.in_flight_inference_s <= PLAUSIBLE

@@ -20,7 +20,7 @@ A rate is for one replica with one share of its device; shares do not change whi
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 from struct import Struct
@@ -62,6 +62,8 @@ GAIN = 0.05
 """Twice the company that brings less than this more yield brings none."""
 TOLD_REQUESTS = 50
 """Requests behind a cell from which on it may tell of a plateau; and what a cell of an earlier process weighs."""
+FEW_UNANSWERED = 0.1
+"""So many requests that ended without an answer, for each answered one, change no rate."""
 _APART = 2
 """Half octaves between two occupancies that tell of a plateau: twice the requests in flight."""
 
@@ -260,7 +262,18 @@ class _Below(NamedTuple):
 class GroupRates:
     """Service rates of one group. What was learnt below the limit is looked through every ``SUMMARY_S``."""
 
-    __slots__ = ("_cells", "_full", "_limit", "_occupancy", "_of_size", "_only", "_second", "_size", "_summed_at")
+    __slots__ = (
+        "_cells",
+        "_full",
+        "_given_up",
+        "_limit",
+        "_occupancy",
+        "_of_size",
+        "_only",
+        "_second",
+        "_size",
+        "_summed_at",
+    )
 
     def __init__(self) -> None:
         self._cells: dict[_Key, _Cell] = {}
@@ -270,15 +283,26 @@ class GroupRates:
         self._size = self._occupancy = 0
         self._full: list[_Cell] | None = []
         """Known cells of full replicas in order of batch size; None: to be made anew."""
+        self._given_up: dict[_Key, Sequence[float]] = {}
+        """By known cell: what is gathered where much was given up, as :meth:`_judged` has it."""
         self._limit = 0.0
         """Slots of a replica, in requests, as last told; 0: none."""
         self._of_size: dict[int, _Below | None] = {}
         """By batch size in half octaves, as far as asked for."""
 
-    def served(self, now: float, work: Work | Figures, *, limit: float, is_crowded: bool) -> bool:
+    def served(
+        self,
+        now: float,
+        work: Work | Figures,
+        *,
+        limit: float,
+        is_crowded: bool,
+        given_up: tuple[float, float] | None = None,
+    ) -> bool:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
-        waited meanwhile, so that every slot there is was taken. Answers whether something has become known of which
-        nothing was known before."""
+        waited meanwhile, so that every slot there is was taken; ``given_up``: requests and inferences that ended
+        without an answer, and are not in ``work``, where they are many. Answers whether something has become known of
+        which nothing was known before."""
         requests, inferences, busy_s, request_s, inference_s, execution_s = work
         if not (busy_s > LEAST_S and request_s > LEAST_S):
             return False
@@ -289,6 +313,11 @@ class GroupRates:
         # As in ``_half_octave``, without two calls a replica.
         by_size = round(2.0 * log2(size)) if size > 1.0 else 0
         by_occupancy = _FULL_KEY if is_full else round(2.0 * log2(occupancy)) if occupancy > 1.0 else 0
+        if given_up is not None:
+            judged = self._judged((by_size, by_occupancy), work, given_up)
+            if judged is None:
+                return False
+            requests, inferences, busy_s, execution_s = judged
         cell = self._only
         if cell is None or by_size != self._size or by_occupancy != self._occupancy:
             cell = self._cell((by_size, by_occupancy))
@@ -302,6 +331,34 @@ class GroupRates:
             return False
         self._second = second
         return self._fold(now, second)
+
+    def _judged(
+        self, key: _Key, work: Work | Figures, given_up: tuple[float, float]
+    ) -> tuple[float, float, float, float] | None:
+        """Requests, inferences, busy seconds and execution time to count where much was given up; None: nothing.
+
+        What a replica could have served lies between what was answered and all that ended. A rate in between stays; one
+        that is outside by more than chance moves to the nearer end. As a first figure the answered ones alone will do
+        if they are the larger part, since a rate that is too low harms nobody.
+        """
+        cell = self._cells.get(key)
+        requests, inferences, busy_s, request_s, _, execution_s = work
+        if cell is None or not cell.is_known:
+            return (requests, inferences, busy_s, execution_s) if given_up[0] <= requests else None
+        seen: Sequence[float] = (requests, inferences, busy_s, request_s, *given_up)
+        before = self._given_up.pop(key, None)
+        if before is not None:
+            seen = [one + other for one, other in zip(before, seen, strict=True)]
+        requests, inferences, busy_s, request_s, left, left_inferences = seen
+        if requests + left < MEMORY_REQUESTS:
+            self._given_up[key] = seen
+            return None
+        known, chance = cell.mu_ips * busy_s, 2.0 / math.sqrt(requests + left)
+        if inferences + left_inferences < known * (1.0 - chance):
+            return requests + left, inferences + left_inferences, busy_s, request_s
+        if inferences > known * (1.0 + chance):
+            return requests, inferences, busy_s, request_s * requests / (requests + left)
+        return None
 
     def _cell(self, key: _Key) -> _Cell:
         cell = self._cells.get(key)
@@ -431,11 +488,13 @@ class GroupRates:
                 rest = (cell for (size, occupancy), cell in self._cells.items() if size == key[0] and occupancy >= 0)
                 if any(map(full.is_belied_by, rest)):
                     del self._cells[key]
+                    self._given_up.pop(key, None)
                     self._full = self._only = None
 
     def _forget_stalest(self) -> None:
         stalest = min(self._cells, key=lambda key: (self._cells[key].used_at, key))
         del self._cells[stalest]
+        self._given_up.pop(stalest, None)
         self._full, self._of_size, self._only = None, {}, None
 
     def __repr__(self) -> str:

@@ -196,7 +196,7 @@ class ReplicaSource:
         without a fault. Counters that run on are not negative; what this refuses may still be plausible, and is looked
         at more closely. By rounding a sum may have shrunk a little."""
         number, up_s, done, items = sample.sequence, sample.uptime_s, sample.requests, sample.inferences
-        failures, cancelled = sample.failures, sample.cancelled
+        failures, cancelled, unanswered = sample.failures, sample.cancelled, sample.unanswered
         busy_s, request_s, inference_s = sample.busy_s, sample.in_flight_request_s, sample.in_flight_inference_s
         run_s, queue_s = sample.execution_s, sample.queue_s
         in_flight, in_inferences = sample.in_flight, sample.in_flight_inferences
@@ -206,6 +206,7 @@ class ReplicaSource:
             number > self.sequence
             and failures >= self.failures
             and cancelled >= self.cancelled
+            and self.unanswered <= unanswered <= PLAUSIBLE
             and in_flight >= 0
             and in_inferences >= 0
             and queued >= 0

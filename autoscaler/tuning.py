@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.concurrency import STEPS, Advice, FullWork, LearntLimit, LimitLearner
-from autoscaler.rates import CROWDED_FULL, FULL
+from autoscaler.rates import CROWDED_FULL, FEW_UNANSWERED, FULL
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.histogram import quantile
 from tidegate.records import Reason, ReplicaSample
@@ -94,6 +94,8 @@ class Tuners:
         seconds = after.uptime_s - before.uptime_s
         if group is None or seconds <= 0.0 or not before.limit == after.limit == group.learner.limit:
             return
+        if after.unanswered - before.unanswered > FEW_UNANSWERED * (after.requests - before.requests):
+            return  # what would have been served is not known
         if group.in_inferences:
             slots_s = after.in_flight_inference_s - before.in_flight_inference_s
         else:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.rates import MAX_CELLS, GroupRates, LearntCell, Work
+from autoscaler.rates import FEW_UNANSWERED, MAX_CELLS, GroupRates, LearntCell, Work
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, fixed
 from tests.support.autoscaling import T0, revision
 
@@ -319,6 +319,69 @@ def test_nothing_is_expected_of_company_that_was_not_seen() -> None:
     assert expected(20.0, limit=8) is None
     assert expected(20.0, 22.0, limit=0) is None, "no limit"
     assert expected(20.0, 20.0, limit=8) is None, "a plateau: known"
+
+
+def crowd(rates: GroupRates, seconds: int, answered: float, left: float, *, occupancy: float = 8.0) -> None:
+    """Seconds of eight slots, in which as many requests as ``left`` ended without an answer."""
+    each = Work(answered, answered, 1.0, occupancy, occupancy, 0.1 * answered)
+    for second in range(seconds):
+        rates.served(T0 + 1000 + second, each, limit=8, is_crowded=False, given_up=(left, left))
+
+
+@pytest.mark.parametrize(
+    ("answered", "left", "expect"),
+    [
+        (20.0, 400.0, 50.0),  # 50 may be served still
+        (0.0, 400.0, 50.0),
+        (10.0, 20.0, 30.0),  # 50 cannot be, even if all of them had been answered
+        (100.0, 20.0, 100.0),  # more than 50 were
+    ],
+)
+def test_what_is_given_up_moves_a_rate_only_to_what_is_possible(answered: float, left: float, expect: float) -> None:
+    rates = GroupRates()
+    served(rates, 60, work(50, 1.0, occupancy=8.0), limit=8)
+    crowd(rates, 300, answered, left)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(expect, rel=0.16), "as near as chance tells"
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_rate_does_not_sink_by_chance_while_much_is_given_up(share: float) -> None:
+    rates, chance = GroupRates(), random.Random(1)
+    served(rates, 60, work(20, 1.0, occupancy=8.0), limit=8)
+    for second in range(1800):
+        ended = sum(chance.random() < 0.1 for _ in range(200))
+        left = sum(chance.random() < share for _ in range(ended))
+        each = Work(ended - left, ended - left, 1.0, 8.0, 8.0, 0.4 * (ended - left))
+        given_up = (float(left), float(left)) if left > FEW_UNANSWERED * (ended - left) else None
+        rates.served(T0 + 100 + second, each, limit=8, is_crowded=False, given_up=given_up)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert 0.75 * 20.0 < rate.mu_ips < 1.15 * 20.0
+
+
+def test_of_a_size_and_company_of_which_nothing_is_known_the_answered_ones_tell_if_they_are_more() -> None:
+    rates = GroupRates()
+    crowd(rates, 300, 10.0, 11.0)
+    assert rates.rate(1.0) is None
+    crowd(rates, 300, 10.0, 5.0)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(10.0)
+
+
+def test_what_leaves_with_little_company_is_no_plateau() -> None:
+    """One impatient client: with one in flight nearly nothing is answered, and much ends."""
+    rates = GroupRates()
+    served(rates, 60, work(30, 1.0, occupancy=1.0), limit=32)
+    served(rates, 60, work(100, 1.0, occupancy=4.0), limit=32, start=T0 + 60)
+    crowd(rates, 60, 1.0, 96.0, occupancy=1.0)
+    served(rates, 30, work(100, 1.0, occupancy=4.0), limit=32, start=T0 + 2000)
+    rate = rates.rate(1.0)
+    assert rate is not None
+    assert not rate.is_at_limit
+    assert rates.floor_s(1.0) == pytest.approx(1.0 / 30.0, rel=0.05)
 
 
 def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() -> None:

@@ -38,6 +38,7 @@ class Fleet:
         waiting: int = 0,
         batch: int = 1,
         took_s: float = 0.01,
+        unanswered: int = 0,
     ) -> list[Move]:
         """``done`` requests ended, each after ``took_s``, with so many slots in use on average."""
         before = self.last
@@ -51,6 +52,7 @@ class Fleet:
             sequence=before.sequence + 1,
             requests=before.requests + done,
             inferences=before.inferences + done * batch,
+            unanswered=before.unanswered + unanswered,
             in_flight_request_s=before.in_flight_request_s + used / batch,
             in_flight_inference_s=before.in_flight_inference_s + used,
             execution=tuple(sorted(counts.items())),
@@ -89,8 +91,9 @@ def test_full_seconds_move_the_limit_step_by_step_with_reasons() -> None:
         {"done": 50, "used": 3.0},
         {"done": 50, "used": 1.9, "waiting": 9},
         {"done": 50, "used": 8.0, "limit": 8},
+        {"done": 10, "used": 4.0, "unanswered": 40},
     ],
-    ids=["a slot is free", "half of them are, though requests wait", "under another limit"],
+    ids=["a slot is free", "half of them are, though requests wait", "under another limit", "most left unanswered"],
 )
 def test_other_seconds_tell_nothing(second: dict[str, Any]) -> None:
     fleet = Fleet()
