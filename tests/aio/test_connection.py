@@ -283,6 +283,28 @@ def test_a_side_of_a_tunnel_is_not_read_while_the_other_one_is_full(full: str) -
     on_stage(scene, forwards=False)
 
 
+def test_a_tunnel_closes_each_side_once() -> None:
+    """asyncio's TLS transports forget at a second close what an abort would end."""
+
+    class Once(Wire):
+        def close(self) -> None:
+            assert not self.is_closed
+            super().close()
+
+    async def scene(stage: Stage) -> None:
+        stage.client.data_received(GET)
+        exchange = stage.client.exchange
+        assert isinstance(exchange, Exchange)
+        client, upstream = Once(), Once()
+        tunnel = Tunnel(exchange, client, upstream, 7200.0, lambda _: None)
+        tunnel.close()
+        tunnel._upstream.connection_lost(None)
+        assert client.is_closed
+        tunnel._client.connection_lost(None)
+
+    on_stage(scene, forwards=False)
+
+
 def test_the_side_of_a_tunnel_that_is_left_is_cut_off_where_the_other_one_is_gone() -> None:
     """asyncio's transports raise when they are aborted after their end."""
 

@@ -259,6 +259,24 @@ def test_a_table_is_not_allowed_once_the_peer_has_acknowledged_our_settings() ->
     assert failure(server, head(3, update + CALL)) == wire.COMPRESSION_ERROR
 
 
+def test_a_stream_whose_answer_waited_long_for_credit_lingers_from_when_it_has_gone() -> None:
+    server, client = H2Server(Blocks(REQUEST)), H2Client(Blocks(RESPONSE))
+    asked = client.request(CALL, False, None)
+    stream = next(each[1] for each in server.receive(client.take(), 0.0) if each[0] == HEAD)
+    stream.lingers = True
+    server.head(stream, ANSWER, False)
+    server.data(stream, b"x" * 70_000, True)
+    client.receive(server.take(), 0.0)
+    assert stream.waiting
+    assert server.stalled(100.0, 300.0, 375.0) == []
+    client.passed(asked, 70_000)
+    server.receive(client.take(), 140.0)
+    client.receive(server.take(), 140.0)
+    assert not stream.waiting
+    assert server.lingering(140.0, 30.0) == []
+    assert server.lingering(171.0, 30.0) == [stream]
+
+
 @pytest.mark.parametrize("lingers", [False, True])
 def test_a_request_that_is_answered_early_is_reset_at_once_or_read_over_for_its_time(lingers: bool) -> None:
     server = ready_server()

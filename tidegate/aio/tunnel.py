@@ -135,8 +135,9 @@ class Tunnel:
     def close(self) -> None:
         """Closes both sides after what was written has gone out; who does not read it is cut off later."""
         self.heard, self.idle_s = time.monotonic(), min(self.idle_s, CLOSING_S)
-        self._client.transport.close()
-        self._upstream.transport.close()
+        for side in (self._client, self._upstream):
+            if not side.transport.is_closing():  # asyncio's TLS transports cannot be aborted after a second close
+                side.transport.close()
 
     def abort(self) -> None:
         """Ends both sides now."""

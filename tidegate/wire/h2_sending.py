@@ -161,6 +161,7 @@ class Sender:
             ends = END_STREAM if stream.closing and not stream.waiting else 0
             self._out += (frame_head(size << 8, ends, number), piece)
             if ends:
+                stream.since = 0.0
                 self._blocked.pop(number, None)
                 self._own_end(stream)
                 return sent
