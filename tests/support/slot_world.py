@@ -148,6 +148,9 @@ class Replica:
         assert ledger.running == self.model == running, f"{ledger!r}: {self.model} at the model, {running} counted"
         assert ledger._charged == running + sum(credit.units for credit in idle), repr(ledger)
         assert ledger._recalled == sum(credit.recalled_at is not None for credit in idle)
+        for channel in ledger.channels:
+            due = min((ledger._due(channel, credit) for credit in channel.idle.values()), default=float("inf"))
+            assert ledger._first_due(channel) == due, repr(channel)
         assert ledger._wanting == sum(channel.want.amount > 0 for channel in ledger.channels)
 
 

@@ -472,9 +472,7 @@ class SlotLedger(Accounts):
     def _arm(self) -> None:
         wake = float("inf")
         if self._wanting or self._recalled:
-            for channel in self._channels:
-                for credit in channel.idle.values():
-                    wake = min(wake, self._due(channel, credit))
+            wake = min((self._first_due(channel) for channel in self._channels), default=wake)
         self._wake = None if wake == float("inf") else wake
 
     def _turn(self, event: ReplicaEvent) -> None:
