@@ -111,7 +111,7 @@ class Hall:
             return
         if bind.epoch != replica.epoch:
             return
-        replica.recalled.pop(bind.credit, None)
+        replica.noted.pop(bind.credit, None)
         self.out.append(Send(replica.id, Return((bind.credit,))))
         if bind.want is not None:
             self._retell(replica)  # The want in its header may not have arrived.

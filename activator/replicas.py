@@ -25,6 +25,9 @@ the fewest is the freest."""
 LINKS_ALL: Final = 64
 """Up to so many replicas a worker links to every one."""
 
+KEPT, GOES, WENT = 0, 1, 2
+"""What is noted of a busy credit: the head of its answer said keep, so that it goes back as soon as it is asked back;
+it was asked back, and goes when its request has ended; it went back before that."""
 RECALLED_SPARE: Final = 64
 """So many numbers more than requests in flight are kept of credits that go back with their request."""
 _UNTOLD: Final = -1
@@ -49,10 +52,10 @@ class Replica:
         "index",
         "limit",
         "linked",
+        "noted",
         "open",
         "place",
         "ready",
-        "recalled",
         "reserved",
         "rests_until",
         "sequence",
@@ -91,8 +94,8 @@ class Replica:
         self.ready = False
         """``usable``, as its group has counted it."""
         self.in_flight = 0
-        self.recalled: dict[int, None] = {}
-        """Credits to give back when their request has ended; oldest first."""
+        self.noted: dict[int, int] = {}
+        """Credits with which more has to be done when their request has ended, or can be before; oldest first."""
         self.sequence = 0
         self.told = _UNTOLD
         """Class of the want that the queue_proxy knows."""
@@ -203,7 +206,7 @@ class Replica:
         self.open = False
         self.state = None
         self.idle.clear()
-        self.recalled.clear()
+        self.noted.clear()
         self.sequence = 0
         self.told = _UNTOLD
         self.short = None
@@ -292,16 +295,25 @@ class Replica:
     # --- credits ---
 
     def recall(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Credits that are asked back: those that go back now; busy ones go when their request has ended."""
+        """Credits that are asked back: those that go back now; busy ones go when their request has ended.
+
+        A request may be on its way with one that is idle at the queue_proxy, and would be refused. Once the head of its
+        answer has said keep, it has arrived, and there it may have ended long before a slow client has read it all:
+        such a credit goes back now.
+        """
         wanted = set(numbers)
         back = [credit[0] for credit in self.idle if credit[0] in wanted]
         if back:
             self.idle = [credit for credit in self.idle if credit[0] not in wanted]
             self.refresh()
         if self.in_flight:
-            self.goes_back(wanted.difference(back))
+            noted = self.noted
+            kept = [number for number in wanted if noted.get(number) == KEPT]
+            self.goes_back(wanted.difference(back, kept))
+            noted.update(dict.fromkeys(kept, WENT))
+            back += kept
         else:
-            self.recalled.clear()
+            self.noted.clear()
             back = list(wanted)
         return tuple(back)
 
@@ -325,10 +337,10 @@ class Replica:
         ever. A busy one that is forgotten stays here when its request ends, as both sides then have it; if it is void,
         its next request is refused and returns to its place.
         """
-        recalled = self.recalled
-        recalled.update(dict.fromkeys(numbers))
-        for number in list(recalled)[: max(0, len(recalled) - self.in_flight - RECALLED_SPARE)]:
-            del recalled[number]
+        noted = self.noted
+        noted.update(dict.fromkeys(numbers, GOES))
+        for number in list(noted)[: max(0, len(noted) - self.in_flight - RECALLED_SPARE)]:
+            del noted[number]
 
     def surrender(self) -> tuple[int, ...]:
         """All idle credits, to be given back."""

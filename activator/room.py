@@ -22,7 +22,7 @@ from activator.commands import Affinity, Bind, Refuse, Send
 from activator.hall import HEARING_S, UNUSED_S, Hall
 from activator.lanes import Lane, first_served
 from activator.refusals import failed, full, too_late, unserved
-from activator.replicas import Replica
+from activator.replicas import GOES, KEPT, Replica
 from activator.revisions import SHORT_S, RevisionRoom
 from activator.revisions import RoomCounts as RoomCounts
 from tidegate.errors import DEADLINE, NOT_SERVABLE
@@ -123,7 +123,7 @@ class WaitingRoom(Hall):
         bind.lane = lane
         self._bind(bind, replica, now)
         if bind.credit:
-            replica.recalled[bind.credit] = None
+            replica.noted[bind.credit] = GOES
         return bind
 
     def watch(self, revision: str, now: float) -> None:
@@ -145,6 +145,12 @@ class WaitingRoom(Hall):
             bind.revision.cancelled += 1
         return True
 
+    def keeps(self, bind: Bind) -> None:
+        """The head of its answer said ``tidegate-credit: keep``; tell it where the end may be long in coming."""
+        replica = bind.replica
+        if bind.credit and bind.epoch == replica.epoch:
+            replica.noted.setdefault(bind.credit, KEPT)
+
     def answered(self, bind: Bind, keep: bool, now: float) -> None:
         """Its answer ended completely; ``keep``: the head said ``tidegate-credit: keep``."""
         replica = bind.replica
@@ -160,12 +166,11 @@ class WaitingRoom(Hall):
             return
         if bind.epoch != replica.epoch:
             return
-        if replica.recalled and bind.credit in replica.recalled:
-            del replica.recalled[bind.credit]
-            if keep:
+        if replica.noted and (note := replica.noted.pop(bind.credit, KEPT)) != KEPT:
+            if keep and note == GOES:
                 self.out.append(Send(replica.id, Return((bind.credit,))))
             if not replica.in_flight:
-                replica.recalled.clear()
+                replica.noted.clear()
         elif keep:
             replica.idle.append((bind.credit, bind.units))
             if replica.ready:
@@ -191,7 +196,7 @@ class WaitingRoom(Hall):
         if not bind.credit:
             self._rest(replica, now)  # No credit can have been stale: the replica drains or is full, we do not insist.
         elif bind.epoch == replica.epoch:
-            replica.recalled.pop(bind.credit, None)
+            replica.noted.pop(bind.credit, None)
             self._retell(replica)
         self._put_back(bind, now)
 

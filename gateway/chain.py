@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from tidegate.aio.exchange import Exchange
 
 _EVENT_STREAM: Final = b"text/event-stream"
+_LONG_BYTES: Final = 64 * 1024
+"""The end of a longer answer may pass here long after it has left the replica: when its client has read so far."""
 _NO_WAIT: Final = b"x-request-id: %b\r\nserver-timing: wait;dur=0.000, queue;dur=%b\r\n"
 
 
@@ -221,12 +223,17 @@ class Chain:
             self._tokens.answering(ex, ticket.tokens, head)
         ticket.is_answered = True
         ticket.keeps = head.control(headers.CREDIT) == b"keep"
-        if head.content_length is None:
+        length = head.content_length
+        if length is None:
             ticket.is_stream = status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
             if ex.is_rpc:
                 ticket.is_stream = self.calls.streams(ex)
             if ticket.is_stream and ticket.counters is not None:
                 ticket.counters.streaming += 1
+            if ticket.keeps and (ticket.is_stream or not ex.is_rpc):
+                self.room.keeps(bind)
+        elif length > _LONG_BYTES and ticket.keeps:
+            self.room.keeps(bind)
         if ticket.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
             self.desk.remember(ticket.target, ex.head.path, bind)
         if head.mentions(b"\nx-request-id:"):

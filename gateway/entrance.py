@@ -165,7 +165,7 @@ class Entrance:
     def _misread(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """A body that names the function cannot be read, or its rest is faulty: no replica ever sees its end."""
         ticket: Ticket = ex.context
-        if ticket.counters is not None:
+        if ticket.target.front is not None:
             ticket.ending = Ending.CANCELLED
             if ticket.bind is None and self._room.leave(ex, self._clock()):
                 self._flush()

@@ -108,6 +108,9 @@ class Resilience:
             self._look_for_stalls(now)
         if not self.outliers.suspects:
             return
+        for revision in self.outliers.reduced():
+            if not self._room.ready_replicas(revision):
+                self.outliers.hasten(revision, now)
         for replica in self.outliers.due(now):
             route, path = self._replicas[replica]
             self._room.eject(replica, now, now + _RETURN_S)

@@ -202,10 +202,10 @@ class Gate:
 
         def answered(verdict: tuple[Reservation, ...] | Short) -> None:
             self.waiting -= 1
-            if ticket.ending is None:
+            if not ex.ended:
                 found = self._decided(ticket, account, wanted, verdict)
                 self._again(ex, found if isinstance(found, Denial) else None)
-            elif not isinstance(verdict, Short):  # its client has gone, or its deadline has passed
+            elif not isinstance(verdict, Short):  # it has ended meanwhile
                 for reservation in verdict:
                     till.settle(reservation, 0)
 

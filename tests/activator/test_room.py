@@ -141,6 +141,29 @@ def test_a_recalled_busy_credit_goes_back_when_its_request_has_ended() -> None:
     assert one.arrive("b") == "waits"
 
 
+def test_a_recalled_credit_whose_answer_is_only_read_to_its_end_goes_back_at_once() -> None:
+    """The queue_proxy has ended the request and counts the credit as idle; a slow client has yet to read."""
+    one = lobby("r0")
+    one.ready("r0", 1, 2)
+    one.arrive("a")
+    one.arrive("b")
+    one.room.keeps(one.binds["a"])
+    assert one.hear("r0", Recall((1, 2))) == ["r0 < return 2"], "the request of the other may be on its way"
+    assert one.answer("a", keep=True) == one.answer("b", keep=False) == []
+    assert one.arrive("c") == "waits"
+
+
+def test_a_long_answer_leaves_its_credit_here_if_nobody_asks_for_it() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1)
+    for name in ("a", "b"):
+        assert one.arrive(name) == f"{name} -> r0 on 1"
+        one.room.keeps(one.binds[name])
+        assert one.answer(name) == []
+    assert one.arrive("c") == "c -> r0 on 1"
+    assert one.hear("r0", Recall((1,))) == [], "its own answer has said nothing yet"
+
+
 def test_a_recall_of_a_credit_that_is_not_here_is_answered() -> None:
     one = lobby("r0")
     one.ready("r0")
@@ -356,6 +379,21 @@ def test_what_waits_for_a_retired_revision_moves_on_though_its_replica_says_that
     moved = one.ready("r1", 1, 2, 3, now=2.1)
     assert [line[:7] for line in moved] == ["a -> r1", "b -> r1", "c -> r1"], "in the order of their arrival"
     assert one.answer("running", 2.2)[0].startswith("by tag -> r0 on 7"), "what runs goes on, a tag leads there"
+
+
+def test_what_moved_on_leaves_nothing_behind() -> None:
+    one = Lobby(table([("r0", "cpu")]))
+    one.arrive("a", 1.0)
+    one.arrive("b", 1.1)
+    one.did(1.1)
+    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")], tags=("old",))]), 2.0)
+    one.did(2.0)
+    counts = one.room.counts(F, 3.0)
+    assert counts is not None
+    assert (counts.waiting, counts.oldest_waiting_s) == (0, 0.0)
+    assert one.arrive("by tag", 3.0, pinned=True) == "waits"
+    one.did(3.0)
+    assert [line[:12] for line in one.ready("r0", 1, now=3.1)] == ["by tag -> r0"]
 
 
 def test_what_waits_for_a_tagged_revision_that_serves_stays_there_though_it_gets_no_new_requests() -> None:

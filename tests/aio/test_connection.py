@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.loopback import RelayApp
-from tidegate.aio.connection import FAREWELL_S, ServerConn
+from tidegate.aio.connection import _IDLE, FAREWELL_S, ServerConn
 from tidegate.aio.exchange import Exchange
 from tidegate.aio.server import Limits, ProxyServer
 from tidegate.aio.small_writes import SMALL_WRITES, WRITE_BUFFER_BYTES
@@ -18,6 +18,7 @@ from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn,
 from tidegate.wire.h1_server import HELD_BYTES
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+WEBSOCKET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
 
 
@@ -90,10 +91,10 @@ class Stage:
         self.pool.put(made)
         return made, wire
 
-    async def answered_but_unread(self) -> None:
-        """The client has got a large answer, most of which waits for it to read on."""
+    async def answered_but_unread(self, ahead: bytes = b"") -> None:
+        """The client has got a large answer, most of which it has not read; ``ahead`` came with its request."""
         upstream, _ = self.upstream()
-        self.client.data_received(GET)
+        self.client.data_received(GET + ahead)
         await asyncio.sleep(0)
         upstream.data_received(LARGE)
         self.client.pause_writing()
@@ -189,12 +190,57 @@ def test_what_a_client_sends_beyond_what_is_kept_is_never_read_as_a_request() ->
     on_stage(scene)
 
 
-def test_a_request_that_was_refused_unread_is_not_served_when_its_client_reads() -> None:
+def test_requests_of_a_client_that_reads_slowly_wait_until_it_has_read() -> None:
+    """They are whole and held here: no head is late, however much more of them comes."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.answered_but_unread()
+        limits, now = Limits(), time.monotonic()
+        stage.client.data_received(GET)
+        stage.client.data_received(GET[:9])
+        stage.client.sweep(now + limits.head_timeout_s + 1.0)
+        stage.client.sweep(now + limits.idle_timeout_s + 1.0)
+        assert (stage.client.phase, stage.wire.is_closed) == (_IDLE, False)
+        stage.client.resume_writing()
+        assert stage.app.log.count("start") == 2
+        stage.client.close()
+
+    on_stage(scene)
+
+
+def test_a_drain_tells_a_client_that_reads_slowly_which_of_its_requests_were_answered() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.answered_but_unread(GET + GET)
+        stage.server.draining = True
+        stage.client.close_if_idle(time.monotonic() + 1000.0)
+        assert not stage.wire.is_closed
+        upstream, _ = stage.upstream()
+        stage.client.resume_writing()
+        await asyncio.sleep(0)
+        upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        assert stage.wire.sent.endswith(b"\r\nconnection: close\r\n\r\nok")
+        assert (stage.app.log.count("start"), stage.wire.has_ended) == (2, True)
+
+    on_stage(scene)
+
+
+def test_an_idle_time_begins_when_the_client_has_read() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.answered_but_unread()
+        stage.client.resume_writing()
+        assert stage.client.deadline == stage.sweeper.now + Limits().idle_timeout_s
+        stage.client.close_if_idle(time.monotonic() + 1000.0)
+        assert stage.wire.is_closed
+
+    on_stage(scene)
+
+
+def test_requests_that_came_unread_are_not_served_when_their_client_reads_too_late() -> None:
     async def scene(stage: Stage) -> None:
         await stage.answered_but_unread()
         stage.client.data_received(GET)
         stage.client.sweep(stage.client.deadline)
-        assert b"HTTP/1.1 408 " in stage.wire.sent
+        assert stage.wire.is_closed
         stage.client.resume_writing()
         assert stage.app.log.count("start") == 1
 
@@ -264,8 +310,7 @@ def test_a_side_of_a_tunnel_is_not_read_while_the_other_one_is_full(full: str) -
 
     async def scene(stage: Stage) -> None:
         upstream, wire = stage.upstream()
-        head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-        stage.client.data_received(head)
+        stage.client.data_received(WEBSOCKET)
         exchange = stage.client.exchange
         assert exchange is not None
         stage.client.pause_writing() if full == "client" else upstream.pause_writing()
@@ -279,6 +324,44 @@ def test_a_side_of_a_tunnel_is_not_read_while_the_other_one_is_full(full: str) -
         assert read_wire.reads()
         tunnel.lost()
         tunnel.lost()
+
+    on_stage(scene, forwards=False)
+
+
+def test_a_client_that_sent_more_than_is_held_before_the_101_gets_no_tunnel() -> None:
+    """Bytes amid what it sent are gone."""
+
+    async def scene(stage: Stage) -> None:
+        upstream, wire = stage.upstream()
+        stage.client.data_received(WEBSOCKET)
+        stage.client.data_received(b"y" * (HELD_BYTES + 1))
+        stage.client.data_received(b"z" * 100)
+        await asyncio.sleep(0)
+        upstream.data_received(b"HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert stage.server.tunnels == set()
+        assert (stage.wire.sent, stage.wire.is_aborted, wire.is_aborted) == (b"", True, True)
+        assert b"z" not in wire.sent
+        assert [ex.status for ex in stage.app.ended] == [413]
+
+    on_stage(scene)
+
+
+@pytest.mark.parametrize("size", [HELD_BYTES, HELD_BYTES + 1])
+def test_an_app_that_takes_an_upgrade_gets_all_that_came_before_or_nothing(size: int) -> None:
+    class Taking(asyncio.Protocol):
+        heard = b""
+
+        def data_received(self, data: bytes) -> None:
+            self.heard += data
+
+    async def scene(stage: Stage) -> None:
+        stage.client.data_received(WEBSOCKET)
+        stage.client.data_received(b"y" * size)
+        exchange = stage.client.exchange
+        assert exchange is not None
+        taking = exchange.upgrade(Taking)
+        assert isinstance(taking, Taking)
+        assert (len(taking.heard), stage.wire.is_aborted) == ((size, False) if size == HELD_BYTES else (0, True))
 
     on_stage(scene, forwards=False)
 

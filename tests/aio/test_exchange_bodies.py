@@ -3,6 +3,8 @@
 import tracemalloc
 from typing import Any, cast
 
+import pytest
+
 from tidegate.aio.exchange import BODY_KEPT, BUDGET_SPENT, KEPT_BYTES, BodyBudget, Exchange
 from tidegate.wire.events import Data
 from tidegate.wire.h1_server import H1Server
@@ -19,6 +21,7 @@ class Client:
     def __init__(self) -> None:
         self.paused = 0
         self.answers: list[int] = []
+        self.budget = BodyBudget(100_000)
 
     def pause(self, why: int) -> None:
         self.paused |= why
@@ -69,13 +72,27 @@ class Wire:
     def discard(self) -> None:
         self.is_discarded = True
 
+    def release(self) -> None:
+        """Somebody else may have it."""
+
 
 class App:
     def __init__(self) -> None:
         self.counted: list[int] = []
+        self.takes_back = False
+        self.next: Wire | None = None
+        """Where a request that comes back goes; None: it waits."""
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes:
-        return b""
+    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+        self.upstream_failed(ex)
+        return None if self.takes_back else b""
+
+    def upstream_failed(self, ex: Exchange, *_: object) -> None:
+        if self.next is not None:
+            ex.forward(cast(Any, self.next))
+
+    def abandoned(self, ex: Exchange) -> None:
+        """Its client has gone."""
 
     def finished(self, ex: Exchange) -> None:
         self.counted.append(ex.status)
@@ -174,6 +191,33 @@ def test_a_large_body_counts_until_it_is_not_kept_any_more() -> None:
     small.weigh(budget)
     small.forward(cast(Any, Wire()))
     assert budget.used == 0
+
+
+@pytest.mark.parametrize("how", ["taken back", "lost"])
+def test_a_body_that_waits_again_counts_although_it_was_sent_at_once(how: str) -> None:
+    def back(ex: Exchange) -> None:
+        if how == "lost":
+            ex.upstream_lost("reset")
+        else:
+            answer = parse_response(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", 0)
+            assert type(answer) is ResponseHead
+            ex.response(answer, b"", True, b"")
+
+    ex, client, app = begun(MIB, b"x" * 150_000)
+    app.takes_back = True
+    ex.forward(cast(Any, Wire()))
+    assert client.budget.used == 0
+    back(ex)
+    assert (ex.waiting, client.budget.used, client.paused) == (True, 150_000, BUDGET_SPENT)
+    ex.forward(cast(Any, Wire()))
+    assert (client.budget.used, client.paused) == (0, 0)
+    app.next = Wire()
+    back(ex)
+    assert (ex.waiting, client.budget.used, client.paused) == (False, 0, 0), "sent again at once, it does not wait"
+    app.next = None
+    back(ex)
+    ex.client_gone()
+    assert client.budget.used == 0
 
 
 def test_each_further_piece_is_seen_before_it_goes_on() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tidegate.aio import exchange as module
-from tidegate.aio.exchange import ANSWERING, CONNECTING, ENDED, SENT, STREAMING, WAITING, Exchange
+from tidegate.aio.exchange import ANSWERING, CONNECTING, ENDED, SENT, STREAMING, WAITING, BodyBudget, Exchange
 from tidegate.aio.outbox import Outbox
 from tidegate.aio.upstream import UpstreamConn, UpstreamPool
 from tidegate.errors import QUEUE_FULL
@@ -25,6 +25,7 @@ class Client:
     """A client side that hears and forgets."""
 
     peer, trusted, exchange = b"127.0.0.1", False, None
+    budget = BodyBudget(1 << 20)
 
     def forwarding_lines(self, head: object) -> bytes:
         return b""

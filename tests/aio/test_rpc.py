@@ -419,6 +419,33 @@ def test_a_call_is_not_held_for_ever(made: Callable[..., World]) -> None:
     assert world.upstream.ended(world.upstream.calls[0])[1:] == CANCELLED
 
 
+def test_the_stream_of_a_held_call_is_free_as_soon_as_it_has_ended(made: Callable[..., World]) -> None:
+    world = made(hold_s=60.0, begin=False)
+    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 1),)
+    world.go()
+    held = world.call()
+    world.refuses = True
+    world.client.reset(held, wire.CANCEL)
+    world.go()
+    second = world.call()
+    assert len(world.upstream.calls) == 1, "the only stream is taken"
+    world.answer()
+    assert len(world.upstream.calls) == 2, "without a sweep"
+    world.answer()
+    assert world.outcome(second) == (0, "")
+
+
+def test_a_connection_that_closes_is_closed_with_its_last_held_call(made: Callable[..., World]) -> None:
+    world = made(hold_s=60.0)
+    stream = world.call()
+    world.client.reset(stream, wire.CANCEL)
+    world.upstream.engine.goaway()
+    world.go()
+    assert not world.upstream.wire.is_closed
+    world.answer()
+    assert world.upstream.wire.is_closed
+
+
 # --- waiting, holding, and what the application does ------------------------------------------------------------------
 
 
@@ -482,6 +509,33 @@ def test_bodies_of_waiting_calls_have_a_budget(made: Callable[..., World]) -> No
     app.waiting[0].forward(world.pool)
     world.go()
     assert world.server.budget.used == 0
+
+
+@pytest.mark.parametrize("how", ["taken back", "lost"])
+def test_a_call_that_waits_again_counts_although_it_was_sent_at_once(made: Callable[..., World], how: str) -> None:
+    class Taker(RelayApp):
+        def answering(self, ex: Any, head: Any) -> bytes | None:
+            return b"" if head.status == 200 else None
+
+        def upstream_failed(self, ex: Any, sent: bool, why: str) -> None:
+            """It waits."""
+
+    world = made(Limits(waiting_body_bytes=100_000), app=Taker())
+    world.call()
+    world.answer()
+    world.upstream.calls.clear()
+    streams = [world.call(body=b"x" * 60_000, ends=False) for _ in range(2)]
+    assert world.server.budget.used == 0
+    for _ in streams:
+        call = world.upstream.calls.pop(0)
+        if how == "lost":
+            world.upstream.engine.reset(call, wire.REFUSED_STREAM)
+        else:
+            world.upstream.engine.head(call, grpc.trailers_only(10, "stale"), True)
+        world.go()
+        assert world.server.budget.used == 60_000
+    assert world.heard(streams[0]) == []
+    assert world.outcome(streams[1])[0] == 8
 
 
 def test_a_held_body_flows_when_the_upstream_says_so(made: Callable[..., World]) -> None:

@@ -54,6 +54,22 @@ def test_removed_and_back_is_there_once() -> None:
     assert not queue.remove(second)
 
 
+def test_who_goes_to_another_queue_is_dead_in_the_first() -> None:
+    first, second, later = Person(0, 1), Person(0, 2), Person(0, 3)
+    old: OrderedQueue[Person] = OrderedQueue()
+    new: OrderedQueue[Person] = OrderedQueue()
+    for person in (first, second):
+        old.push(person)
+    for person in (first, second):
+        old.remove(person)
+        new.push(person)  # in the places in which they stood there
+    assert old.head() is None
+    assert list(old) == []
+    old.push(later)
+    assert drained(old) == [later]
+    assert drained(new) == [first, second]
+
+
 def test_a_thousand_cancellations_leave_no_corpses() -> None:
     queue: OrderedQueue[Person] = OrderedQueue()
     people = [Person(0, number) for number in range(1000)]

@@ -111,6 +111,22 @@ def test_a_replica_that_flaps_for_days_is_ejected_for_the_longest_time_each_time
     assert until == world.now + 100.0
 
 
+def test_when_those_that_were_left_are_gone_the_ejected_are_asked_at_once_and_then_every_second() -> None:
+    world = Revision(ready=3, rules=OutlierRules(failures=1, ejection_s=10.0, max_percent=100))
+    for replica in ("a", "b"):
+        assert world.fails(replica) is not None
+    outliers, now = world.outliers, world.now
+    assert outliers.reduced() == {REV}
+    outliers.hasten("g-00001", now)
+    assert world.probes(now, ok=False) == []
+    outliers.hasten(REV, now)
+    assert world.probes(now, ok=False) == ["a", "b"]
+    outliers.hasten(REV, now + 0.25)
+    assert world.probes(now + 0.25, ok=True) == []
+    assert world.probes(now + PROBE_AGAIN_S, ok=True) == ["a", "b"]
+    assert outliers.reduced() == set()
+
+
 @pytest.mark.parametrize(
     ("ready", "percent", "ejected"),
     [(1, 100, 0), (2, 100, 1), (2, 50, 1), (3, 50, 1), (4, 50, 2), (4, 100, 3), (10, 9, 0), (10, 10, 1)],

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from activator.commands import Link
+from activator.commands import Link, Send
 from tests.support.door import ONE, TWO, Door, table
-from tidegate.flow.messages import State, Welcome
+from tidegate.flow.messages import Recall, Return, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.records import ColdStartPhases, FunctionRoute, RouteTable
 from tidegate.replica import ReplicaState
@@ -242,6 +242,25 @@ def test_the_models_own_failure_passes_and_counts_as_failed() -> None:
     failed.answered(100.0, 500, "tidegate-outcome: answered", "tidegate-credit: keep")
     assert (failed.status, failed.log) == (500, ["to 10.0.0.1:1"])
     assert (door.demand().failed, door.demand().groups[0].failures) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("length", "credit", "goes"),
+    [(None, "keep", True), (1 << 20, "keep", True), (99, "keep", False), (None, "home", False)],
+)
+def test_a_recalled_credit_does_not_wait_until_a_slow_client_has_read_a_long_answer(
+    length: int | None, credit: str, goes: bool
+) -> None:
+    door = Door(table(1, ONE))
+    door.ready(ONE, 7)
+    slow = door.arrive()
+    slow.answered(100.0, 200, f"tidegate-credit: {credit}", length=length, ends=False)
+    door.shell.clear()
+    door.chain.heard(ONE.id, Recall((7,)))
+    assert door.shell == [Send(ONE.id, Return((7,)))] * goes
+    slow.ends(105.0)
+    assert door.shell == [Send(ONE.id, Return((7,)))] * (credit == "keep")
+    assert door.arrive().log == [], "it is not here any more"
 
 
 def test_an_event_stream_is_measured_to_its_first_byte() -> None:

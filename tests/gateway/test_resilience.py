@@ -286,6 +286,28 @@ def test_when_the_last_replica_is_gone_requests_wait_for_the_next() -> None:
     assert waiting.log == ["to 10.0.0.1:1"]
 
 
+@pytest.mark.parametrize("end", ["scaled in", "channel broke", "drains"])
+def test_when_the_replicas_that_were_left_go_one_that_is_ejected_is_asked_at_once(end: str) -> None:
+    settings: dict[str, Any] = {"outlier": OutlierRules(failures=1), "probe_path": "/health", "queue_requests": 100}
+    opened = door(ONE, TWO, credits_each=9, spread=Spread.FIRST_AVAILABLE, **settings)
+    broken(opened, 1)
+    opened.chain.sweep(opened.now)
+    assert (metric(opened, "ejected_replicas"), opened.probes) == (1, [])
+    if end == "scaled in":
+        opened.chain.apply(table(2, ONE, **settings))
+    elif end == "channel broke":
+        opened.chain.unlinked(TWO.id)
+    else:
+        opened.chain.heard(TWO.id, State(ReplicaState.DRAINING))
+    waiting = opened.arrive()
+    opened.now += 0.25
+    opened.chain.sweep(opened.now)
+    assert opened.probes == [(ONE.id, "/health")]
+    opened.chain.probed(ONE.id, ok=True)
+    opened.grant(ONE, 20)
+    assert waiting.log == ["to 10.0.0.1:1"]
+
+
 def test_a_failure_of_a_replica_that_left_the_table_is_nobodys() -> None:
     opened = door(ONE, TWO, outlier=OutlierRules(failures=1), spread=Spread.FIRST_AVAILABLE)
     asked = opened.arrive()

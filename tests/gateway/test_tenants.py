@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from gateway.openai_body import WAITED_BYTES
 from gateway.quotas import MOST_WAITING
+from gateway.report import Ending
 from tests.support.door import ONE, TWO, Door, table
-from tests.support.edge_exchange import FakeExchange
+from tests.support.edge_exchange import FakeExchange, request
 from tests.support.tokens import AUDIENCE, ISSUER, Issuer, claims
 from tidegate import metrics
 from tidegate.flow.quota import Budget
@@ -342,6 +344,26 @@ def test_who_has_gone_meanwhile_gets_back_what_the_pool_granted(end: str) -> Non
     answered(found.till.answer(wanted))
     assert not +found.till.taken
     assert found.chain.gate.waiting == 0
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_faulty_rest_of_a_body_ends_a_request_that_waits_for_the_pool(granted: bool) -> None:
+    found = door(quota_of_ten(), protocol="openai")
+    found.till.knows = False
+    first = b'{"model":"m","input":"' + b"x" * WAITED_BYTES
+    head = request(
+        f"POST /v1/completions HTTP/1.1\r\nHost: a\r\n{WITH_KEY}\r\ncontent-length: {len(first) + 99}\r\n\r\n"
+    )
+    asked = FakeExchange(found.chain, head, first, complete=False, now=found.now).start()
+    ticket = asked.context
+    asked.body_comes(first + b'","model":"other"', complete=False)
+    assert (asked.log, ticket.ending) == (["proceed", "answer 400"], Ending.CANCELLED)
+    wanted, _, answered = found.asked[0]
+    answered(found.till.answer(wanted) if granted else Short(1, 0.1))
+    assert asked.log == ["proceed", "answer 400"]
+    assert not +found.till.taken
+    assert found.chain.room._fleet.replicas[ONE.id].in_flight == 0
+    assert (arrivals(found), found.chain.gate.waiting) == (0, 0)
 
 
 def test_those_who_wait_for_the_pool_are_bounded() -> None:

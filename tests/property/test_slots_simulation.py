@@ -126,7 +126,7 @@ def test_numbers_of_recalled_credits_do_not_pile_up_at_a_worker_that_never_rests
         for worker in simulation.world.workers:
             view = worker.room._fleet.replicas["r0"]
             assert view.in_flight, "it never rests"
-            most = max(most, len(view.recalled))
+            most = max(most, len(view.noted))
     assert 8 < most <= RECALLED_SPARE + 8, "as many as may be busy, and some to spare"
     assert len(simulation.ended) > 5000
     assert all(job.end is End.ANSWERED for _, job in simulation.ended)

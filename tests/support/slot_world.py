@@ -547,13 +547,14 @@ class World:
             return
         keep = replica.ledger.keeps(flight.credit, self.now)
         replica.act()
+        answer = ("worker", flight.worker.index, "answer", self.serial())
+        if keep:
+            self.post(answer, lambda: self._keeps(flight))
 
         def ends() -> None:
             if flight in replica.flights and flight.credit is not None:
                 self._ended(replica, flight, aborted=False)
-                self.post(
-                    ("worker", flight.worker.index, "answer", self.serial()), lambda: self._answered(flight, keep)
-                )
+                self.post(answer, lambda: self._answered(flight, keep))
 
         self.post(("finish", self.serial()), ends)
 
@@ -570,6 +571,11 @@ class World:
         if flight.at_model:
             replica = self.replicas[flight.bind.replica.id]
             self.post(("abort", self.serial()), lambda: self._ended(replica, flight, aborted=True))
+
+    def _keeps(self, flight: Flight) -> None:
+        worker = flight.worker
+        if not flight.aborted and worker.life == flight.life and worker.flights.get(flight.job) is flight:
+            worker.room.keeps(flight.bind)
 
     def _answered(self, flight: Flight, keep: bool) -> None:
         worker = flight.worker

@@ -7,7 +7,7 @@ import pytest
 from tidegate.wire.chunked import chunk, last_chunk
 from tidegate.wire.events import Data
 from tidegate.wire.h1_client import H1Client
-from tidegate.wire.h1_server import HELD_BYTES, H1Server
+from tidegate.wire.h1_server import CLOSED, HELD_BYTES, H1Server
 from tidegate.wire.head import Bad, HeadRules, RequestHead, ResponseHead
 
 GET = b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -85,8 +85,19 @@ def test_too_many_pipelined_bytes_end_the_connection_after_the_answer() -> None:
     engine = server()
     engine.receive(GET)
     engine.receive(b"x" * (HELD_BYTES + 1))
+    engine.receive(GET)
     assert not engine.keep_alive
-    assert engine.pending == 0
+    assert engine.pending == 0, "what follows the hole is not kept"
+
+
+@pytest.mark.parametrize("first", [POST[:-1], CHUNKED[:-1]])
+def test_too_many_bytes_behind_the_end_of_a_body_end_the_connection_too(first: bytes) -> None:
+    engine = server()
+    engine.receive(first)
+    event = engine.receive((POST if first == POST[:-1] else CHUNKED)[-1:] + b"x" * (HELD_BYTES + 1))
+    assert isinstance(event, Data)
+    assert event.done
+    assert (engine.state, engine.keep_alive, engine.body_complete) == (CLOSED, False, True)
 
 
 def test_empty_lines_before_a_request_are_skipped_up_to_four() -> None:

@@ -7,7 +7,7 @@ from tidegate.wire.events import Piece
 from tidegate.wire.head import RequestHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.exchange import BodyBudget, Exchange
     from tidegate.aio.upstream import UpstreamConn
 
 
@@ -18,6 +18,10 @@ class ClientSide(Protocol):
     trusted: bool
     exchange: "Exchange | None"
     """The one that it carries; a hedge that wins takes the place of the first."""
+
+    @property
+    def budget(self) -> "BodyBudget":
+        """Where a body counts while its request waits."""
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         """``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came."""
@@ -103,6 +107,10 @@ class Passing:
     @exchange.setter
     def exchange(self, exchange: "Exchange | None") -> None:
         self._client.exchange = exchange
+
+    @property
+    def budget(self) -> "BodyBudget":
+        return self._client.budget
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         return self._client.forwarding_lines(head)

@@ -16,13 +16,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from tidegate.aio import sockets
-from tidegate.aio.exchange import SENT, Exchange
+from tidegate.aio.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.tunnel import Tunnel, join
 from tidegate.aio.upstream import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.events import Data, Piece
-from tidegate.wire.h1_server import CHUNKED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
+from tidegate.wire.h1_server import CHUNKED, CLOSED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.h2_frames import PREFACE
 from tidegate.wire.head import Bad, RequestHead
 
@@ -152,6 +152,9 @@ class ServerConn(asyncio.Protocol):
             self.exchange.resume_upstream()
         elif self._stalled:
             self._stalled = False
+            if self.phase != _IDLE or self.transport.is_closing():
+                return  # It was too late, or has gone: its further requests are not served.
+            self.deadline = self._server.sweeper.now + self._server.idle_timeout_s
             if self.engine.keep_alive:
                 self._turn(self.engine.next())
             else:
@@ -177,7 +180,7 @@ class ServerConn(asyncio.Protocol):
                 return
             event = engine.next()
         if event is None:
-            if self.phase == _IDLE and self.engine.pending:
+            if self.phase == _IDLE and self.engine.pending and not self._stalled:
                 self.phase = _HEAD
                 self.deadline = monotonic() + self._server.limits.head_timeout_s
         elif type(event) is Data:
@@ -238,6 +241,10 @@ class ServerConn(asyncio.Protocol):
                 transport.pause_reading()
 
     # --- ClientSide -------------------------------------------------------------------------------------------------
+
+    @property
+    def budget(self) -> BodyBudget:
+        return self._server.budget
 
     def date(self) -> bytes:
         return self._server.sweeper.date
@@ -312,6 +319,7 @@ class ServerConn(asyncio.Protocol):
             if self._full:
                 # The client asks for more than it reads: its next request waits until the answer has gone out.
                 self._stalled = True
+                self.deadline = server.sweeper.now + server.limits.stream_idle_timeout_s
             elif not self._turning and engine.rest():
                 self._turn(engine.next())
         elif engine.state == WAIT and not engine.pending:
@@ -349,13 +357,19 @@ class ServerConn(asyncio.Protocol):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         rest = self.engine.leftover()
-        if rest:
+        if self.engine.state == CLOSED:
+            transport.abort()  # More than is held came before: what follows has a hole.
+        elif rest:
             protocol.data_received(rest)
 
     def tunnel(self, head: bytes, upstream: UpstreamConn) -> None:
         exchange = self.exchange
         if exchange is None:
             raise RuntimeError("a tunnel without an exchange")
+        if self.engine.state == CLOSED:
+            upstream.discard()
+            self._refuse(Bad(413, "more than is held came before the upgrade: what follows has a hole"))
+            return
         self.phase = _TUNNEL
         self._write(head)
         self._small_writes.forget(self.transport)
@@ -389,9 +403,9 @@ class ServerConn(asyncio.Protocol):
         """While draining: closes between two requests, unless the next one has already reached our socket.
 
         A client that has just connected has its first request on the way, and does not try that one again; one that
-        has sent a part of HTTP/2's preface is not idle.
+        has sent a part of HTTP/2's preface is not idle. One that reads slowly may have sent requests that are held.
         """
-        if self.phase == _IDLE or (self.phase == _NEW and not self._first):
+        if (self.phase == _IDLE and not self._stalled) or (self.phase == _NEW and not self._first):
             since = self.deadline - self._server.idle_timeout_s
             if now - since < (FIRST_REQUEST_S if self.engine.head is None else QUIET_S):
                 return

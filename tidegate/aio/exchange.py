@@ -680,11 +680,12 @@ class Exchange:
             self.fail(REPLICA_BROKE, "the request cannot be sent again", executed=Executed.UNKNOWN)
             return
         self._room()
-        self._settle_budget()
         again, self._again = self._again, None
         if again is not None:
             pool, extra, target, hold = again
             self.forward(pool, extra, target=target, hold=hold)
+        if self._state < SENT:
+            self.weigh(self._client.budget)
 
     def response_data(self, event: Data, now: float) -> None:
         """A further piece of the answer."""
@@ -717,10 +718,11 @@ class Exchange:
             return
         self._state = WAITING
         self.holding = False
-        self._settle_budget()
         if not self.body_complete:
             self._room()
         self.app.upstream_failed(self, True, why)
+        if self._state < SENT:
+            self.weigh(self._client.budget)
 
     def upstream_slow(self, slow: bool) -> None:
         """The upstream reads slower than the client sends, or has caught up."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.aio import sockets
 from tidegate.aio.exchange import SENT as FORWARDED
+from tidegate.aio.exchange import BodyBudget
 from tidegate.aio.forwarding import Forwarding
 from tidegate.aio.h2_rest import RestStream
 from tidegate.aio.rpc import Rpc
@@ -213,6 +214,11 @@ class H2Conn(asyncio.Protocol):
         if not self.is_vouched:
             self.is_vouched = True
             self.engine.vouch()
+
+    @property
+    def budget(self) -> BodyBudget:
+        """Where a body counts while its call waits."""
+        return self._server.budget
 
     def own_fields(self, head: CallHead) -> bytes:
         """What is added to every call: who asked, for which host, under which trace."""

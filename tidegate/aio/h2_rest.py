@@ -4,7 +4,7 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
-from tidegate.aio.exchange import SENT, Exchange
+from tidegate.aio.exchange import SENT, BodyBudget, Exchange
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.events import Data, Piece
 from tidegate.wire.h1_server import H1Server
@@ -182,6 +182,10 @@ class RestStream:
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         return self._connection.forwarding.lines(head)
+
+    @property
+    def budget(self) -> BodyBudget:
+        return self._server.budget
 
     def date(self) -> bytes:
         return self._server.sweeper.date

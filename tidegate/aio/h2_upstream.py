@@ -229,6 +229,7 @@ class Held:
     def _end(self) -> None:
         self._stream.owner = None
         on_end, self.on_end = self.on_end, None
+        self._upstream.ended()
         if on_end is not None:
             on_end()
 

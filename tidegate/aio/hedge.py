@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from tidegate.aio.client_side import ClientSide
-from tidegate.aio.exchange import Exchange, ProxyApp
+from tidegate.aio.exchange import BodyBudget, Exchange, ProxyApp
 from tidegate.wire.events import Piece
 from tidegate.wire.h1_server import H1Server
 from tidegate.wire.head import RequestHead
@@ -30,6 +30,10 @@ class Nobody:
         self.trusted = client.trusted
         self.exchange: Exchange | None = None
         """Never set: nobody asks, and it would be a circle."""
+
+    @property
+    def budget(self) -> BodyBudget:
+        return self._client.budget
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         return self._client.forwarding_lines(head)

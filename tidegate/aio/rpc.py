@@ -591,11 +591,12 @@ class Rpc:
         if not self._replay:
             self.fail(REPLICA_BROKE, "the call cannot be sent again", executed=Executed.UNKNOWN)
             return
-        self._settle_budget()
         again, self._again = self._again, None
-        if again is not None and self._state == WAITING:
+        if again is not None:
             pool, extra, target, hold = again
             self.forward(pool, extra, target=target, hold=hold)
+        if self._state < SENT:
+            self.weigh(self._client.budget)
 
     def answer_data(self, data: bytes, ends: bool) -> None:
         """A piece of the answer."""
@@ -652,9 +653,9 @@ class Rpc:
         self._state = WAITING
         self.holding = False
         self._withheld = None
-        self._settle_budget()
-        if self._state == WAITING:
-            self.app.upstream_failed(self, sent, why)  # type: ignore[arg-type]  # as above
+        self.app.upstream_failed(self, sent, why)  # type: ignore[arg-type]  # as above
+        if self._state < SENT:
+            self.weigh(self._client.budget)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

@@ -14,15 +14,15 @@ it. Removal is lazy: a removed item stays until it comes to the head, or until h
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
-from typing import Generic, Protocol, TypeVar
+from itertools import chain, count
+from typing import Final, Generic, Protocol, TypeVar
 
 Key = tuple[int, float, int]
 """(priority class, seconds at which it counts as having arrived, arrival number); lower goes first."""
 
 
 class Item(Protocol):
-    """What can wait. ``key`` is unique and fixed; ``entry`` belongs to the queue: 0 while the item is in none."""
+    """What can wait. ``key`` is unique and fixed; ``entry`` belongs to its queue: 0 while the item is in none."""
 
     key: Key
     entry: int
@@ -30,11 +30,14 @@ class Item(Protocol):
 
 T = TypeVar("T", bound=Item)
 
+_next_entry: Final = count(1).__next__
+"""Numbers entries of all queues: an item that goes to another queue is dead in the one that it was in."""
+
 
 class OrderedQueue(Generic[T]):
     """Items by key."""
 
-    __slots__ = ("_classes", "_heap", "_last_entry", "_length", "_line")
+    __slots__ = ("_classes", "_heap", "_length", "_line")
 
     def __init__(self) -> None:
         self._line: deque[tuple[Key, int, T]] = deque()
@@ -42,7 +45,6 @@ class OrderedQueue(Generic[T]):
         self._heap: list[tuple[Key, int, T]] = []
         """The same of those that came out of order."""
         self._length = 0
-        self._last_entry = 0
         self._classes: dict[int, int] = {}
         """Items by priority class."""
 
@@ -62,7 +64,7 @@ class OrderedQueue(Generic[T]):
 
     def push(self, item: T) -> None:
         """Adds an item that is in no queue."""
-        self._last_entry = item.entry = entry = self._last_entry + 1
+        item.entry = entry = _next_entry()
         self._length += 1
         key, classes, line = item.key, self._classes, self._line
         priority = key[0]

@@ -3,7 +3,8 @@
 A replica that fails ``failures`` times in a row is *ejected*: it gets no work for ``ejection_s``, twice as long each
 time that this happens again soon, at most ten times as long. When the time is over it is probed (the host's work) until
 a probe succeeds; then it serves again, and the first request decides: one more failure ejects it again. At most
-``max_percent`` of a revision's replicas are out at once, and never the last one that serves::
+``max_percent`` of a revision's replicas are out at once, and never the last one that serves; when those that were left
+go, the others are probed at once::
 
     SERVING ──failures in a row──> EJECTED ──time over──> PROBED ──ok──> ON TRIAL ──answered──> SERVING
                                       ^                     │ failed        │
@@ -123,6 +124,16 @@ class Outliers:
         self.open_circuits.pop(suspect.revision, None)
         if now >= suspect.returned_at + LONGEST * suspect.rules.ejection_s:
             del self.suspects[replica]
+
+    def reduced(self) -> set[str]:
+        """Revisions of which replicas are ejected."""
+        return {suspect.revision for suspect in self.suspects.values() if suspect.stage is _Stage.EJECTED}
+
+    def hasten(self, revision: str, now: float) -> None:
+        """No replica of it serves any more: those that are ejected are due now, unless a probe failed just before."""
+        for suspect in self.suspects.values():
+            if suspect.revision == revision and suspect.until > now + PROBE_AGAIN_S:
+                suspect.until = now
 
     def due(self, now: float) -> list[str]:
         """Ejected replicas that have to be probed now; ``probed`` follows for each."""

@@ -3,8 +3,8 @@
 States of one request after the other::
 
     HEAD ──head──> BODY ──last byte──> WAIT ──response ended, next()──> HEAD
-      │             │
-      └── refused ──┴──> CLOSED
+      │             │                   │
+      └── refused ──┴── too much held ──┴──> CLOSED
 
 One request at a time: bytes that follow it are held (64 KB at most) until :meth:`H1Server.next`. A head that comes
 with all of its body is one event.
@@ -21,7 +21,7 @@ HEAD, BODY, WAIT, CLOSED = range(4)
 NO_BODY, LENGTH, CHUNKED, UNTIL_CLOSE = range(4)
 
 HELD_BYTES = 64 * 1024
-"""Pipelined bytes kept; a client that sends more loses the connection after the running answer."""
+"""Pipelined bytes kept; a client that sends more loses the connection after the running answer, or instead of a 101."""
 LESSONS = 8
 """So many templates are made for one connection; more would cost more than they bring."""
 EMPTY_LINES = 4
@@ -222,11 +222,11 @@ class H1Server:
                 self._left = left
                 self.received += len(data)
                 return Data(data, False)
+            self._complete()
             if left < 0:
                 self._hold(data[left:])
                 data = data[:left]
             self.received += len(data)
-            self._complete()
             return Data(data, True)
         payload = decoder.feed(data)
         if type(payload) is Bad:
@@ -239,8 +239,8 @@ class H1Server:
         if not decoder.done:
             return Data(payload, False)
         self.trailers = decoder.trailers
-        self._hold(decoder.rest)
         self._complete()
+        self._hold(decoder.rest)
         return Data(payload, True, decoder.trailers)
 
     def _complete(self) -> None:
@@ -255,6 +255,7 @@ class H1Server:
         if len(self._buffer) > HELD_BYTES:
             self._buffer = b""
             self.keep_alive = False
+            self.state = CLOSED  # What follows has a hole.
 
     def leftover(self) -> bytes:
         """Hands out the held bytes (after an upgrade they belong to the next protocol)."""
