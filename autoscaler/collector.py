@@ -258,10 +258,17 @@ class Collector:
     # --- observations out
 
     def observe(
-        self, revision: Revision, fleet: tuple[FleetGroup, ...], now: float, *, least: int = 0, most: int | None = None
+        self,
+        revision: Revision,
+        fleet: tuple[FleetGroup, ...],
+        now: float,
+        *,
+        least: int = 0,
+        most: int | None = None,
+        is_rolled_out: bool = False,
     ) -> Observation:
         """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on.
-        ``least`` and ``most``: bounds of the moment, as in the observation."""
+        ``least``, ``most`` and ``is_rolled_out``: bounds of the moment, as in the observation."""
         name, function = revision.id, revision.function
         meter = self._meters.get(name)
         if meter is None:
@@ -322,6 +329,7 @@ class Collector:
             within_sla=within / answered if answered > 0 else None,
             idle_s=max(0.0, now - meter.active_at),
             least=least,
+            is_rolled_out=is_rolled_out,
             most=most,
             tokens=None if meter.tokens is None else meter.tokens.rates(groups, now),
         )

@@ -195,7 +195,8 @@ class Decider:
         elif state.up_since is None:
             state.up_since = now
         if state.is_initial:
-            goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, observation.ceiling]
+            bounds = (observation.ceiling, observation.most)
+            goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, *bounds]
             state.is_initial = observation.ready < max(1, min(goal for goal in goals if goal is not None))
         idle_s = observation.idle_s if state.up_since is None else min(observation.idle_s, now - state.up_since)
         return Standing(
@@ -214,7 +215,10 @@ class Decider:
             return Wish(desired=None, reasons=(reason("policy_failed", f"{type(error).__name__}: {error}"),))
 
     def _groups(self, desired: int, wish: Wish, observation: Observation) -> tuple[GroupDecision, ...]:
-        if wish.groups is None:
+        most, draining = observation.most, sum(group.draining for group in observation.groups)
+        # Under the limit over all functions a draining replica still has its place: it is taken back, not replaced.
+        is_tight = most is not None and observation.existing < desired and desired + draining > most
+        if wish.groups is None or (is_tight and draining > 0):
             return spread(desired, observation.groups)
         if sum(group.replicas for group in wish.groups) == desired:
             return wish.groups

@@ -43,6 +43,8 @@ def bounded(
     floor, code = scaling.min_scale, "raised_to_min"
     if observation.least > floor:
         floor, code = observation.least, "window_minimum"
+    if observation.is_rolled_out and floor < 1:
+        floor, code = 1, "rollout_awake"
     if standing.is_initial and scaling.initial_scale > floor:
         floor, code = scaling.initial_scale, "initial_scale"
     desired = _never_shrink_blindly(wish, observation, reasons)
@@ -62,7 +64,7 @@ def kept_in_dry_run(
     """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
     broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
     nothing."""
-    least = max(scaling.min_scale, observation.least)
+    least = max(scaling.min_scale, observation.least, int(observation.is_rolled_out))
     floor, existing, why = max(least, kept), observation.existing, f"{kept} kept"
     if standing.is_initial and scaling.initial_scale > floor:
         floor, why = scaling.initial_scale, "initial scale"

@@ -16,20 +16,19 @@ import msgspec
 
 from autoscaler.collector import Collector
 from autoscaler.decider import Decider
-from autoscaler.explain import DecisionFilter, explain_all, explain_now, logged
+from autoscaler.explain import DecisionFilter, explain_all, explain_now, is_change, logged
 from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
 from autoscaler.reasons import reason
 from autoscaler.replay.recorder import Recorder
 from autoscaler.sampling import ALL_UP_TO, asked
-from autoscaler.totals import Totals, Want
+from autoscaler.totals import Totals, Want, is_idle, starts
 from tidegate.clock import Clock
 from tidegate.codec import CodecError, decode, encode
 from tidegate.function import Revision
 from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, Reason, ReplicaSample, RevisionDemand
 from tidegate.replica import ReplicaState
-from tidegate.schedule import least_scale, scale_windows
+from tidegate.schedule import least_scale, readable_windows
 from tidegate.tenants import TenantSeen
-from tidegate.units import UnreadableError
 
 PULL_TIMEOUT_S = 0.5
 SLICE_S = 0.003
@@ -265,6 +264,8 @@ class Autoscaler:
         self.is_carried_out: Callable[[str], bool] = lambda revision: True
         """Whether a revision's decisions count, told by whoever carries them out: those of a retired one do not, and
         are logged only where somebody else has given a reason (:meth:`add_reason`)."""
+        self.is_rolled_out: Callable[[str], bool] = lambda revision: False
+        """Whether a revision is to be kept ready though nobody asks for it, told by whoever rolls it out."""
         self.device_metrics: Callable[[str, str], Mapping[str, float]] = lambda revision, accelerator: {}
         """What the devices of a revision's group are doing, told by whoever reads them."""
         self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)
@@ -275,6 +276,10 @@ class Autoscaler:
         self._replicas: dict[str, Fetch] = {}
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
+        self._settled: dict[str, Decision] = {}
+        """What is carried out of revisions for which it is something else than what was decided."""
+        self._unread: dict[str, str] = {}
+        """What cannot be read of the windows of time of a revision."""
 
     # --- what exists
 
@@ -302,6 +307,8 @@ class Autoscaler:
         self._fleet.pop(revision_id, None)
         self._observations.pop(revision_id, None)
         self._notes.pop(revision_id, None)
+        self._settled.pop(revision_id, None)
+        self._unread.pop(revision_id, None)
 
     def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
         """What runs, and for each revision the accelerators it may use, cheapest first. Replaces what was told before:
@@ -384,7 +391,8 @@ class Autoscaler:
         for revision in self.decider.revisions:
             # Between two decisions a revision may have been forgotten.
             if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
-                yield self._decision(revision, now)
+                last = self.decider.last(revision.id)  # an activation's, maybe, that came since the round began
+                yield self._decision(revision, now if last is None else max(now, last.at))
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
         """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica
@@ -393,7 +401,26 @@ class Autoscaler:
         if revision is None or revision.id not in self._fleet:
             return None
         self.collector.touch(revision.id, now)
+        self._settled.pop(revision.id, None)
         return self._decision(revision, now, activation)
+
+    def settled(self, decided: Decision, found: Decision) -> None:
+        """What is carried out of a tick's decision: ``decided`` itself, or what a revision's part in a rollout makes of
+        it. That is what is in force and stands in the log behind the other; recorded is what was decided."""
+        name = decided.revision
+        before = self._settled.pop(name, None)
+        if found is decided and before is None:
+            return
+        seen = self._observations.get(name)
+        if seen is None or seen.at != decided.at:
+            return  # forgotten meanwhile, or a later activation has been answered
+        if found is decided:
+            is_kept = not decided.digest  # it is in force again
+        else:
+            found = self._settled[name] = replace(found, ready=decided.ready, observed=decided.observed)
+            is_kept = bool(decided.digest) or is_change(before, found)
+        if is_kept:
+            self._keep(found, seen)
 
     def _decision(self, revision: Revision, now: float, activation: Activation | None = None) -> Decision:
         observation = self._observe(revision, now)
@@ -403,12 +430,7 @@ class Autoscaler:
         else:
             decision = self.decider.activate(activation, now, observation)
         if self._totals.total:
-            scaling, existing = revision.function.scaling, observation.existing
-            # What nobody may take away comes first, as a minimum does.
-            is_kept = scaling.dry_run or not observation.complete
-            least = existing if is_kept else max(scaling.min_scale, observation.least)
-            got = existing if decision.desired is None or decision.is_dry_run else decision.desired
-            self._totals.wanted(revision.id, Want(self.decider.wanted(revision.id), least), existing, got)
+            self._count(revision, observation, decision, is_asked_for=activation is not None)
         if part is not None:
             part.add(observation, decision, activation)
         for name in self.collector.uneven(revision.id):
@@ -418,10 +440,31 @@ class Autoscaler:
             decision = replace(decision, reasons=(*decision.reasons, *notes))
         if not self._filter.keeps(decision) or not (notes or self.is_carried_out(revision.id)):
             return decision
-        decision = logged(decision, observation, self.weights(revision.id))
+        return self._keep(decision, observation)
+
+    def _keep(self, decision: Decision, observation: Observation) -> Decision:
+        """As it stands in the log now."""
+        decision = logged(decision, observation, self.weights(decision.revision))
         self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
         self.log.write(decision)
         return decision
+
+    def _count(self, revision: Revision, observation: Observation, decision: Decision, *, is_asked_for: bool) -> None:
+        """Tells the limit over all functions what the revision would have and what it got."""
+        existing, function = observation.existing, revision.function.name
+        if not self.is_carried_out(revision.id):
+            # It leaves: what it still has counts while it is there, what it would have is nobody's.
+            self._totals.wanted(revision.id, Want(0, function=function), existing, 0)
+            return
+        scaling, wanted = revision.function.scaling, self.decider.wanted(revision.id)
+        # What nobody may take away comes first, as a minimum does.
+        is_kept = scaling.dry_run or not observation.complete
+        least = existing if is_kept else max(scaling.min_scale, observation.least)
+        idle = 0 if is_asked_for or not is_idle(observation) else wanted
+        got, started = existing, 0
+        if decision.desired is not None and not decision.is_dry_run:
+            got, started = decision.desired, starts(decision, observation)
+        self._totals.wanted(revision.id, Want(wanted, least, idle, function), got, started)
 
     def add_reason(self, revision_id: str, reason: Reason) -> None:
         """Something else than the policy has changed what runs: its reason stands in the revision's next decision."""
@@ -430,16 +473,28 @@ class Autoscaler:
 
     def _observe(self, revision: Revision, now: float) -> Observation:
         fleet = self.groups(revision.id)
-        windows, most = revision.function.scaling.min_scale_windows, None
-        try:
-            least = least_scale(scale_windows(windows), self._wall()) if windows else 0
-        except UnreadableError:  # deployed when such windows were no fault yet
-            least = 0
+        least, most = self._window_least(revision), None
         if self._totals.total:
-            most = self._totals.most(revision.id, sum(len(group.ready) + group.starting for group in fleet))
-        observation = self.collector.observe(revision, fleet, now, least=least, most=most)
+            existing = sum(len(group.ready) + group.starting for group in fleet)
+            most = self._totals.most(revision.id, existing, sum(group.draining for group in fleet))
+        observation = self.collector.observe(
+            revision, fleet, now, least=least, most=most, is_rolled_out=self.is_rolled_out(revision.id)
+        )
         self._observations[revision.id] = observation
         return observation
+
+    def _window_least(self, revision: Revision) -> int:
+        """What windows of time ask for now. Some may have been deployed when they were no fault yet: those are named in
+        the faults, and the others count."""
+        text = revision.function.scaling.min_scale_windows
+        if not text:
+            return 0
+        windows, unread = readable_windows(text)
+        if unread:
+            self._unread[revision.id] = unread
+        else:
+            self._unread.pop(revision.id, None)
+        return least_scale(windows, self._wall())
 
     # --- what people ask
 
@@ -465,16 +520,20 @@ class Autoscaler:
         now = self._clock.now()
         lines = explain_all(self.decisions(function, n), now)
         for revision in self.decider.revisions:
-            last = self.decider.last(revision.id) if revision.function.name == function else None
+            if revision.function.name != function:
+                continue
+            last = self._settled.get(revision.id) or self.decider.last(revision.id)
             if last is not None:
                 lines += explain_now(last, self.weights(revision.id), now)
         return lines
 
     def faults(self) -> dict[str, int | str]:
-        """What went wrong: ignored samples by kind, sources that do not answer now, a log that cannot be written."""
+        """What went wrong: ignored samples by kind, sources that do not answer now, windows of time that are left out,
+        a log that cannot be written."""
         found: dict[str, int | str] = dict(Counter(self.collector.faults))
         found.pop("unreachable", None)  # of the past: who does not answer now is named below
         found |= {f"source {name}": error for name, error in self.puller.last_errors.items()}
+        found |= {f"min-scale-windows of {name}, left out": unread for name, unread in self._unread.items()}
         if self.log.fault is not None:
             found["log"] = self.log.fault
             found["log_lines_lost"] = self.log.lost

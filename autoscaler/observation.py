@@ -169,6 +169,8 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
     """Time since the last sign of work: an arrival, something waiting or in flight, or the revision's start."""
     least: int = 0
     """Replicas that a window of time asks for now."""
+    is_rolled_out: bool = False
+    """Whether it is kept ready though nobody asks for it: it is rolled out, or returns."""
     most: int | None = None
     """Replicas that the limit over all functions leaves to this revision; None: there is none."""
     tokens: TokenRates | None = None

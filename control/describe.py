@@ -116,6 +116,7 @@ def revision(state: Round, tracked: Tracked) -> RevisionView:
         policy=tracked.record.function.scaling.policy,
         desired=None if decision is None else decision.desired,
         is_dry_run=tracked.record.function.scaling.dry_run,
+        is_carried_out=not (tracked.record.function.scaling.dry_run if decision is None else decision.is_dry_run),
         ready=sum(each.state is ReplicaState.READY for each in here),
         starting=sum(each.state is ReplicaState.STARTING for each in here),
         leaving=sum(each.is_leaving for each in here),

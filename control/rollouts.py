@@ -6,14 +6,13 @@ window anew; everything else of a rollout is in the registry.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from control.meter import Counts
 from control.registry import Deployed, RevisionRecord
-from control.tracking import Tracked
-from tidegate.records import Decision, GroupDecision, Reason
+from control.views import Role
+from tidegate.records import Reason
 from tidegate.rollout import Rollout
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 STALLED_PART: Final = 0.25
 """Of a canary's window: when nothing of it has ended for so long though requests are under way, no step is passed."""
 MISSED_S: Final = 3.0
-"""A window that has lasted for longer when it is first looked at is begun anew."""
+"""A window that has lasted for longer when it is first looked at, or lies ahead of the clock, is begun anew."""
 BROKEN_WINDOW_S: Final = 10.0
 BROKEN_REQUESTS: Final = 5
 BROKEN_PART: Final = 0.5
@@ -91,15 +90,13 @@ class Rollouts:
         self._world.sync(only=deployed.name)
         self._world.pulse.fire()
 
-    def awake(self, tracked: Tracked, decision: Decision) -> Decision:
-        """A candidate's decision: at least one replica while it is rolled out or returns, though nobody asks for it."""
+    def is_rolled_out(self, revision: str) -> bool:
+        """Whether a candidate is to have a replica though nobody asks for it: for traffic, for copies, or to return."""
+        tracked = self._world.find(revision)
+        if tracked is None or tracked.role is not Role.CANDIDATE:
+            return False
         deployed = self._world.registry.get(tracked.function)
-        if deployed is None or (deployed.rolling is None and not deployed.is_returning):
-            return decision
-        here = [each for each in self._world.replicas_of(tracked.id) if each.is_wanted]
-        rooms = sorted(self._world.rooms(tracked), key=lambda each: each.room == 0)
-        places = [*(each.accelerator for each in here), *(each.accelerator for each in rooms)]
-        return kept_awake(decision, places, existing=len(here))
+        return deployed is not None and (deployed.rolling is not None or deployed.is_returning)
 
     # --- when somebody asks ---
 
@@ -130,10 +127,12 @@ class Rollouts:
         now: float,
     ) -> Rollout:
         """The rollout after a look at it."""
-        from traffic.stages import Seen, advanced
+        from traffic.stages import Seen, advanced, aligned
 
-        if deployed.name not in self._windows and now - rolling.since > MISSED_S:
-            rolling = replace(rolling, since=now)  # what happened before was counted by an earlier control process
+        if deployed.name not in self._windows:
+            if not 0 <= now - rolling.since <= MISSED_S:
+                rolling = replace(rolling, since=now)  # what happened before was counted by an earlier control process
+            rolling = aligned(rolling, now)
         sla = candidate.function.sla
         window = self._window(deployed, rolling, candidate)
         limit_s = sla.latency_s or rolling.plan.canary_window_s
@@ -200,14 +199,3 @@ class Rollouts:
 
     def __repr__(self) -> str:
         return f"<Rollouts {len(self._windows)} under way>"
-
-
-def kept_awake(decision: Decision, accelerators: Iterable[str], *, existing: int) -> Decision:
-    """At least one replica, on the first of ``accelerators`` where there is none: it is to take traffic, or copies."""
-    wanted = existing if decision.desired is None else decision.desired
-    first = next(iter(accelerators), None)
-    if wanted >= 1 or first is None:
-        return decision
-    reason = Reason(code="rollout_awake")
-    groups = (GroupDecision(accelerator=first, replicas=1),)
-    return replace(decision, desired=1, groups=groups, reasons=(*decision.reasons, reason), is_dry_run=False)

@@ -161,6 +161,7 @@ class Round:
         self._links: dict[str, Admin] = {}
         self.succession = Succession(self)
         self.rollouts = Rollouts(self)
+        autoscaler.is_rolled_out = self.rollouts.is_rolled_out
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._asked = self._told = 0
@@ -247,6 +248,7 @@ class Round:
                     continue
                 found = self._settled(tracked, decision, now)
                 if found is not None:
+                    self.autoscaler.settled(decision, found)
                     tracked.decision = found
                     phases = ColdStartPhases(decide_s=self.clock.now() - now)
                     acts.append(self._act(tracked, found, phases))
@@ -266,7 +268,7 @@ class Round:
         if tracked.role is Role.RETIRED:
             return farewell(tracked, now) if self._may_leave(tracked) else None
         if tracked.role is Role.CANDIDATE:
-            return self.rollouts.awake(tracked, decision)
+            return decision
         if (starved := self.succession.starved(tracked)) is not None:
             return self.succession.make_room(tracked, starved, decision)
         return decision
@@ -505,7 +507,8 @@ class Round:
 
     def room(self, tracked: Tracked) -> "dict[str, Room]":
         """Free places for a revision, less those that are held for other functions."""
-        return self.revocations.open_room(tracked.id, self.succession.room(tracked), self.clock.now())
+        here = self._census.of(tracked.id)
+        return self.revocations.open_room(tracked.id, here, self.succession.room(tracked), self.clock.now())
 
     async def _revoke(self, now: float) -> None:
         """Takes starts back that come to nothing; the decisions of this second find another kind."""
@@ -513,11 +516,11 @@ class Round:
 
         for tracked in tuple(self._tracked.values()):
             here = self._census.of(tracked.id)
-            usable = self.backend.room(tracked.record.revision) if self.revocations.concerns(tracked.id, here) else ()
-            if len(usable) < 2:
+            room = self.succession.room(tracked) if self.revocations.concerns(tracked.id, here) else {}
+            if not room:
                 continue
             timeout_s = tracked.record.revision.function.readiness.start_timeout_s
-            for found in self.revocations.review(tracked.id, here, usable, timeout_s, now):
+            for found in self.revocations.review(tracked.id, here, room, timeout_s, now):
                 self.autoscaler.add_reason(tracked.id, reason("start_revoked", found.why))
                 for replica in found.replicas:
                     with contextlib.suppress(TidegateError):  # it has gone by itself
@@ -599,13 +602,20 @@ class Round:
         has_place = self.succession.has_place(tracked)
         # What a dry run wishes beyond what it has is not looked for.
         is_content = decision.is_dry_run and has_place
-        if not lacks and (is_content or not any(each.code in _NO_PLACE for each in plan.reasons)):
+        bit = {each.code: each.detail for each in plan.reasons}
+        # Who has or gets a replica and may not have more under the limit over all functions lacks no place.
+        is_over = _NO_SHARE in bit and not has_place and (decision.is_dry_run or not decision.desired)
+        is_full = lacks or (not is_content and not bit.keys().isdisjoint(_NO_PLACE))
+        if not (is_full or is_over):
             tracked.unplaced_since = tracked.unplaced = None
             return
-        what = "more of it" if has_place else "it"
-        free = self.room(tracked)
-        words = ", ".join(f"{name} has {_words(room)}" for name, room in free.items())
-        tracked.unplaced = f"no accelerator has room for {what}: {words or 'none that it may use is here'}"
+        if is_full:
+            what = "more of it" if has_place else "it"
+            free = self.room(tracked)
+            words = ", ".join(f"{name} has {_words(room)}" for name, room in free.items())
+            tracked.unplaced = f"no accelerator has room for {what}: {words or 'none that it may use is here'}"
+        else:
+            tracked.unplaced = f"scaling.max-replicas, of all functions together, leaves no place: {bit[_NO_SHARE]}"
         if tracked.unplaced_since is None:
             tracked.unplaced_since = self.clock.now()
 
@@ -618,6 +628,7 @@ class Round:
 
 _TURNS: Final = (0, 1, 2)
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
+_NO_SHARE: Final = "capped_by_total"
 
 
 def _words(room: "Room") -> str:

@@ -142,6 +142,8 @@ class RevisionView:
     """What the last decision wants; None: hold, or no decision yet."""
     is_dry_run: bool
     """The policy's wishes are logged and shown, not carried out."""
+    is_carried_out: bool = True
+    """Whether the last decision is: in a dry run few are."""
     ready: int
     starting: int
     leaving: int

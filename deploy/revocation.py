@@ -5,12 +5,17 @@ is ready; and at once when a start stays pending for longer than the function al
 Pod that no node takes never fails). After ``PATIENCE_S`` of it the kind is *barred* for the revision: it has no room,
 and what still starts there is taken back. The bar lasts ``BAR_S``, doubled with each further one.
 
-Nothing locks up: a kind is barred only while another one that the function may use is open, so one is always tried, and
-with a single kind its back-off alone decides. A replica that becomes ready proves its kind.
+A failure after which nothing was tried says little: a first bar wants failures that go on, and a start that began after
+the last one is let to its end first. One after a pause goes on where the former ended, so that a kind which fails a
+request every few minutes is barred too.
+
+Nothing locks up: a kind is barred, and stays so, only while another one that the function may use is open and has
+room or holds a replica of the revision, so one is always tried, and with a single kind its back-off alone decides. A
+replica that becomes ready proves its kind.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +24,10 @@ from deploy.placement.ledger import Room
 from tidegate.replica import ReplicaState
 
 PATIENCE_S: Final = 60.0
+PAUSE_S: Final = 40.0
+"""Longer than the longest back-off: where nothing failed and nothing started for so long, nothing was tried."""
+FORGOTTEN_S: Final = 3600.0
+"""A failure says nothing of one that comes so much later."""
 PENDING_SLACK_S: Final = 10.0
 """A backend that watches its starts itself has this much longer than the function's start timeout to say so."""
 BAR_S: Final = 60.0
@@ -38,10 +47,19 @@ class Revoked:
 @dataclass(slots=True)
 class _Kind:
     failing_since: float | None = None
+    failed_at: float = 0.0
+    """The last time."""
     why: str = ""
     bars: int = 0
     """In a row."""
     until: float = 0.0
+
+    def is_failing(self, starting: Sequence[ReplicaStatus], now: float) -> bool:
+        """Whether starts have failed for long, and nothing is under way that may do better."""
+        if self.failing_since is None or now - self.failing_since < PATIENCE_S:
+            return False
+        goes_on = self.bars > 0 or now - self.failed_at <= PAUSE_S
+        return goes_on and all(each.created_at < self.failed_at for each in starting)
 
 
 class Revocations:
@@ -57,9 +75,9 @@ class Revocations:
     def failed(self, revision: str, accelerator: str, now: float, why: str) -> None:
         """A start was refused, or broke before it was ready."""
         kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _Kind())
-        kind.why = why
-        if kind.failing_since is None:
+        if kind.failing_since is None or now - kind.failed_at > FORGOTTEN_S:
             kind.failing_since = now
+        kind.why, kind.failed_at = why, now
 
     def concerns(self, revision: str, replicas: Sequence[ReplicaStatus]) -> bool:
         """Whether :meth:`review` has anything to look at; mostly nothing starts, and nothing has failed."""
@@ -69,25 +87,26 @@ class Revocations:
         self,
         revision: str,
         replicas: Sequence[ReplicaStatus],
-        usable: Collection[str],
+        room: Mapping[str, Room],
         start_timeout_s: float,
         now: float,
     ) -> list[Revoked]:
-        """Bars what has failed for long. ``replicas``: those of the revision; ``usable``: kinds that it may use."""
+        """Bars what has failed for long. ``replicas``: those of the revision; ``room``: of kinds that it may use."""
         found: list[Revoked] = []
-        for accelerator in usable:
+        for accelerator in room:
             here = [each for each in replicas if each.accelerator == accelerator]
             if any(each.state is ReplicaState.READY for each in here):
                 self._kinds.get(revision, {}).pop(accelerator, None)
                 continue
             starting = [each for each in here if each.state is ReplicaState.STARTING]
             longest_s = max((now - each.created_at for each in starting), default=0.0)
-            if longest_s > start_timeout_s + PENDING_SLACK_S:
-                self.failed(revision, accelerator, now - PATIENCE_S, f"a start is pending for {longest_s:.0f} s")
+            is_overdue = longest_s > start_timeout_s + PENDING_SLACK_S
+            if is_overdue:
+                self.failed(revision, accelerator, now, f"a start is pending for {longest_s:.0f} s")
             kind = self._kinds.get(revision, {}).get(accelerator)
-            if kind is None or kind.failing_since is None or now - kind.failing_since < PATIENCE_S:
+            if kind is None or not (is_overdue or kind.is_failing(starting, now)):
                 continue
-            if now < kind.until or not self._has_other(revision, accelerator, usable, now):
+            if now < kind.until or not self._has_other(revision, accelerator, room, replicas, now):
                 continue
             lasts_s = min(BAR_S * 2.0 ** min(kind.bars, 30), LONGEST_BAR_S)
             kind.failing_since, kind.bars, kind.until = None, kind.bars + 1, now + lasts_s
@@ -96,13 +115,17 @@ class Revocations:
             found.append(Revoked(accelerator=accelerator, replicas=tuple(each.id for each in starting), why=words))
         return found
 
-    def open_room(self, revision: str, room: Mapping[str, Room], now: float) -> dict[str, Room]:
-        """``room`` without the free places of barred kinds."""
+    def open_room(
+        self, revision: str, replicas: Sequence[ReplicaStatus], room: Mapping[str, Room], now: float
+    ) -> dict[str, Room]:
+        """``room`` without the free places of barred kinds, while there is another. ``replicas``: the revision's."""
         kinds = self._kinds.get(revision, {})
         found = dict(room)
         for name, free in room.items():
             kind = kinds.get(name)
-            if kind is not None and now < kind.until and free.free > 0:
+            if kind is None or now >= kind.until or free.free <= 0:
+                continue
+            if self._has_other(revision, name, room, replicas, now):
                 found[name] = replace(free, free=0, why=f"no start there for {kind.until - now:.0f} s: {kind.why}")
         return found
 
@@ -111,9 +134,21 @@ class Revocations:
         for key in [key for key in self.counts if key[0] == revision]:
             del self.counts[key]
 
-    def _has_other(self, revision: str, accelerator: str, usable: Collection[str], now: float) -> bool:
+    def _has_other(
+        self,
+        revision: str,
+        accelerator: str,
+        room: Mapping[str, Room],
+        replicas: Sequence[ReplicaStatus],
+        now: float,
+    ) -> bool:
+        """Whether another kind is open, and takes a replica or has one."""
         kinds = self._kinds.get(revision, {})
-        return any(name != accelerator and (name not in kinds or kinds[name].until <= now) for name in usable)
+        held = {each.accelerator for each in replicas if each.is_wanted}
+        return any(
+            name != accelerator and (name not in kinds or kinds[name].until <= now) and (each.free > 0 or name in held)
+            for name, each in room.items()
+        )
 
     def __repr__(self) -> str:
         return f"<Revocations {sum(self.counts.values())} in {len(self._kinds)} revisions>"

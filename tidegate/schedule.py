@@ -170,18 +170,27 @@ def _number(text: str, names: Mapping[str, int]) -> int:
 @lru_cache(maxsize=1024)
 def scale_windows(text: str) -> tuple[ScaleWindow, ...]:
     """Raises UnreadablePartsError with every part that cannot be read."""
+    found, faults = _windows(text)
+    if faults:
+        raise UnreadablePartsError(faults)
+    return found
+
+
+def readable_windows(text: str) -> tuple[tuple[ScaleWindow, ...], str]:
+    """The windows that can be read, and what of the others cannot; empty: nothing."""
+    try:
+        return scale_windows(text), ""
+    except UnreadablePartsError:
+        return _windows(text)  # not kept: a zone may be there tomorrow
+
+
+def _windows(text: str) -> tuple[tuple[ScaleWindow, ...], str]:
     texts = [each for each in text.split(";") if each.strip()]
     faults: list[str] = []
-    found: list[ScaleWindow] = []
-    for each in texts:
-        window = _window(each, faults)
-        if window is not None:
-            found.append(window)
+    found = [_window(each, faults) for each in texts]
     if len(texts) > MOST_WINDOWS:
         faults.append(f"{len(texts)} windows, at most {MOST_WINDOWS}")
-    if faults:
-        raise UnreadablePartsError("; ".join(faults))
-    return tuple(found)
+    return tuple(window for window in found if window is not None), "; ".join(faults)
 
 
 def _window(text: str, faults: list[str]) -> ScaleWindow | None:

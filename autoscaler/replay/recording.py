@@ -85,6 +85,8 @@ def read(lines: Iterable[str], faults: list[Fault]) -> Iterator[tuple[int, Line]
             last = max(last, at)
         elif line is not None:
             has_header = True
+            if line.part <= 1:  # control begins here: the wall clock may have been set back meanwhile
+                last = -math.inf
         if len(faults) > MAX_FAULTS:
             return
         if line is not None:

@@ -57,7 +57,8 @@ def _span_s(moments: Sequence[Moment], index: int) -> float:
     """How long a step stood."""
     if index + 1 >= len(moments):
         return 0.0
-    return min(MOST_SECONDS, moments[index + 1].step.observation.at - moments[index].step.observation.at)
+    lasted_s = moments[index + 1].step.observation.at - moments[index].step.observation.at
+    return min(MOST_SECONDS, max(0.0, lasted_s))
 
 
 def text(played: Played, *, is_other: bool, given: Sequence[str] = ()) -> str:

@@ -283,7 +283,7 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
     from rich.text import Text
 
     wanted = "hold" if view.desired is None else str(view.desired)
-    if view.is_dry_run:
+    if not view.is_carried_out:
         wanted += ", dry run: not carried out"
     reasons = ", ".join(each.code for each in view.reasons) or "no decision yet"
     share = f"{view.percent:g}% of the traffic"

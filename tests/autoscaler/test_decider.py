@@ -304,6 +304,27 @@ def test_a_dry_run_starts_what_a_deploy_asks_for() -> None:
     assert full.is_dry_run, "no room: nothing can be carried out"
 
 
+def test_the_initial_scale_has_been_reached_with_what_the_limit_over_all_functions_leaves() -> None:
+    decider = Decider()
+    decider.apply(revision(scaling=Scaling(initial_scale=3, scale_to_zero_after_s=30.0)), T0)
+    seen = structs.replace(observation(group(ready=1, sampled=1), at=T0), complete=True, most=1)
+    assert decider.tick(T0, seen).desired == 1
+    assert decider.tick(T0 + 40, structs.replace(seen, at=T0 + 40, idle_s=40.0)).desired == 0
+
+
+def test_under_the_limit_over_all_functions_what_drains_is_taken_back_and_not_replaced_elsewhere() -> None:
+    decider = Decider()
+    decider.apply(revision(scaling=Scaling(policy="smif"), sla=Sla(latency_s=0.1)), T0, fresh=False)
+    known: dict[str, Any] = {"limit": 1, "is_mu_learnt": True, "execution_s": 0.02}
+    work = {"ips": 49.0, "rps": 49.0, "busy": 1.0, "concurrency": 1.0, "answers": 50, "late": 40, "latency_s": 0.3}
+    cheap = group("t4", ready=1, sampled=1, price_per_hour=1.0, mu_ips=50.0, **known, **work)
+    dear = group("v100", draining=1, price_per_hour=3.0, mu_ips=60.0, **known)
+    seen = observation(cheap, dear, at=T0, lambda_ips=90.0, rps=90.0, waiting=9, concurrency=9.0, latency_s=0.3)
+    wide = decider.tick(T0, structs.replace(seen, most=9))
+    tight = decider.tick(T0, structs.replace(seen, most=3))
+    assert [[each.replicas for each in decision.groups or ()] for decision in (wide, tight)] == [[3, 0], [2, 1]]
+
+
 def test_a_dry_run_counts_in_the_limit_over_all_with_what_exists_and_with_what_it_starts() -> None:
     decider = Decider()
     decider.apply(dry(), T0, fresh=False)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autoscaler.groups import spread
-from autoscaler.limits import Standing, bounded, within_total
+from autoscaler.limits import Standing, bounded, kept_in_dry_run, within_total
 from autoscaler.observation import GroupObservation, Observation
 from autoscaler.reasons import SENTENCES, figure, reason
 from tests.support.autoscaling import group, observation
@@ -136,6 +136,15 @@ def test_a_window_of_time_has_a_minimum_of_its_own() -> None:
     assert (desired, [each.code for each in reasons]) == (3, ["window_minimum"])
     larger, reasons = bounded(1, seen, Scaling(min_scale=4), Standing(idle_s=0.0))
     assert (larger, [each.code for each in reasons]) == (4, ["raised_to_min"])
+
+
+def test_what_is_rolled_out_is_kept_ready_though_nobody_asks() -> None:
+    asleep = observation(group(), is_rolled_out=True)
+    assert decide(0, asleep, idle_s=600.0) == (1, ["rollout_awake"])
+    assert decide(None, asleep, idle_s=600.0) == (1, ["rollout_awake"])
+    assert decide(None, observation(group(ready=1), is_rolled_out=True)) == (None, [])
+    dry, (why,) = kept_in_dry_run(0, asleep, Scaling(dry_run=True), Standing(idle_s=600.0), 0)
+    assert (dry, why.code) == (1, "dry_run_start")
 
 
 def test_the_limit_over_all_functions_is_the_last_word() -> None:

@@ -12,6 +12,7 @@ from autoscaler.collector import Collector
 from autoscaler.explain import digest
 from autoscaler.live import Autoscaler, DecisionLog, Puller, fleet_groups
 from autoscaler.observation import AcceleratorRoom
+from autoscaler.reasons import reason
 from autoscaler.replay.player import again
 from autoscaler.replay.recording import read
 from tests.support.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
@@ -183,6 +184,29 @@ def test_many_revisions_are_decided_in_slices() -> None:
     assert at.observation("f3-00001") is None
 
 
+def test_an_activation_amid_a_tick_leaves_a_recording_in_order() -> None:
+    clock = TickingClock(T0)
+    at = Autoscaler(clock)
+    for name in ("bert", "echo", "resnet"):
+        at.apply(revision(name=name), fresh=False)
+    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.decider.revisions})
+
+    async def push() -> None:
+        at.activated(activation(), clock.now())
+
+    async def decided() -> list[Decision]:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(push(), name="push")
+            return await at.decided(T0)
+
+    *_, resnet = asyncio.run(decided())
+    assert resnet.at > T0, "not before what the activation was answered"
+    faults: list[Fault] = []
+    text = b"".join(asyncio.run(at.recorder.lines("resnet-00001"))).decode()
+    played = again(list(read(text.splitlines(), faults)))
+    assert (faults, played.compared, played.difference) == ([], 2, None)
+
+
 def test_the_log_holds_json_lines_and_is_read_back_by_the_next_process(tmp_path: Path) -> None:
     at = autoscaler(tmp_path / "decisions")
     at.decide(T0)
@@ -219,6 +243,29 @@ def test_every_decision_is_recorded_and_the_recording_replays() -> None:
     assert (faults, played.compared, played.difference) == ([], 6, None)
     at.forget("resnet-00001")
     assert at.recorder.recorded("resnet") == ["resnet-00001"], "to be written by the next flush"
+
+
+def test_what_is_carried_out_instead_of_a_decision_is_shown_and_logged_and_not_recorded() -> None:
+    at = autoscaler()
+    (own,) = at.decide(T0)
+    kept = replace(own, desired=2, reasons=(*own.reasons, reason("rollout_awake")))
+    at.settled(own, kept)
+    assert [each.desired for each in at.decisions("resnet")] == [1, 2]
+    assert any(line.startswith("now, resnet-00001: 2 replicas") for line in at.explain("resnet"))
+    (again_own,) = at.decide(T0 + 1)
+    at.settled(again_own, replace(kept, at=T0 + 1))
+    assert len(at.decisions("resnet")) == 2, "nothing has changed"
+    (late,) = at.decide(T0 + 2)
+    at.settled(late, late)
+    assert [each.desired for each in at.decisions("resnet")] == [1, 2, 1], "what was decided is in force again"
+    (last,) = at.decide(T0 + 3)
+    at.activated(activation(), T0 + 3.1)
+    at.settled(last, replace(kept, at=T0 + 3))
+    assert any(line.startswith("now, resnet-00001: hold") for line in at.explain("resnet")), "older: void"
+    faults: list[Fault] = []
+    text = b"".join(asyncio.run(at.recorder.lines("resnet-00001"))).decode()
+    played = again(list(read(text.splitlines(), faults)))
+    assert (faults, played.compared, played.difference) == ([], 5, None)
 
 
 def test_a_full_disk_stops_the_log_and_not_the_decisions(tmp_path: Path) -> None:
@@ -325,14 +372,28 @@ def test_one_limit_over_all_functions_is_shared_and_place_is_waited_for() -> Non
     tell(at, there)
     at.decide(T0)
     first = {each.revision: each for each in at.decide(T0 + 1)}
-    assert (first["resnet-00001"].desired, codes(first["resnet-00001"])[-1]) == (1, "capped_by_total"), (
-        "the odd one goes by name"
+    assert (first["resnet-00001"].desired, codes(first["resnet-00001"])[-1]) == (2, "capped_by_total"), (
+        "the odd one stays where it is"
     )
     assert first["bert-00001"].desired == 0, "its place is not free yet"
-    at.fleet(there[:1], rooms)
-    tell(at, there[:1])
+    at.fleet(there[:2], rooms)
+    tell(at, there[:2])
     second = {each.revision: each for each in at.decide(T0 + 2)}
-    assert [second[name].desired for name in names] == [1, 2]
+    assert [second[name].desired for name in names] == [2, 1]
+
+
+def test_in_one_limit_over_all_a_retired_revision_counts_with_what_it_still_has() -> None:
+    at = Autoscaler(ManualClock(T0), max_replicas=3)
+    at.is_carried_out = lambda revision: revision != "resnet-00001"
+    for name in ("bert", "resnet"):
+        at.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
+    rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in ("bert-00001", "resnet-00001")}
+    there = [Status("resnet-00001-0", ReplicaState.DRAINING)]
+    at.fleet(there, rooms)
+    tell(at, there)
+    at.decide(T0)
+    decided = {each.revision: each for each in at.decide(T0 + 1)}
+    assert decided["bert-00001"].desired == 2, "its minimum takes nothing from those who stay"
 
 
 def test_in_one_limit_over_all_a_dry_run_takes_what_it_has_and_no_more() -> None:
@@ -363,8 +424,13 @@ def test_the_wall_clock_counts_for_windows_of_time_only() -> None:
     assert at.decide(T0 + 2)[0].at == T0 + 2, "a wall clock that jumps moves no other time"
 
 
-def test_windows_that_were_no_fault_when_they_were_deployed_state_nothing() -> None:
+def test_windows_that_were_no_fault_when_they_were_deployed_state_nothing_and_the_others_count() -> None:
     at = Autoscaler(ManualClock(T0))
-    at.apply(revision(scaling=Scaling(min_scale_windows="0 8 * * * | 0 8 * * * | UTC | 2")), fresh=False)
-    at.fleet([], ROOMS)
-    assert at.decide(T0)[0].desired == 0
+    for name, more in (("bert", ""), ("resnet", "; 0 0 * * * | 24h | UTC | 3")):
+        windows = f"0 8 * * * | 0 8 * * * | UTC | 2{more}"
+        at.apply(revision(name=name, scaling=Scaling(min_scale_windows=windows)), fresh=False)
+    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.decider.revisions})
+    assert [each.desired for each in at.decide(T0)] == [0, 3]
+    assert "it is the start" in str(at.faults()["min-scale-windows of resnet-00001, left out"])
+    at.forget("resnet-00001")
+    assert list(at.faults()) == ["min-scale-windows of bert-00001, left out"]

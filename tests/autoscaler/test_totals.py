@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.totals import Totals, Want, allot
+from autoscaler.totals import Totals, Want, allot, is_idle
+from tests.support.autoscaling import group, observation
 
 
 @pytest.mark.parametrize(
@@ -41,13 +42,49 @@ def test_shares_are_bounded_complete_and_max_min_fair(total: int, raw: dict[str,
 def test_a_share_is_had_once_there_is_place() -> None:
     totals = Totals(4)
     totals.begin({"a": 4, "b": 0}.items())
-    totals.wanted("a", Want(6), 4, 4)
+    totals.wanted("a", Want(6), 4, 0)
     assert totals.most("b", 0) == 0, "nothing is free yet"
     totals.wanted("b", Want(6), 0, 0)
     totals.begin({"a": 4, "b": 0}.items())
     assert (totals.most("a", 4), totals.most("b", 0)) == (2, 0), "one gives back, the other waits for it"
     totals.begin({"a": 2, "b": 0}.items())
     assert totals.most("b", 0) == 2
-    totals.wanted("b", Want(6), 0, 2)
+    totals.wanted("b", Want(6), 2, 2)
     assert totals.most("a", 2) == 2
     assert "0 free" in repr(totals)
+
+
+def test_a_place_stays_with_its_holder_then_with_its_function_and_goes_to_those_who_are_asked_for() -> None:
+    one = {name: Want(1, 1, function=name[0]) for name in ("a1", "a2", "b1")}
+    assert allot(2, one, {"a1": 1, "b1": 1}) == {"a1": 1, "a2": 0, "b1": 1}, "a deploy takes nobody else's place"
+    follows = {**one, "b1": Want(0, function="b"), "b2": Want(1, 1, function="b")}
+    assert allot(2, follows, {"a1": 1, "b1": 1})["b2"] == 1, "the new revision follows the old one"
+    assert allot(2, follows, {"a1": 1}, {"a1": 1, "b1": 1})["b2"] == 1, "also when that has just left"
+    idle = {"a": Want(1, idle=1), "z": Want(1)}
+    assert allot(1, idle, {"a": 1}) == {"a": 0, "z": 1}
+    assert allot(1, {**idle, "z": Want(1, idle=1)}, {"z": 1}) == {"a": 0, "z": 1}
+
+
+def test_a_new_revision_takes_one_of_several_of_its_own_function() -> None:
+    wants = {"a1": Want(5, function="a"), "a2": Want(1, idle=1, function="a"), "b": Want(9, function="b")}
+    assert allot(6, wants, {"a1": 3, "b": 3}) == {"a1": 2, "a2": 1, "b": 3}
+    assert allot(2, wants, {"a1": 1, "b": 1}) == {"a1": 1, "a2": 0, "b": 1}, "never the only one"
+
+
+def test_what_nobody_wanted_is_had_at_once_and_what_drains_has_its_place() -> None:
+    totals = Totals(2)
+    totals.begin({"a": 0, "b": 0}.items())
+    for name in ("a", "b"):
+        totals.wanted(name, Want(0), 0, 0)
+    totals.begin({"a": 1, "b": 0}.items())
+    assert (totals.most("a", 0, draining=1), totals.most("b", 0)) == (2, 1)
+    totals.wanted("a", Want(2), 2, 1)
+    assert totals.most("b", 0) == 0
+
+
+def test_who_is_idle() -> None:
+    assert is_idle(observation(group(ready=1), idle_s=2.0))
+    assert not is_idle(observation(group(ready=1), idle_s=1.9)), "a pause between two requests"
+    assert is_idle(observation(group(starting=1), idle_s=0.0)), "a first start that nobody waits for"
+    assert not is_idle(observation(group(starting=1), idle_s=0.0, waiting=1))
+    assert not is_idle(observation(group(ready=1), idle_s=60.0, complete=False))

@@ -1,12 +1,14 @@
 """A kind on which starts come to nothing is given up for a while, and the next kind serves."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 from control.own_metrics import ControlCollector
 from tests.support.control_world import CPU, World, function, in_world
+from tidegate.function import Scaling
 from tidegate.replica import ReplicaState
 
 DEARER = replace(CPU, name="cpu-big", price_per_hour=0.4)
@@ -47,3 +49,39 @@ def test_starts_that_break_on_every_kind_go_on_being_tried(tmp_path: Path) -> No
         assert world.round.revocations.counts[("echo-00001", "cpu")] >= 1
 
     in_world(tmp_path, tell, others=(DEARER,))
+
+
+def test_a_barred_kind_is_tried_again_when_the_other_is_full_or_gone(tmp_path: Path) -> None:
+    async def tell(world: World, full: bool) -> None:
+        world.backend.stalled = {"cpu"}
+        await world.deploy(function())
+        await world.advance(132.0)
+        assert world.round.revocations.counts[("echo-00001", "cpu")] == 1
+        world.backend.stalled = set()
+        await world.advance(1.0)
+        for each in world.replicas():
+            await world.backend.remove(each.id)
+        if full:
+            await world.deploy(function("other", scaling=Scaling(min_scale=3), accelerators=("cpu-big",)))
+        else:
+            world.backend.equip([CPU])
+        world.activate("echo-00001")
+        await world.advance(3.0)
+        there = {each.accelerator for each in world.replicas(ReplicaState.READY) if each.function == "echo"}
+        assert there == {"cpu"}
+
+    for full in (True, False):
+        folder = tmp_path / str(full)
+        folder.mkdir()
+        in_world(folder, partial(tell, full=full), others=(DEARER,))
+
+
+def test_a_ready_replica_proves_the_only_kind_too(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.break_starts("echo-00001", "no space", 1)
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(5.0)
+        assert world.replicas(ReplicaState.READY)
+        assert not world.round.revocations.concerns("echo-00001", world.replicas())
+
+    in_world(tmp_path, tell)

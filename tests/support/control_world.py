@@ -111,7 +111,13 @@ class World:
     """Everything of a deployment but processes and sockets."""
 
     def __init__(
-        self, registry: Registry, folder: Path, backend: FakeBackend, clock: ManualClock, store: EmbeddedStore
+        self,
+        registry: Registry,
+        folder: Path,
+        backend: FakeBackend,
+        clock: ManualClock,
+        store: EmbeddedStore,
+        max_replicas: int = 0,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -135,6 +141,7 @@ class World:
                 folder,
                 gateway_seen=lambda sample: self.round.gateway_seen(sample),
                 replica_seen=lambda sample: self.round.replica_seen(sample),
+                max_replicas=max_replicas,
             ),
             tables=TableBuilder(epoch=1, workers=1),
             gateways=self.gateways,
@@ -237,6 +244,7 @@ def in_world(
     backend: FakeBackend | None = None,
     accelerator: Accelerator = CPU,
     others: tuple[Accelerator, ...] = (),
+    max_replicas: int = 0,
 ) -> None:
     """Runs a story in a world whose store is in ``folder``; a second call with the same folder is a restart."""
 
@@ -246,7 +254,7 @@ def in_world(
         try:
             registry = await Registry.load(store)
             backend_ = backend or FakeBackend([accelerator, *others], clock, random.Random(1))
-            world = World(registry, folder, backend_, clock, store)
+            world = World(registry, folder, backend_, clock, store, max_replicas)
             world.gateways.tables.append(world.round.begin())
             world.gateways.applied = world.gateways.tables[-1].version
             await tell(world)

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tidegate.schedule import cron, least_scale, scale_windows
+from tidegate.schedule import cron, least_scale, readable_windows, scale_windows
 from tidegate.units import UnreadableError
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -109,3 +109,9 @@ def test_every_fault_of_every_window_is_told_at_once() -> None:
             scale_windows(bad)
     with pytest.raises(UnreadableError, match="at most 16"):
         scale_windows(";".join(["0 8 * * * | 1h | UTC | 1"] * 17))
+
+
+def test_what_can_be_read_counts_without_the_rest() -> None:
+    good, bad = "0 8 * * * | 1h | UTC | 1", "0 8 * * * | 1h | Mars/Olympus | 2"
+    assert readable_windows(good) == (scale_windows(good), "")
+    assert readable_windows(f"{bad}; {good}") == (scale_windows(good), "zone `Mars/Olympus`")

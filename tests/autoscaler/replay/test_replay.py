@@ -184,3 +184,11 @@ def test_steps_before_a_header_or_back_in_time_are_faults() -> None:
     faults = []
     list(read([rows[0], rows[5], rows[4]], faults))
     assert "not before the step above" in str(faults[0])
+
+
+def test_a_wall_clock_set_back_while_nobody_decided_is_no_fault() -> None:
+    rows = recording("kpa").splitlines()
+    played = again(parsed("\n".join([*rows, *rows])))  # a part of number 1 begins anew
+    assert (played.compared, played.difference) == (2 * SECONDS, None)
+    once, twice = (report.plain(each, is_other=False) for each in (again(parsed("\n".join(rows))), played))
+    assert twice["replayed"].mean == pytest.approx(once["replayed"].mean), "no second counts backwards"
