@@ -103,6 +103,7 @@ class TrafficMeter:
         known[sample.worker], self._by_function = sample, None
         before = {demand.revision: demand for demand in previous.demands} if previous is not None and same_life else {}
         if previous is None and sample.uptime_s > NEW_S:
+            self._adopt(sample)
             return
         for demand in sample.demands:
             self._add(demand, before.get(demand.revision), now)
@@ -137,8 +138,8 @@ class TrafficMeter:
         return self._totals.get(function, Counts())
 
     def of(self, revision: str) -> Counts:
-        """The same of one revision; a copy. What a worker had under way when it ended counts as cancelled: its clients
-        lost their connections, and nothing will be heard of it any more."""
+        """The same of one revision, and what was under way by then; a copy. What a worker had under way when it ended
+        counts as cancelled: its clients lost their connections, and nothing will be heard of it any more."""
         counts = replace(self._revisions.get(revision, Counts()))
         counts.cancelled += self._lost.get(revision, 0)
         return counts
@@ -205,6 +206,12 @@ class TrafficMeter:
             for demand in self._demands():
                 self._by_function.setdefault(demand.function, []).append(demand)
         return self._by_function.get(function, ())
+
+    def _adopt(self, sample: GatewaySample) -> None:
+        """What is under way in a worker that was there before will end, so it counts among its revision's requests."""
+        for demand in sample.demands:
+            if under_way := demand.arrivals - Counts.of(demand).ended:
+                self._revisions.setdefault(demand.revision, Counts()).requests += under_way
 
     def _lose(self, sample: GatewaySample, sign: int = 1) -> None:
         for demand in sample.demands:

@@ -12,7 +12,7 @@ be written (the store's ``fault`` says so).
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -47,6 +47,8 @@ class FunctionRecord:
 
     name: str
     latest: int = 0
+    first: int = 1
+    """Revisions before this one are of a deleted function of the same name."""
     serving: int | None = None
     deleted: bool = False
     settled: int = 0
@@ -177,13 +179,14 @@ class Registry:
 
     def numbers(self, name: str) -> dict[int, RevisionRecord]:
         """The kept revisions of a function, by number."""
-        return dict(self._revisions.get(name, {}))
+        function, revisions = self._functions.get(name), self._revisions.get(name, {})
+        return {number: each for number, each in revisions.items() if function is None or number >= function.first}
 
     def earlier(self, name: str) -> int | None:
         """The kept revision older than the current one that served last, or, where none is known to have served, the
         newest one; None: there is none."""
         function = self._functions[name]
-        older = [number for number in self._revisions[name] if number < _current(function)]
+        older = [number for number in self.numbers(name) if number < _current(function)]
         served = [number for number in function.served if number in older]
         return served[-1] if served else max(older, default=None)
 
@@ -204,14 +207,16 @@ class Registry:
 
     async def deploy(self, function: Function, *, manifest: str, source: str, now: float) -> RevisionRecord:
         """Records a new revision. Raises StoreError when it cannot be kept."""
-        known = self._functions.get(function.name, FunctionRecord(name=function.name))
         number = self.next_number(function.name)
         record = RevisionRecord(number=number, function=function, manifest=manifest, source=source, created_at=now)
-        if known.deleted:
-            known = FunctionRecord(name=known.name, latest=known.latest)
-        changed = _with_deploy(known, record)
+
+        def change(known: FunctionRecord) -> FunctionRecord:
+            if known.deleted:
+                known = FunctionRecord(name=known.name, latest=known.latest, first=number)
+            return _with_deploy(known, record)
+
         await self._store.put(_revision_key(function.name, number), encode(record))
-        await self._change(changed)
+        changed = await self._change(function.name, change)
         self._revisions.setdefault(function.name, {})[number] = record
         await self._forget_old(changed)
         return record
@@ -230,42 +235,52 @@ class Registry:
 
     async def begin(self, name: str, rollout: Rollout) -> None:
         """A rollout that somebody asks for. Raises StoreError."""
-        function = self._functions[name]
-        main = _current(function)
-        await self._change(
-            replace(function, rollout=rollout, settled=function.latest, returning=None, split={}, serving=main)
-        )
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            begun = replace(function, rollout=rollout, settled=function.latest)
+            return replace(begun, returning=None, split={}, serving=rollout.base)
+
+        await self._change(name, change)
 
     async def steer(self, name: str, rollout: Rollout) -> None:
-        """The rollout as somebody asks for it to be. Raises StoreError."""
-        await self._change(_rolled(self._functions[name], rollout))
+        """The rollout as somebody asks for it to be, unless it is over by then. Raises StoreError."""
+        await self._change(name, lambda function: _rolled(function, rollout) if function.rolling else function)
 
     async def split(self, name: str, split: Mapping[int, float] | None, tags: Mapping[str, int], now: float) -> None:
         """Percents by number, or None for those that there are; and all tags. Raises StoreError."""
-        function = replace(self._functions[name], tags=dict(tags))
-        if split is not None:
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            function = replace(function, tags=dict(tags))
+            if split is None:
+                return function
             main = max(split, key=lambda number: (split[number], number))
             function = _serving(_superseded(function, now), main)
-            function = replace(function, split=dict(split), returning=None, settled=function.latest)
-        await self._change(function)
+            return replace(function, split=dict(split), returning=None, settled=function.latest)
+
+        await self._change(name, change)
 
     async def follow(self, name: str, now: float) -> None:
         """No split by hand any more: the newest revision takes over as if it had just been deployed. Raises
         StoreError."""
-        function = self._functions[name]
-        main = _current(function)
-        await self._change(replace(_superseded(function, now), split={}, returning=None, serving=main, settled=main))
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            main = _current(function)
+            return replace(_superseded(function, now), split={}, returning=None, serving=main, settled=main)
+
+        await self._change(name, change)
 
     async def give_back(self, name: str, number: int, now: float, over: Rollout | None = None) -> None:
         """Revision ``number`` is to serve again; it does when it is promoted. ``over``: the rollout that this ends.
         Raises StoreError."""
-        function = self._functions[name]
-        if over is not None:
-            function = _rolled(function, over)
-        main = _current(function)
-        returning = None if number == main else number
-        kept = replace(_superseded(function, now), split={}, serving=main, settled=function.latest)
-        await self._change(replace(kept, returning=returning))
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            if over is not None and function.rolling:
+                function = _rolled(function, over)
+            main = _current(function)
+            kept = replace(_superseded(function, now), split={}, serving=main, settled=function.latest)
+            return replace(kept, returning=None if number == main else number)
+
+        await self._change(name, change)
 
     async def save(self, name: str) -> None:
         """Writes which revision serves. A store that fails says so itself; a restart promotes again."""
@@ -279,8 +294,7 @@ class Registry:
         function = self._functions.get(name)
         if function is None or function.deleted:
             return False
-        changed = FunctionRecord(name=name, latest=function.latest, deleted=True)
-        await self._change(changed)
+        await self._change(name, lambda known: FunctionRecord(name=name, latest=known.latest, deleted=True))
         self._seen.pop(name, None)
         return True
 
@@ -296,10 +310,14 @@ class Registry:
         for number in revisions:
             await self._drop(name, number)
 
-    async def _change(self, function: FunctionRecord) -> None:
+    async def _change(self, name: str, change: Callable[[FunctionRecord], FunctionRecord]) -> FunctionRecord:
+        """The function as ``change`` makes it, written down. What the control process decides by itself while that is
+        being written is changed likewise, not undone; it is saved after this."""
         async with self._writing:
-            await self._store.put(_function_key(function.name), encode(function))
-            self._functions[function.name] = function
+            known = self._functions.get(name, FunctionRecord(name=name))
+            await self._store.put(_function_key(name), encode(change(known)))
+            changed = self._functions[name] = change(self._functions.get(name, known))
+            return changed
 
     async def _forget_old(self, function: FunctionRecord) -> None:
         revisions = self._revisions[function.name]

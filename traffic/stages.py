@@ -65,7 +65,7 @@ def advanced(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     if not seen.is_ready:
         return _unready(rollout, seen, now)
     if rollout.unready_since is not None:
-        return replace(rollout, unready_since=None, since=now).noted(now, "ready_again")
+        return replace(rollout, unready_since=None, since=now, verdict="is ready again").noted(now, "ready_again")
     return _RUNNING[rollout.strategy](rollout, seen, now)
 
 
@@ -170,6 +170,18 @@ def resumed(rollout: Rollout, now: float) -> Rollout:
         rollout, phase=Phase.RUNNING, since=now, unready_since=None, losses=0, ramp=ramp, verdict="has been resumed"
     )
     return going.noted(now, "resumed")
+
+
+def aligned(rollout: Rollout, now: float) -> Rollout:
+    """As a control process that starts anew goes on with it: the wall clock may have been set back meanwhile, and what
+    lay behind the old time would be waited for until that comes again."""
+    ramp, unready_since = rollout.ramp, rollout.unready_since
+    if ramp is not None:
+        began_at = None if ramp.began_at is None else min(ramp.began_at, now)
+        next_at = None if ramp.next_at is None else min(ramp.next_at, now + ramp.period_s)
+        ramp = replace(ramp, began_at=began_at, next_at=next_at)
+    after = replace(rollout, ramp=ramp, unready_since=None if unready_since is None else min(unready_since, now))
+    return rollout if after == rollout else after
 
 
 def ended(rollout: Rollout, phase: Phase, now: float, code: str, why: str) -> Rollout:

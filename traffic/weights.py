@@ -176,7 +176,8 @@ def lifted(groups: Sequence[GroupCapacity]) -> list[GroupCapacity]:
     time. Weights by that yield keep the callers where they are, at the other group, and the yield with them. With a
     little more the company grows, until the yield is what the replica can do.
     """
-    most = max((group.company.occupancy for group in groups if group.company is not None), default=0.0)
+    companies = [group.company for group in groups if group.company is not None and group.replicas > 0]
+    most = max((company.occupancy for company in companies), default=0.0)
     return [
         replace(group, mu_ips=group.mu_ips * (1.0 + LIFT))
         if group.mu_ips is not None

@@ -131,6 +131,24 @@ def test_what_a_worker_had_under_way_at_its_end_is_not_under_way_for_ever() -> N
     assert (counts.requests, counts.ended, counts.cancelled) == (12, 12, 1), "it told more before its end"
 
 
+def test_what_an_adopted_worker_has_under_way_hides_nothing_that_hangs() -> None:
+    meter = TrafficMeter()
+
+    def under_way() -> int:
+        counts = meter.of("echo-00001")
+        return counts.requests - counts.ended - meter.streaming("echo-00001")
+
+    meter.record(sample(40, replace(demand(1000, under_way=50), streaming=50), uptime_s=500.0), 0.0)
+    assert under_way() == 0, "fifty streams go on"
+    meter.record(sample(41, replace(demand(1030, under_way=80), streaming=50), uptime_s=501.0), 1.0)
+    assert under_way() == 30
+    meter.record(sample(42, demand(1030, under_way=30), uptime_s=502.0), 2.0)
+    assert under_way() == 30, "the streams have ended"
+    assert meter.total("echo").requests == 30
+    meter.forget_worker("g0")
+    assert under_way() == 0
+
+
 def test_a_forgotten_revision_leaves_nothing_though_a_worker_still_tells_of_it() -> None:
     meter = TrafficMeter()
     shadow = ShadowSeen(requests=3)

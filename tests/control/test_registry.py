@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from control.registry import KEPT_REVISIONS, Registry
+from control.registry import KEPT_REVISIONS, Deployed, Registry
 from tidegate.function import Function, Scaling, Server, ServerKind
 from tidegate.rollout import Phase, Rollout, RolloutPlan
 from tidegate.store.embedded import EmbeddedStore
@@ -231,3 +231,62 @@ def test_what_was_asked_for_last_is_what_a_restart_finds(tmp_path: Path) -> None
         await store.close()
 
     asyncio.run(run())
+
+
+Ask = Callable[[Registry, Rollout], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda registry, _: registry.split("echo", None, {"stable": 1}, 1.0),
+        lambda registry, rollout: registry.steer("echo", replace(rollout, phase=Phase.PAUSED)),
+        lambda registry, _: deploy(registry, function(timeout_s=8.0)),
+        lambda registry, rollout: registry.give_back("echo", 1, 1.0, replace(rollout, phase=Phase.ABORTED)),
+    ],
+)
+def test_what_is_judged_while_a_wish_is_written_stays(tmp_path: Path, ask: Ask) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        registry.promote("echo", 1)
+        await deploy(registry, function(timeout_s=9.0))
+        rollout = Rollout(candidate=2, base=1, plan=RolloutPlan(canary_steps=(1.0,)), began_at=0.0)
+        await registry.begin("echo", replace(rollout, phase=Phase.RUNNING))
+
+        async def judged() -> None:
+            registry.roll("echo", replace(rollout, phase=Phase.TAKEN_BACK))
+            await registry.save("echo")
+
+        await asyncio.gather(ask(registry, rollout), judged())
+        found = registry.get("echo")
+        assert found is not None
+        assert found.rollout is not None
+        assert (found.rollout.phase, found.current.number) == (Phase.TAKEN_BACK, 1)
+        seen.append(found)
+
+    async def again(registry: Registry) -> None:
+        assert registry.get("echo") == seen[0]
+
+    seen: list[Deployed] = []
+    story(tmp_path, tell)
+    story(tmp_path, again)
+
+
+def test_revisions_of_a_deleted_function_are_none_of_a_new_one_of_its_name(tmp_path: Path) -> None:
+    async def tell(registry: Registry) -> None:
+        await deploy(registry, function())
+        registry.promote("echo", 1)
+        await registry.delete("echo")
+        await deploy(registry, function(timeout_s=9.0))
+        registry.promote("echo", 2)
+        assert registry.earlier("echo") is None
+        await deploy(registry, function(timeout_s=8.0))
+        registry.promote("echo", 3)
+        await registry.save("echo")
+
+    async def again(registry: Registry) -> None:
+        assert (sorted(registry.numbers("echo")), registry.earlier("echo")) == ([2, 3], 2)
+        assert registry.revision("echo-00001") is not None, "it may still be draining"
+
+    story(tmp_path, tell)
+    story(tmp_path, again)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control.rollouts import kept_awake
+from control.rollouts import Rollouts
 from control.service import RefusedError
 from control.steering import Steering
 from control.views import RollbackRequest, RolloutAction, RolloutRequest, RolloutView, SplitRequest, SplitView
@@ -15,7 +15,7 @@ from tests.support.autoscaling import demand
 from tests.support.control_world import World, function, in_world
 from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Scaling
-from tidegate.records import Decision, ShadowSeen
+from tidegate.records import ShadowSeen
 from tidegate.replica import ReplicaState
 from tidegate.rollout import Phase, RolloutPlan
 from tidegate.store.records import StoreFaultError
@@ -284,6 +284,23 @@ def test_a_canary_goes_on_after_a_restart(tmp_path: Path) -> None:
     in_world(tmp_path, again)
 
 
+def test_a_window_that_lies_ahead_of_the_clock_begins_anew(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        steering = await two(world, rollout=CANARY)
+        load = Load(world)
+        await load.run(17)
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        assert deployed.rollout is not None
+        ahead = replace(deployed.rollout, since=deployed.rollout.since + 3600.0)
+        world.registry.roll("echo", ahead)
+        world.round.rollouts = Rollouts(world.round)  # of a process that starts with its clock set back by an hour
+        await load.run(15)
+        assert steering.rollout("echo").phase is Phase.PROMOTED
+
+    in_world(tmp_path, tell)
+
+
 def test_a_canary_that_breaks_has_no_traffic_until_it_is_ready_again(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await two(world, rollout=CANARY)
@@ -515,17 +532,3 @@ def test_a_canary_finds_room_beside_several_and_never_takes_the_only_place(tmp_p
         assert "no accelerator has room" in (world.view().message or "")
 
     in_world(tmp_path, tell)
-
-
-def test_what_is_kept_awake_has_one_replica_and_a_reason() -> None:
-    asleep = Decision(
-        function="echo", revision="echo-00002", at=0.0, policy="kpa", ready=0, desired=0, groups=(), reasons=()
-    )
-    woken = kept_awake(asleep, ["t4", "cpu"], existing=0)
-    assert woken.desired == 1
-    assert [(group.accelerator, group.replicas) for group in woken.groups or ()] == [("t4", 1)]
-    assert [reason.code for reason in woken.reasons] == ["rollout_awake"]
-    assert kept_awake(asleep, [], existing=0) is asleep
-    hold = replace(asleep, desired=None, groups=None)
-    assert kept_awake(hold, ["t4"], existing=1) is hold
-    assert kept_awake(hold, ["t4"], existing=0).desired == 1

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.rollout import Phase, Rollout, RolloutPlan
 from traffic.canary import Tally
-from traffic.stages import Seen, advanced, begun, ended, paused, resumed
+from traffic.stages import Seen, advanced, aligned, begun, ended, paused, resumed
 
 CANARY = RolloutPlan(canary_steps=(1.0, 5.0, 25.0, 50.0), canary_window_s=30.0)
 
@@ -223,6 +223,35 @@ def test_a_paused_ramp_does_not_catch_up() -> None:
     world.rollout = resumed(world.rollout, world.now)
     world.run(lambda: world.rollout.percent != 11)
     assert world.rollout.percent == 13
+
+
+def test_a_ramp_that_is_ready_again_says_so() -> None:
+    world = World(RolloutPlan(duration_s=60_000.0))
+    world.run(lambda: world.now >= 5)
+    world.is_ready = False
+    world.second()
+    assert world.rollout.verdict.startswith("no replica is ready")
+    world.is_ready = True
+    world.second()
+    assert (world.rollout.verdict, world.percents) == ("is ready again", [1.0])
+
+
+def test_a_clock_that_was_set_back_holds_no_ramp() -> None:
+    world = World(RolloutPlan(duration_s=60.0))
+    world.now = 3600.0
+    world.run(lambda: world.rollout.percent >= 11)
+    assert aligned(world.rollout, world.now) is world.rollout, "what is due next stays so"
+    world.rollout, world.now = aligned(world.rollout, 5.0), 5.0
+    world.run(lambda: world.rollout.is_over)
+    assert world.now < 60
+
+
+def test_a_clock_that_was_set_back_lengthens_no_absence() -> None:
+    away = advanced(advanced(rollout(at=3600.0), Seen(is_ready=True), 3601.0), Seen(is_ready=False), 3602.0)
+    world = World()
+    world.rollout, world.is_ready = aligned(away, 0.0), False
+    world.run(lambda: world.rollout.is_over)
+    assert world.now == 30
 
 
 def test_a_shadow_has_copies_and_no_traffic_until_somebody_ends_it() -> None:

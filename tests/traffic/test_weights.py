@@ -103,6 +103,12 @@ def test_a_full_group_does_not_nor_one_of_which_nothing_is_known() -> None:
     assert lifts(Company(1.0, 0), Company(16.0, 0), mu_ips=None) == [False, False]
 
 
+def test_a_group_without_replicas_is_nobodys_measure() -> None:
+    gone = GroupCapacity("gone", 300.0, 0, Company(40.0, 0))
+    pair = [GroupCapacity("a", 100.0, 1, Company(5.0, 0)), GroupCapacity("b", 100.0, 1, Company(12.0, 0))]
+    assert lifted([*pair, gone]) == [*pair, gone]
+
+
 def test_weights_by_hand_are_not_lifted() -> None:
     companies = {"a": Company(1.0, 0), "b": Company(60.0, 0)}
     given = capacities({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 1}, companies)
