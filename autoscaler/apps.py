@@ -30,6 +30,8 @@ UNITS: Final[Mapping[str, str]] = {
     "running": "requests",
 }
 """Of metrics that are no percentage."""
+PER_REQUEST: Final = ("request-s", "queue-s", "compute-s", "server-batch")
+"""Metrics that nobody can tell while there are no requests."""
 
 
 class AppFigures:

@@ -168,6 +168,19 @@ class LimitLearner:
                 return self._moved(step, "limit_tried", f"{step} instead of {self.limit}")
         return self._kept("limit_kept", f"{figure(level.mu_ips)} inferences/s at {self.limit}")
 
+    def outlasted(self, now: float, tail_s: float) -> Advice | None:
+        """Clients gave up, so what would have been served is not known; but at the SLA's percentile execution would
+        have taken at least ``tail_s``, over ``ENOUGH_S`` under the present limit. That tells of room alone, and only
+        lowers the limit; None: there may be enough. What larger limits yielded is void: their company is larger."""
+        level = self._levels.setdefault(self.limit, _Level())
+        if self._slo_s is None or tail_s <= ROOM * self._slo_s:
+            return None
+        level.tail_s = tail_s
+        for at, other in self._levels.items():
+            if at > self.limit:
+                other.forget()
+        return self._without_room(now, level)
+
     def _has_room(self, level: _Level) -> bool:
         return self._slo_s is None or level.tail_s is None or level.tail_s <= ROOM * self._slo_s
 

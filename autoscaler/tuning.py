@@ -5,16 +5,21 @@ or requests waited at both its ends and half the slots were in use (the others w
 replica, which is part of what the limit yields). Its time counts whole, gaps between two requests included: a second
 slot would fill them. Intervals in which the limit changed count for neither limit.
 
+Where more than a tenth ended without an answer nothing is known of what the limit yields, but something of its room:
+an execution that nobody waited for would have taken at least as long as it was in the model. Clients who give up at
+once say nothing by that; those who waited longer than the target leaves room for say that the limit is too large.
+
 The server's declared number is where a group starts, and the most it gets. Nothing moves without full replicas.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.concurrency import STEPS, Advice, FullWork, LearntLimit, LimitLearner
+from autoscaler.concurrency import ENOUGH_S, STEPS, Advice, FullWork, LearntLimit, LimitLearner
+from autoscaler.plausible import PLAUSIBLE
 from autoscaler.rates import CROWDED_FULL, FEW_UNANSWERED, FULL
 from tidegate.function import ConcurrencyUnit, Function
-from tidegate.histogram import quantile
+from tidegate.histogram import bucket_index, quantile
 from tidegate.records import Reason, ReplicaSample
 
 
@@ -38,11 +43,83 @@ class Move:
 
 @dataclass(slots=True)
 class _Interval:
-    seconds: float
-    inferences: float
+    before: ReplicaSample
+    after: ReplicaSample
     used: float
     """Mean slots in use, as a part of the limit."""
     executions: tuple[tuple[int, int], ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.after.uptime_s - self.before.uptime_s
+
+    @property
+    def inferences(self) -> int:
+        return self.after.inferences - self.before.inferences
+
+    @property
+    def answered(self) -> int:
+        return self.after.requests - self.before.requests
+
+    @property
+    def unanswered(self) -> int:
+        return self.after.unanswered - self.before.unanswered
+
+    @property
+    def is_lost(self) -> bool:
+        """What would have been served is not known."""
+        return self.unanswered > FEW_UNANSWERED * self.answered
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Full intervals under one limit from one on in which much was lost."""
+
+    seconds: float = 0.0
+    answered: int = 0
+    unanswered: int = 0
+    spent_s: float = 0.0
+    """Time in the model of what was not answered, and of what may be in flight still."""
+    in_flight: int = 0
+    """The most that this can be: the slots, once for every run of intervals."""
+    executions: dict[int, int] = field(default_factory=dict)
+    until: dict[str, float] = field(default_factory=dict)
+    """Uptime of each replica at the end of its last interval."""
+
+    def add(self, interval: _Interval) -> None:
+        if not self.until and not interval.is_lost:
+            return
+        before, after = interval.before, interval.after
+        self.seconds += interval.seconds
+        self.answered += interval.answered
+        self.unanswered += interval.unanswered
+        self.spent_s += after.in_flight_request_s - before.in_flight_request_s
+        self.spent_s -= after.execution_s - before.execution_s
+        if self.until.get(after.replica) != before.uptime_s:
+            self.in_flight += after.limit
+        self.until[after.replica] = after.uptime_s
+        _count(self.executions, interval)
+
+    @property
+    def is_enough(self) -> bool:
+        return bool(self.until) and self.seconds >= ENOUGH_S * len(self.until)
+
+    def tail_s(self, q: float) -> float | None:
+        """The least that execution times can have been at their percentile; None: not much was lost.
+
+        What was not answered counts with its mean time in the model so far. That time is not told; it is what all
+        requests have spent there without the executions of those answered. Some of it those in flight at the end may
+        have spent, so the mean is over them too: too small rather than too large.
+        """
+        if self.unanswered <= FEW_UNANSWERED * self.answered or not 0.0 < self.spent_s <= PLAUSIBLE:
+            return None
+        at_least_s = self.spent_s / (self.unanswered + self.in_flight)
+        return quantile([*self.executions.items(), (bucket_index(int(at_least_s * 1e6)), self.unanswered)], q)
+
+
+def _count(executions: dict[int, int], interval: _Interval) -> None:
+    for index, count in interval.executions:
+        executions[index] = executions.get(index, 0) + count
 
 
 @dataclass(slots=True)
@@ -52,7 +129,8 @@ class _Group:
     in_inferences: bool
     intervals: list[_Interval] = field(default_factory=list)
     executions: dict[int, int] = field(default_factory=dict)
-    """Of full intervals under the present limit."""
+    """Of full intervals under the present limit, without those in which much was lost."""
+    stretch: _Stretch = field(default_factory=_Stretch)
     advice: Advice | None = None
 
 
@@ -94,8 +172,6 @@ class Tuners:
         seconds = after.uptime_s - before.uptime_s
         if group is None or seconds <= 0.0 or not before.limit == after.limit == group.learner.limit:
             return
-        if after.unanswered - before.unanswered > FEW_UNANSWERED * (after.requests - before.requests):
-            return  # what would have been served is not known
         if group.in_inferences:
             slots_s = after.in_flight_inference_s - before.in_flight_inference_s
         else:
@@ -103,8 +179,8 @@ class Tuners:
         earlier = dict(before.execution)
         gained = ((index, count - earlier.get(index, 0)) for index, count in after.execution)
         interval = _Interval(
-            seconds=seconds,
-            inferences=after.inferences - before.inferences,
+            before=before,
+            after=after,
             used=slots_s / (seconds * after.limit),
             executions=tuple((index, count) for index, count in gained if count > 0),
         )
@@ -126,12 +202,32 @@ class Tuners:
             return None  # nothing was heard: nothing moves
         least = CROWDED_FULL if is_crowded else FULL
         full = [each for each in group.intervals if each.used >= least]
+        is_told = not all(each.is_lost for each in group.intervals)
         group.intervals = []
-        for each in full:
-            for index, count in each.executions:
-                group.executions[index] = group.executions.get(index, 0) + count
         before = group.learner.limit
-        group.advice = group.learner.observe(
+        advice = self._outlasted(group, now, full)
+        if advice is None and is_told:
+            advice = self._observed(group, now, [each for each in full if not each.is_lost])
+        if advice is not None:
+            group.advice = advice
+        if group.learner.limit == before:
+            return None
+        group.executions, group.stretch = {}, _Stretch()
+        return group.advice
+
+    def _outlasted(self, group: _Group, now: float, full: list[_Interval]) -> Advice | None:
+        for each in full:
+            group.stretch.add(each)
+        if not group.stretch.is_enough:
+            return None
+        tail_s = group.stretch.tail_s(group.q)
+        group.stretch = _Stretch()
+        return None if tail_s is None else group.learner.outlasted(now, tail_s)
+
+    def _observed(self, group: _Group, now: float, full: list[_Interval]) -> Advice:
+        for each in full:
+            _count(group.executions, each)
+        return group.learner.observe(
             now,
             FullWork(
                 inferences=sum(each.inferences for each in full),
@@ -139,10 +235,6 @@ class Tuners:
                 tail_s=quantile(group.executions.items(), group.q),
             ),
         )
-        if group.learner.limit == before:
-            return None
-        group.executions = {}
-        return group.advice
 
     def limit(self, revision: str, accelerator: str) -> LimitNow | None:
         """None: it is given by the function, or no replica was seen yet."""

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from autoscaler.apps import LEVELS, UNITS, unit_of
+from autoscaler.apps import LEVELS, PER_REQUEST, UNITS, unit_of
 from autoscaler.observation import GroupObservation, Observation
+from autoscaler.plausible import ROUNDING
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from tidegate import scaling_parameters
@@ -134,10 +135,12 @@ class HpaPolicy:
     """The rule on one metric of the observation, averaged over the ready replicas and a window.
 
     A replica that starts counts as idle while the metric asks for more, so that a slow start is not answered by ever
-    more starts. A metric that nobody tells is a reason to hold, never a zero. Zero and back are the limits' business.
+    more starts. A metric that nobody tells is a reason to hold, never a zero; but one per request, that was told while
+    there were some, is zero when the window and the function are empty of them. Zero replicas and back are the limits'
+    business.
     """
 
-    __slots__ = ("_due", "_last", "_mean", "_metric", "_period_s", "scaler")
+    __slots__ = ("_due", "_last", "_mean", "_metric", "_period_s", "_was_told", "scaler")
 
     activation_scale = 1
     retention_s = 0.0
@@ -149,6 +152,7 @@ class HpaPolicy:
         self._mean = RollingUtilization(given["window"])
         self._due = now
         self._last: Wish | None = None
+        self._was_told = False
         self.scaler = HpaScaler(
             HpaParameters(
                 target=given["target"],
@@ -170,9 +174,12 @@ class HpaPolicy:
         if observation.complete:
             value = mean_metric(self._metric, observation.groups)
             self._mean.add(now, {self._metric: value})
+            self._was_told |= value is not None
         if self._last is not None and now < self._due <= now + self._period_s:
             return self._last
         mean = self._mean.mean(now)
+        if mean is None and self._was_told and self._metric in PER_REQUEST and _is_idle(observation):
+            mean = 0.0
         if mean is None:
             known = ", ".join(
                 sorted({name for group in observation.groups for name in group.metrics} | BUILT_IN.keys())
@@ -196,6 +203,12 @@ class HpaPolicy:
 
     def __repr__(self) -> str:
         return f"<HpaPolicy {self._metric} {self.scaler!r} {self._mean!r}>"
+
+
+def _is_idle(observation: Observation) -> bool:
+    """Nothing arrives, waits or is in flight, for certain."""
+    there = (observation.waiting, observation.rps, observation.concurrency)
+    return observation.complete and max(*there, *(group.concurrency for group in observation.groups)) <= ROUNDING
 
 
 def _busy(group: GroupObservation) -> float | None:

@@ -67,6 +67,17 @@ def test_execution_must_leave_room_inside_the_target() -> None:
     assert run(hopeless, lambda limit: 10.0, 60, tail=lambda limit: 1.0)[-1] == 1
 
 
+def test_what_outlasts_clients_lowers_the_limit_and_voids_what_larger_ones_yielded() -> None:
+    learner = LimitLearner(start=8, slo_s=1.0)
+    assert run(learner, saturating, 500)[-1] == 8, "twelve is known"
+    assert learner.outlasted(T0 + 500, 0.7) is None
+    moved = learner.outlasted(T0 + 500, 1.5)
+    assert moved is not None
+    assert (moved.limit, moved.reason.code) == (6, "limit_no_room")
+    assert run(learner, saturating, 60, start=T0 + 500)[-1] <= 6, "eight has no room, so twelve has none"
+    assert LimitLearner(start=8).outlasted(T0, 99.0) is None, "any time is good"
+
+
 @pytest.mark.parametrize("bad", [FullWork(), FullWork(inferences=float("nan"), busy_s=1.0), FullWork(busy_s=-1.0)])
 def test_nothing_is_learnt_without_full_replicas(bad: FullWork) -> None:
     learner = LimitLearner()

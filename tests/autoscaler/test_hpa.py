@@ -53,6 +53,31 @@ def test_a_metric_that_nobody_tells_is_a_reason_to_hold(metric: str) -> None:
     assert told.desired == 2
 
 
+def after_traffic(metric: str, **quiet: Any) -> tuple[int | None, str]:
+    """Six replicas, told of for 20 s, and how many are wanted ten minutes later."""
+    p = policy(metric=metric, target="1", cooldown="60s")
+    told = observation(group(ready=6, sampled=6, metrics={metric: 1.0}), rps=9.0, concurrency=3.0)
+    for second in range(20):
+        p.decide(told, T0 + second)
+    later = observation(group(ready=6, sampled=6), **quiet)
+    wish = [p.decide(later, T0 + second) for second in range(20, 620)][-1]
+    return wish.desired, wish.reasons[0].code
+
+
+@pytest.mark.parametrize("metric", ["queue-s", "request-s", "compute-s", "server-batch"])
+def test_a_metric_per_request_is_zero_when_there_are_none(metric: str) -> None:
+    assert after_traffic(metric) == (1, "utilization")
+    held = (None, "hold_no_metric")
+    for seen in ({"rps": 1.0}, {"waiting": 1}, {"concurrency": 0.5}, {"complete": False}):
+        assert after_traffic(metric, **seen) == held, "there may be some"
+    never = policy(metric=metric).decide(observation(group(ready=6, sampled=6)), T0)
+    assert (never.desired, never.reasons[0].code) == held, "nobody has ever told it"
+
+
+def test_a_metric_of_devices_that_is_missing_is_never_zero() -> None:
+    assert after_traffic("gpu-utilization") == (None, "hold_no_metric")
+
+
 def test_missing_data_add_nothing_to_the_mean() -> None:
     p = policy(period="1s")
     blind = observation(group(ready=1), complete=False)

@@ -53,6 +53,7 @@ class Fleet:
             requests=before.requests + done,
             inferences=before.inferences + done * batch,
             unanswered=before.unanswered + unanswered,
+            execution_s=before.execution_s + done * took_s,
             in_flight_request_s=before.in_flight_request_s + used / batch,
             in_flight_inference_s=before.in_flight_inference_s + used,
             execution=tuple(sorted(counts.items())),
@@ -99,6 +100,43 @@ def test_other_seconds_tell_nothing(second: dict[str, Any]) -> None:
     fleet = Fleet()
     assert [move for _ in range(100) for move in fleet.second(**second)] == []
     assert fleet.limit == 4
+
+
+@pytest.mark.parametrize("start", [12, 16])
+def test_a_limit_whose_executions_outlast_the_clients_comes_down(start: int) -> None:
+    """Ten requests a second are served, however many at a time; clients wait 1.1 s, the target is 1 s."""
+    fleet = Fleet(start, sla=Sla(latency_s=1.0))
+    moves = []
+    while fleet.limit > 6 and fleet.now < T0 + 300:
+        took_s = 0.1 * fleet.limit
+        served = {"done": 10, "took_s": took_s} if took_s < 1.1 else {"done": 0, "unanswered": round(fleet.limit / 1.1)}
+        moves += fleet.second(used=float(fleet.limit), **served)
+    assert [move.limit for move in moves] == [limit for limit in (12, 8, 6) if limit < start]
+    assert {move.reason.code for move in moves} == {"limit_no_room"}
+
+
+def test_clients_who_give_up_at_once_say_nothing_of_a_limit() -> None:
+    fleet = Fleet(8, sla=Sla(latency_s=1.0))
+    moves = [fleet.second(done=20, used=8.0, took_s=0.3, unanswered=100) for _ in range(300)]
+    assert not any(moves), "20 ms in the model each"
+
+
+def test_what_is_still_in_flight_has_not_outlasted_anybody() -> None:
+    """Four slots, 6.9 s each, 7.7 have room; one client gives up at once. After 20 s four are 6.2 s on their way."""
+    fleet = Fleet(4, sla=Sla(latency_s=11.0))
+    for second in range(1, 21):
+        done = 4 if second in (7, 14) else 0
+        assert fleet.second(done=done, used=4.0, took_s=6.9, unanswered=int(second == 1)) == []
+
+
+def test_a_moment_of_lost_requests_moves_nothing() -> None:
+    fleet = Fleet(4, sla=Sla(latency_s=0.1))
+    codes = set()
+    for second in range(300):
+        is_lost = second % 15 == 0
+        seen: dict[str, int] = {"done": 0, "unanswered": 8} if is_lost else {"done": 10 * fleet.limit}
+        codes |= {move.reason.code for move in fleet.second(used=float(fleet.limit), took_s=0.05, **seen)}
+    assert codes == {"limit_tried", "limit_too_small"}
 
 
 def test_waiting_requests_say_that_the_other_slots_are_credits_on_their_way() -> None:
