@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from deploy.placement.ledger import (
     WHOLE,
@@ -241,6 +241,7 @@ class SumsMachine(RuleBasedStateMachine):
         self.names += 1
         return f"r{self.names}"
 
+    @precondition(lambda self: self.ledger.accelerators)
     @rule(data=st.data(), demand=DEMANDS)
     def assign(self, data: st.DataObject, demand: Demand) -> None:
         kind = self.ledger.accelerators[data.draw(st.sampled_from(sorted(self.ledger.accelerators)))]
