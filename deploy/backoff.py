@@ -3,7 +3,7 @@
 The first failure costs 0.2 s, each further one doubles it up to 30 s; every wait is varied by a fifth so that
 revisions that broke together do not come back together. Failures that fall into a running wait are one failure: three
 replicas killed by the same lack of memory do not count eight-fold. A replica that was ready for a minute proves the
-server right and the count starts anew. A first start that a signal killed says little about the server: it is repeated
+server right and the count starts anew, and so does a failure long after the last wait was over. A first start that a signal killed says little about the server: it is repeated
 at once.
 """
 
@@ -16,6 +16,9 @@ from deploy.backend import RevisionFailure
 FIRST_S: Final = 0.2
 LONGEST_S: Final = 30.0
 HEALTHY_AFTER_S: Final = 60.0
+FORGOTTEN_S: Final = 600.0
+"""A failure so long after the last wait was over begins a new row. Our choice: replicas that go to zero within a minute
+never become healthy, and may fail once in a while for years."""
 JITTER: Final = 0.2
 
 
@@ -41,6 +44,8 @@ class BackOff:
         which costs a first start no wait."""
         before = self._failures.get(revision_id)
         if before is not None and ready_since is not None and now - ready_since >= HEALTHY_AFTER_S:
+            before = None
+        if before is not None and now - before.not_before >= FORGOTTEN_S:
             before = None
         began = now
         if before is not None and (now < before.not_before or (before.is_excused and now < before.at + FIRST_S)):

@@ -3,7 +3,8 @@
 A kind *fails* a revision while starts on it are refused or break before they are ready, and none of its replicas there
 is ready; and at once when a start stays pending for longer than the function allows a start to last (on a cluster a
 Pod that no node takes never fails). After ``PATIENCE_S`` of it the kind is *barred* for the revision: it has no room,
-and what still starts there is taken back. The bar lasts ``BAR_S``, doubled with each further one.
+and what still starts there is taken back. The bar lasts ``BAR_S``, doubled with each further one, for which one failure
+is enough.
 
 A failure after which nothing was tried says little: a first bar wants failures that go on, and a start that began after
 the last one is let to its end first. One after a pause goes on where the former ended, so that a kind which fails a
@@ -56,7 +57,7 @@ class _Kind:
 
     def is_failing(self, starting: Sequence[ReplicaStatus], now: float) -> bool:
         """Whether starts have failed for long, and nothing is under way that may do better."""
-        if self.failing_since is None or now - self.failing_since < PATIENCE_S:
+        if self.failing_since is None or (not self.bars and now - self.failing_since < PATIENCE_S):
             return False
         goes_on = self.bars > 0 or now - self.failed_at <= PAUSE_S
         return goes_on and all(each.created_at < self.failed_at for each in starting)

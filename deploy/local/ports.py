@@ -2,7 +2,8 @@
 
 A server that is given another port than its manifest names (because a replica has that one) mostly takes it, from
 ``PORT``. One that does not shows so: it fails and says that its address is in use. From then on one replica of the
-function fits on the machine, and a new revision takes the place of the old one, as where any other room is lacking.
+function fits on the machine, and a new revision takes the place of the old one, as where any other room is lacking;
+until one is deployed with another command.
 """
 
 import re
@@ -12,6 +13,8 @@ from typing import Final
 from tidegate.function import Function
 
 _IN_USE: Final = re.compile(r"address (is )?(already )?in use|EADDRINUSE|port \d+ is (already )?in use", re.IGNORECASE)
+
+_PORT: Final = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 
 
 def is_replaceable(function: Function) -> bool:
@@ -25,20 +28,32 @@ class FixedPorts:
     __slots__ = ("_insisting",)
 
     def __init__(self) -> None:
-        self._insisting: set[tuple[str, int]] = set()
+        self._insisting: set[tuple[str, int | None, tuple[str, ...]]] = set()
 
     def has_failed_for_it(self, function: Function, given: int | None, output: Iterable[str]) -> bool:
-        """A server that was never ready has ended: whether that was because it wants the port that it was not given."""
+        """A server that was never ready has ended: whether that was because it wants the port that it was not given.
+
+        A line that names other ports alone is about another one, of metrics say.
+        """
         if function.port is None or given == function.port or is_replaceable(function):
             return False
-        if not any(_IN_USE.search(line) for line in output):
+        if not any(_IN_USE.search(line) and _may_mean(line, function.port) for line in output):
             return False
-        self._insisting.add((function.name, function.port))
+        self._insisting.add(_server(function))
         return True
 
     def insists(self, function: Function) -> bool:
         """Whether no other port does."""
-        return function.port is not None and (function.name, function.port) in self._insisting
+        return _server(function) in self._insisting
 
     def __repr__(self) -> str:
-        return f"<FixedPorts {sorted(self._insisting)}>"
+        return f"<FixedPorts of {sorted(name for name, _, _ in self._insisting)}>"
+
+
+def _server(function: Function) -> tuple[str, int | None, tuple[str, ...]]:
+    return function.name, function.port, tuple(function.server.argv)
+
+
+def _may_mean(line: str, port: int) -> bool:
+    named = _PORT.findall(line)
+    return not named or str(port) in named

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from deploy.backoff import FIRST_S, JITTER, LONGEST_S, BackOff, wait_s
+from deploy.backoff import FIRST_S, FORGOTTEN_S, JITTER, LONGEST_S, BackOff, wait_s
 
 R = "resnet-00001"
 
@@ -66,6 +66,13 @@ def test_one_that_breaks_after_a_healthy_minute_starts_anew() -> None:
     assert counts == [1, 2, 3, 4]
     crash = back_off.failed(R, "crash", 100.0, 39.0)
     assert (crash.failures, crash.was_ready) == (1, True)
+
+
+def test_one_that_breaks_long_after_the_last_wait_starts_anew() -> None:
+    back_off = BackOff(Midway())
+    assert [back_off.failed(R, "crash", 3600.0 * hour, 3600.0 * hour - 15.0).failures for hour in range(9)] == [1] * 9
+    again = back_off.failed(R, "crash", 3600.0 * 8 + 1.0, None)
+    assert back_off.failed(R, "crash", again.not_before + FORGOTTEN_S - 1.0, None).failures == 3
 
 
 def test_revisions_do_not_share_their_fate() -> None:

@@ -32,6 +32,7 @@ def test_a_server_that_fails_for_its_port_insists_on_it(words: str) -> None:
     assert ports.insists(fixed())
     assert not ports.insists(replace(fixed(), name="other"))
     assert not ports.insists(replace(fixed(), port=9001))
+    assert not ports.insists(fixed("--port", "{port}")), "another command is asked anew"
 
 
 def test_other_failures_teach_nothing() -> None:
@@ -40,6 +41,8 @@ def test_other_failures_teach_nothing() -> None:
     assert not ports.has_failed_for_it(fixed(), 9000, WORDS), "it had its port: somebody else's fault"
     assert not ports.has_failed_for_it(fixed("--port", "{port}"), 41000, WORDS), "it takes any port"
     assert not ports.has_failed_for_it(replace(fixed(), port=None), 41000, WORDS)
+    of_metrics = "[Errno 98] error while attempting to bind on address ('0.0.0.0', 8002): address already in use"
+    assert not ports.has_failed_for_it(fixed(), 41000, [of_metrics])
     assert not ports.insists(fixed())
     assert is_replaceable(fixed("{port}"))
     assert not is_replaceable(fixed())
