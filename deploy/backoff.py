@@ -3,8 +3,8 @@
 The first failure costs 0.2 s, each further one doubles it up to 30 s; every wait is varied by a fifth so that
 revisions that broke together do not come back together. Failures that fall into a running wait are one failure: three
 replicas killed by the same lack of memory do not count eight-fold. A replica that was ready for a minute proves the
-server right and the count starts anew, and so does a failure long after the last wait was over. A first start that a signal killed says little about the server: it is repeated
-at once.
+server right and the count starts anew, and so does a failure long after the last wait was over. A first start that a
+signal killed says little about the server: it is repeated at once.
 """
 
 import random
