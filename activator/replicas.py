@@ -333,14 +333,16 @@ class Replica:
     def goes_back(self, numbers: Iterable[int]) -> None:
         """Credits that are asked back and are not idle: some are busy, others went back before the message came.
 
-        What is more than may be busy is forgotten, the oldest first: a replica that never rests would keep those for
-        ever. A busy one that is forgotten stays here when its request ends, as both sides then have it; if it is void,
-        its next request is refused and returns to its place.
+        Of them what is more than may be busy is forgotten, the oldest first: a replica that never rests would keep them
+        for ever. A busy one that is forgotten stays here when its request ends, as both sides then have it; if it is
+        void, its next request is refused and returns to its place.
         """
         noted = self.noted
         noted.update(dict.fromkeys(numbers, GOES))
-        for number in list(noted)[: max(0, len(noted) - self.in_flight - RECALLED_SPARE)]:
-            del noted[number]
+        surplus = len(noted) - self.in_flight - RECALLED_SPARE
+        if surplus > 0:
+            for number in [number for number, note in noted.items() if note == GOES][:surplus]:
+                del noted[number]
 
     def surrender(self) -> tuple[int, ...]:
         """All idle credits, to be given back."""

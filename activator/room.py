@@ -160,6 +160,7 @@ class WaitingRoom(Hall):
         room.used_at = now
         if not replica.limit:
             replica.answered_at = now
+            replica.noted.clear()
             replica.refresh()
             return
         if not bind.credit:

@@ -171,6 +171,13 @@ class Decider:
         state = self._states.get(revision_id)
         return 0 if state is None else state.wanted
 
+    def idle_s(self, observation: Observation) -> float:
+        """For how long the revision has had no work since it is ready."""
+        state = self._states.get(observation.revision)
+        if state is None or state.up_since is None:
+            return observation.idle_s
+        return min(observation.idle_s, observation.at - state.up_since)
+
     def last(self, revision_id: str) -> Decision | None:
         """The last decision of a revision, holds included."""
         state = self._states.get(revision_id)

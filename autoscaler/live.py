@@ -276,6 +276,10 @@ class Autoscaler:
         self._replicas: dict[str, Fetch] = {}
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
+        self.is_taking_over: Callable[[str], bool] = lambda revision: False
+        """Whether a revision is to start in the only place of its function's old one, told by whoever lets it."""
+        self._answered: set[str] = set()
+        """Whose activation was answered since the tick began."""
         self._settled: dict[str, Decision] = {}
         """What is carried out of revisions for which it is something else than what was decided."""
         self._unread: dict[str, str] = {}
@@ -388,10 +392,13 @@ class Autoscaler:
                 (revision, sum(len(group.ready) + group.starting + group.draining for group in fleet))
                 for revision, fleet in self._fleet.items()
             )
+        self._answered.clear()
         for revision in self.decider.revisions:
-            # Between two decisions a revision may have been forgotten.
+            # Between two decisions a revision may have been forgotten, or answered: then the fleet is not as was told.
+            if revision.id in self._answered:
+                continue
             if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
-                last = self.decider.last(revision.id)  # an activation's, maybe, that came since the round began
+                last = self.decider.last(revision.id)  # an activation's, maybe, that came just before the tick
                 yield self._decision(revision, now if last is None else max(now, last.at))
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
@@ -401,6 +408,7 @@ class Autoscaler:
         if revision is None or revision.id not in self._fleet:
             return None
         self.collector.touch(revision.id, now)
+        self._answered.add(revision.id)
         self._settled.pop(revision.id, None)
         return self._decision(revision, now, activation)
 
@@ -460,7 +468,9 @@ class Autoscaler:
         # What nobody may take away comes first, as a minimum does.
         is_kept = scaling.dry_run or not observation.complete
         least = existing if is_kept else max(scaling.min_scale, observation.least)
-        idle = 0 if is_asked_for or not is_idle(observation) else wanted
+        # Who follows into a place, or is tried out in one, keeps it as if it were asked for.
+        is_asked_for |= self.is_taking_over(revision.id) or (observation.is_rolled_out and existing > 0)
+        idle = 0 if is_asked_for or not is_idle(observation, self.decider.idle_s(observation)) else wanted
         got, started = existing, 0
         if decision.desired is not None and not decision.is_dry_run:
             got, started = decision.desired, starts(decision, observation)

@@ -31,11 +31,12 @@ class Want(NamedTuple):
     """Whose revision it is; None: it stands alone."""
 
 
-def is_idle(observation: Observation) -> bool:
-    """Whether nobody asks for the revision now: its replicas only wait for their time to go, or for a first start."""
+def is_idle(observation: Observation, idle_s: float) -> bool:
+    """Whether nobody asks for the revision now: its replicas only wait for their time to go, or it for a first start.
+    ``idle_s``: without work, since it is ready. A start under way is let to its end."""
     if not observation.complete or observation.waiting or observation.concurrency or observation.rps:
         return False
-    return observation.ready == 0 or observation.idle_s >= IDLE_S
+    return observation.existing == 0 or (observation.ready > 0 and idle_s >= IDLE_S)
 
 
 def starts(decision: Decision, observation: Observation) -> int:
@@ -68,17 +69,24 @@ def _ranking(
     """Orders revisions that have ``level`` replicas each: who is to have another one first."""
 
     def ranked(names: list[str], level: int) -> list[str]:
-        free, those = Counter[str | None](), frozenset(names)
+        free, those = dict.fromkeys(wants, 0), frozenset(names)
+        of_function = Counter[str | None]()
         for name, want in wants.items():
-            # A place that its function has and that nobody there takes: the next revision follows into it.
             takes = name in those and held.get(name, 0) > level
-            free[want.function] += max(held.get(name, 0), before.get(name, 0)) - granted[name] - takes
+            free[name] = max(held.get(name, 0), before.get(name, 0)) - granted[name] - takes
+            of_function[want.function] += free[name]
+
+        def follows(name: str) -> bool:
+            """Whether another revision of its function leaves a place to it."""
+            function = wants[name].function
+            return function is not None and of_function[function] > free[name]
+
         return sorted(
             names,
             key=lambda name: (
                 held.get(name, 0) <= level,
+                not follows(name),
                 before.get(name, 0) <= level,
-                wants[name].function is None or free[wants[name].function] <= 0,
                 name,
             ),
         )

@@ -162,6 +162,7 @@ class Round:
         self.succession = Succession(self)
         self.rollouts = Rollouts(self)
         autoscaler.is_rolled_out = self.rollouts.is_rolled_out
+        autoscaler.is_taking_over = self.succession.is_ahead
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._asked = self._told = 0

@@ -35,6 +35,11 @@ class Succession:
         """Number of the revision that takes the function's traffic before it has been ready; None: none does."""
         return self._take_overs.ahead(function)
 
+    def is_ahead(self, revision: str) -> bool:
+        """Whether it is such a revision."""
+        tracked = self._world.find(revision)
+        return tracked is not None and self.ahead(tracked.function) == tracked.record.number
+
     def end(self, function: str) -> None:
         """The revision that went ahead serves in its own right, or serves no more."""
         self._take_overs.end(function)

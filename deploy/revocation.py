@@ -76,7 +76,9 @@ class Revocations:
     def failed(self, revision: str, accelerator: str, now: float, why: str) -> None:
         """A start was refused, or broke before it was ready."""
         kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _Kind())
-        if kind.failing_since is None or now - kind.failed_at > FORGOTTEN_S:
+        if now - kind.failed_at > FORGOTTEN_S:
+            kind.failing_since, kind.bars = None, 0
+        if kind.failing_since is None:
             kind.failing_since = now
         kind.why, kind.failed_at = why, now
 

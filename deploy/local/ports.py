@@ -14,7 +14,10 @@ from tidegate.function import Function
 
 _IN_USE: Final = re.compile(r"address (is )?(already )?in use|EADDRINUSE|port \d+ is (already )?in use", re.IGNORECASE)
 
-_PORT: Final = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
+_PORT: Final = re.compile(
+    r"""(?:port[ =:]*|(?<!\.[a-z])(?<!\.[a-z]{2})(?<!\.[a-z]{3}):|['"], ?)(\d{3,5})(?!\d)""", re.IGNORECASE
+)
+"""In ``:8002``, ``0.0.0.0:8002``, ``('0.0.0.0', 8002)`` or ``port 8002``; not of a date, time, process or line."""
 
 
 def is_replaceable(function: Function) -> bool:

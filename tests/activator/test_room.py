@@ -164,6 +164,19 @@ def test_a_long_answer_leaves_its_credit_here_if_nobody_asks_for_it() -> None:
     assert one.hear("r0", Recall((1,))) == [], "its own answer has said nothing yet"
 
 
+def test_many_recalls_that_crossed_do_not_bring_back_a_credit_that_went() -> None:
+    one = lobby("r0")
+    one.ready("r0", 1, 2)
+    for name in ("long", "other"):
+        one.arrive(name)
+    one.room.keeps(one.binds["long"])
+    assert one.hear("r0", Recall((one.binds["long"].credit,))) == [f"r0 < return {one.binds['long'].credit}"]
+    for number in range(100, 200):
+        one.hear("r0", Recall((number,)))
+    assert one.answer("long") == []
+    assert one.arrive("next") == "waits"
+
+
 def test_a_recall_of_a_credit_that_is_not_here_is_answered() -> None:
     one = lobby("r0")
     one.ready("r0")

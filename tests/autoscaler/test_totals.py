@@ -60,6 +60,8 @@ def test_a_place_stays_with_its_holder_then_with_its_function_and_goes_to_those_
     follows = {**one, "b1": Want(0, function="b"), "b2": Want(1, 1, function="b")}
     assert allot(2, follows, {"a1": 1, "b1": 1})["b2"] == 1, "the new revision follows the old one"
     assert allot(2, follows, {"a1": 1}, {"a1": 1, "b1": 1})["b2"] == 1, "also when that has just left"
+    promised = {**follows, "a2": Want(0, function="a"), "b2": Want(1, 1, function="b"), "c": Want(1, 1, function="c")}
+    assert allot(2, promised, {"a1": 1, "b1": 1}, {"a1": 1, "c": 1})["b2"] == 1, "before a mere promise too"
     idle = {"a": Want(1, idle=1), "z": Want(1)}
     assert allot(1, idle, {"a": 1}) == {"a": 0, "z": 1}
     assert allot(1, {**idle, "z": Want(1, idle=1)}, {"z": 1}) == {"a": 0, "z": 1}
@@ -83,8 +85,9 @@ def test_what_nobody_wanted_is_had_at_once_and_what_drains_has_its_place() -> No
 
 
 def test_who_is_idle() -> None:
-    assert is_idle(observation(group(ready=1), idle_s=2.0))
-    assert not is_idle(observation(group(ready=1), idle_s=1.9)), "a pause between two requests"
-    assert is_idle(observation(group(starting=1), idle_s=0.0)), "a first start that nobody waits for"
-    assert not is_idle(observation(group(starting=1), idle_s=0.0, waiting=1))
-    assert not is_idle(observation(group(ready=1), idle_s=60.0, complete=False))
+    assert is_idle(observation(group(ready=1)), 2.0)
+    assert not is_idle(observation(group(ready=1)), 1.9), "a pause between two requests"
+    assert is_idle(observation(group()), 0.0), "a first start that nobody waits for"
+    assert not is_idle(observation(group(starting=1)), 60.0), "a start is let to its end"
+    assert not is_idle(observation(group(), waiting=1), 0.0)
+    assert not is_idle(observation(group(ready=1), complete=False), 60.0)

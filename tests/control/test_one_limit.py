@@ -99,3 +99,34 @@ def test_a_draining_replica_is_taken_back_though_the_limit_is_used_up(tmp_path: 
         assert [(each.id, each.state) for each in world.replicas()] == [(replica.id, ReplicaState.READY)]
 
     in_world(tmp_path, tell, accelerator=ROOMY, max_replicas=1)
+
+
+def test_a_canary_that_has_its_place_keeps_it(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("z", scaling=AWAKE))
+        await world.deploy(function("a", scaling=LAZY))
+        await world.advance(5.0)
+        await world.deploy(function("z", timeout_s=99.0, scaling=Scaling(), rollout=CANARY))
+        await world.advance(5.0)
+        assert "z-00002" in ready(world)
+        world.activate("a-00001")
+        for _ in range(30):
+            await world.advance(1.0)
+            assert ready(world) == {"z-00001", "z-00002"}
+
+    in_world(tmp_path, tell, accelerator=ROOMY, max_replicas=2)
+
+
+def test_a_start_is_let_to_its_end_though_another_asks_meanwhile(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.start_up_s = 8.0
+        for name in ("a", "z"):
+            await world.deploy(function(name, scaling=LAZY))
+        await world.advance(3.0)
+        for asked, other in (("a", "z"), ("z", "a"), ("a", "z")):
+            world.answered(f"{other}-00001")
+            world.activate(f"{asked}-00001")
+            await world.advance(3.0)
+        assert ready(world) == {"a-00001"}
+
+    in_world(tmp_path, tell, accelerator=ROOMY, max_replicas=1)

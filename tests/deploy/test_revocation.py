@@ -115,6 +115,12 @@ def test_a_failure_is_forgotten_after_an_hour() -> None:
     assert known.review(REV, [], BOTH, TIMEOUT_S, FORGOTTEN_S + 2.0) == []
 
 
+def test_bars_are_forgotten_after_an_hour_too() -> None:
+    known, later = barred(), 60.0 + 7 * 86_400.0
+    known.failed(REV, "t4", later, "one crash")
+    assert known.review(REV, [], BOTH, TIMEOUT_S, later) == []
+
+
 def test_a_start_that_began_after_the_last_failure_is_let_to_its_end() -> None:
     known = Revocations()
     for at in (0.0, 40.0):
