@@ -123,10 +123,11 @@ def test_a_start_is_let_to_its_end_though_another_asks_meanwhile(tmp_path: Path)
         for name in ("a", "z"):
             await world.deploy(function(name, scaling=LAZY))
         await world.advance(3.0)
-        for asked, other in (("a", "z"), ("z", "a"), ("a", "z")):
+        world.activate("a-00001")
+        for asked, other in (("z", "a"), ("a", "z"), ("z", "a")):
+            await world.advance(3.0)
             world.answered(f"{other}-00001")
             world.activate(f"{asked}-00001")
-            await world.advance(3.0)
         assert ready(world) == {"a-00001"}
 
     in_world(tmp_path, tell, accelerator=ROOMY, max_replicas=1)
