@@ -171,12 +171,11 @@ class Decider:
         state = self._states.get(revision_id)
         return 0 if state is None else state.wanted
 
-    def idle_s(self, observation: Observation) -> float:
+    def idle_s(self, now: float, observation: Observation) -> float:
         """For how long the revision has had no work since it is ready."""
         state = self._states.get(observation.revision)
-        if state is None or state.up_since is None:
-            return observation.idle_s
-        return min(observation.idle_s, observation.at - state.up_since)
+        up_since = None if state is None else state.up_since
+        return observation.idle_s if up_since is None else min(observation.idle_s, now - up_since)
 
     def last(self, revision_id: str) -> Decision | None:
         """The last decision of a revision, holds included."""
@@ -205,9 +204,8 @@ class Decider:
             bounds = (observation.ceiling, observation.most)
             goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, *bounds]
             state.is_initial = observation.ready < max(1, min(goal for goal in goals if goal is not None))
-        idle_s = observation.idle_s if state.up_since is None else min(observation.idle_s, now - state.up_since)
         return Standing(
-            idle_s=idle_s,
+            idle_s=self.idle_s(now, observation),
             is_initial=state.is_initial,
             is_activating=self._is_activating(state, now),
             activation_scale=state.policy.activation_scale,

@@ -266,6 +266,8 @@ class Autoscaler:
         are logged only where somebody else has given a reason (:meth:`add_reason`)."""
         self.is_rolled_out: Callable[[str], bool] = lambda revision: False
         """Whether a revision is to be kept ready though nobody asks for it, told by whoever rolls it out."""
+        self.is_taking_over: Callable[[str], bool] = lambda revision: False
+        """Whether a revision is to start in the only place of its function's old one, told by whoever lets it."""
         self.device_metrics: Callable[[str, str], Mapping[str, float]] = lambda revision, accelerator: {}
         """What the devices of a revision's group are doing, told by whoever reads them."""
         self.puller = Puller(self.collector, clock, gateway_seen=gateway_seen, replica_seen=replica_seen)
@@ -276,8 +278,6 @@ class Autoscaler:
         self._replicas: dict[str, Fetch] = {}
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
-        self.is_taking_over: Callable[[str], bool] = lambda revision: False
-        """Whether a revision is to start in the only place of its function's old one, told by whoever lets it."""
         self._answered: set[str] = set()
         """Whose activation was answered since the tick began."""
         self._settled: dict[str, Decision] = {}
@@ -470,7 +470,8 @@ class Autoscaler:
         least = existing if is_kept else max(scaling.min_scale, observation.least)
         # Who follows into a place, or is tried out in one, keeps it as if it were asked for.
         is_asked_for |= self.is_taking_over(revision.id) or (observation.is_rolled_out and existing > 0)
-        idle = 0 if is_asked_for or not is_idle(observation, self.decider.idle_s(observation)) else wanted
+        idle_s = self.decider.idle_s(observation.at, observation)
+        idle = wanted if not is_asked_for and is_idle(observation, idle_s) else 0
         got, started = existing, 0
         if decision.desired is not None and not decision.is_dry_run:
             got, started = decision.desired, starts(decision, observation)

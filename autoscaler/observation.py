@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from autoscaler.plausible import ROUNDING
 from autoscaler.tokens import TokenRates
 
 ALONE = 1.1
@@ -189,6 +190,12 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
         existing = ready + starting
         ceiling = None if is_open else existing + further
         self.__dict__.update(ready=ready, starting=starting, existing=existing, ceiling=ceiling)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing arrives, waits or is in flight, for certain."""
+        there = (self.waiting, self.rps, self.concurrency)
+        return self.complete and max(*there, *(group.concurrency for group in self.groups)) <= ROUNDING
 
     @property
     def limit(self) -> int | None:

@@ -3,8 +3,9 @@ what only waits for its time to go to zero or for a first start; each of these e
 
 Max-min fair within each: nobody gets more while another who wants more has less. What somebody does not want is there
 for the others. A place that is too few for all who are equal stays with whoever has it, then with its function (whose
-new revision follows the old one), then it goes by name: the same wants of the same holders always give the same shares.
-A revision without any takes one from its own function's revisions where one of them has several.
+new revision follows the old one), then it goes to who was granted one last, then by name: the same wants of the same
+holders always give the same shares. A revision without any takes one from its own function's revisions where one of them
+has several.
 """
 
 from collections import Counter
@@ -34,7 +35,7 @@ class Want(NamedTuple):
 def is_idle(observation: Observation, idle_s: float) -> bool:
     """Whether nobody asks for the revision now: its replicas only wait for their time to go, or it for a first start.
     ``idle_s``: without work, since it is ready. A start under way is let to its end."""
-    if not observation.complete or observation.waiting or observation.concurrency or observation.rps:
+    if not observation.is_quiet:
         return False
     return observation.existing == 0 or (observation.ready > 0 and idle_s >= IDLE_S)
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from autoscaler.apps import LEVELS, PER_REQUEST, UNITS, unit_of
 from autoscaler.observation import GroupObservation, Observation
-from autoscaler.plausible import ROUNDING
 from autoscaler.policy import PolicyRow, Wish
 from autoscaler.reasons import figure, reason
 from tidegate import scaling_parameters
@@ -178,7 +177,7 @@ class HpaPolicy:
         if self._last is not None and now < self._due <= now + self._period_s:
             return self._last
         mean = self._mean.mean(now)
-        if mean is None and self._was_told and self._metric in PER_REQUEST and _is_idle(observation):
+        if mean is None and self._was_told and self._metric in PER_REQUEST and observation.is_quiet:
             mean = 0.0
         if mean is None:
             known = ", ".join(
@@ -203,12 +202,6 @@ class HpaPolicy:
 
     def __repr__(self) -> str:
         return f"<HpaPolicy {self._metric} {self.scaler!r} {self._mean!r}>"
-
-
-def _is_idle(observation: Observation) -> bool:
-    """Nothing arrives, waits or is in flight, for certain."""
-    there = (observation.waiting, observation.rps, observation.concurrency)
-    return observation.complete and max(*there, *(group.concurrency for group in observation.groups)) <= ROUNDING
 
 
 def _busy(group: GroupObservation) -> float | None:
