@@ -4,8 +4,8 @@ what only waits for its time to go to zero or for a first start; each of these e
 Max-min fair within each: nobody gets more while another who wants more has less. What somebody does not want is there
 for the others. A place that is too few for all who are equal stays with whoever has it, then with its function (whose
 new revision follows the old one), then it goes to who was granted one last, then by name: the same wants of the same
-holders always give the same shares. A revision without any takes one from its own function's revisions where one of them
-has several.
+holders always give the same shares. A revision without any takes one from its own function's revisions where one of
+them has several.
 """
 
 from collections import Counter
