@@ -33,7 +33,7 @@ test-live: $(STAMP) ## only the tests that start real processes
 	@$(BIN)/python -m pytest -q -m 'live and not deep'
 
 test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it once (55 MB, into build/triton)
-	@$(BIN)/python -m tests.support.triton
+	@$(BIN)/python -m tests.support.live.triton
 	@$(BIN)/python -m pytest -q -m live tests/live/test_triton.py tests/live/test_grpc_triton.py
 
 embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
@@ -59,7 +59,7 @@ fuzz: $(STAMP) ## atheris over engines and driver, FUZZ_SECONDS=60 each; inputs 
 	@$(BIN)/python -m tests.fuzz.main $(FUZZ_SECONDS) build/fuzz
 
 docs: $(STAMP) ## write the reference pages that come from tables
-	@$(BIN)/python -m tidegate.reference docs
+	@$(BIN)/python -m tidegate.manifest.reference docs
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock

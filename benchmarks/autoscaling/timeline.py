@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadgen.clients.honesty import ClientReport
-from loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.client_health import ClientReport
+from tidegate.loadgen.clients.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,23 +18,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from loadgen.arrivals import poisson
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.client import Client
-from loadgen.clients.grpc_calls import V2, GrpcCalls, framed
-from loadgen.clients.http_calls import HttpCalls
-from loadgen.clients.runs import Run
-from loadgen.clients.workers import Caller
-from loadgen.reports.record import About, report_of
-from loadgen.reports.tally import Tally
-from tidegate.aio import loop
-from tidegate.aio.sweeper import Sweeper
-from tidegate.wire import grpc
-from tidegate.wire.h2 import H2Server
-from tidegate.wire.h2_blocks import REQUEST, Blocks
-from tidegate.wire.h2_events import BODY as BODY_EVENT
-from tidegate.wire.h2_hpack import literal
+from tidegate.aio.loop import run as loop
+from tidegate.aio.loop.services import LoopServices
+from tidegate.loadgen.arrivals.processes import poisson
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.grpc_calls import V2, GrpcCalls, framed
+from tidegate.loadgen.clients.http_calls import HttpCalls
+from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.workers import Caller
+from tidegate.loadgen.reports.record import About, report_of
+from tidegate.loadgen.reports.tally import Tally
+from tidegate.wire.grpc import grpc
+from tidegate.wire.http2.events import BODY as BODY_EVENT
+from tidegate.wire.http2.header_blocks import REQUEST, Blocks
+from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.roles import H2Server
 
 CALLERS = 64
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n" + b"x" * 100
@@ -112,7 +112,7 @@ async def measured(client: Client, drive: Callable[[Run], Any]) -> dict[str, flo
 
 
 async def main(seconds: float, rate: float) -> None:
-    sweeper = Sweeper(asyncio.get_running_loop())
+    sweeper = LoopServices(asyncio.get_running_loop())
     found: dict[str, Any] = {"python": platform.python_version(), "asked_per_s": rate}
     for kind in ("http", "grpc"):
         with server(kind) as port:

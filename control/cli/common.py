@@ -20,9 +20,9 @@ from tidegate.errors import InvalidInputError, TidegateError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from control.sdk import Tidegate
-    from control.state import StateDirectory
-    from tidegate.document import Faults
+    from tidegate.control.sdk import Tidegate
+    from tidegate.control.state.directory import StateDirectory
+    from tidegate.schema.yaml_nodes import Faults
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
@@ -46,7 +46,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 def state_directory(given: Path | None) -> "StateDirectory":
     """The directory named by the option, the environment, ``tidegate.toml`` here, or the default."""
-    from control.state import StateDirectory, default_directory
+    from tidegate.control.state.directory import StateDirectory, default_directory
 
     named = given or os.environ.get("TIDEGATE_STATE") or _in_settings_here() or default_directory(os.environ)
     return StateDirectory(Path(named).expanduser())
@@ -69,7 +69,7 @@ def _in_settings_here() -> str | None:
 def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":
     """The running deployment. Raises NotRunningError; where nothing runs after ``awaited_s`` seconds, so that
     `tidegate up & tidegate deploy FILE` works. ``authorities``: a PEM file that the front door is checked against."""
-    from control.sdk import PATIENCE_S, Tidegate
+    from tidegate.control.sdk import PATIENCE_S, Tidegate
 
     return Tidegate.local(
         state_directory(given).root,
@@ -93,7 +93,7 @@ def say(text: str) -> None:
 
 def print_json(record: object) -> None:
     """A record of ours, or plain values, as JSON on standard output."""
-    from tidegate.codec import encode
+    from tidegate.records.codec import encode
 
     print(json.dumps(json.loads(encode(record)), indent=2))
 

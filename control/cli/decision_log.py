@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tidegate.codec import CodecError, decode
-from tidegate.document import Faults
-from tidegate.records import Decision
+from tidegate.records.codec import CodecError, decode
+from tidegate.records.decision import Decision
+from tidegate.schema.yaml_nodes import Faults
 
 
 def read(path: Path, function: str) -> list[Decision]:

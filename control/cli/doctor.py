@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, JsonOption, StateOption, console, guarded, print_json, state_directory
+from tidegate.control.cli.common import (
+    EXIT_FAILED,
+    JsonOption,
+    StateOption,
+    console,
+    guarded,
+    print_json,
+    state_directory,
+)
 
 if TYPE_CHECKING:
-    from control.state import StateDirectory
+    from tidegate.control.state.directory import StateDirectory
     from tidegate.settings import Settings
 
 OLDEST = (3, 11)
@@ -66,8 +74,8 @@ def register(app: typer.Typer) -> None:
 
 def examine(directory: "StateDirectory", listen: str | None, control_listen: str | None) -> Iterator[Finding]:
     """Every check; one that fails unexpectedly is a finding too. None: the addresses of the settings here."""
-    from control.cli.process import read_settings
-    from control.state import StateError
+    from tidegate.control.cli.up import read_settings
+    from tidegate.control.state.directory import StateError
     from tidegate.errors import InvalidInputError
     from tidegate.settings import Settings
 
@@ -117,7 +125,7 @@ def _python() -> tuple[Verdict, str]:
 
 
 def _grammar() -> tuple[Verdict, str]:
-    from tidegate.wire.head import self_test
+    from tidegate.wire.http1.head import self_test
 
     self_test()
     return Verdict.OK, "the regular expressions of request heads work on this interpreter"
@@ -171,7 +179,7 @@ def _module(name: str, without: str) -> tuple[Verdict, str]:
 
 def _accelerators(settings: "Settings") -> tuple[Verdict, str]:
     """Those that the file of the settings declares, else those that are found."""
-    from deploy.devices.discovered import take_inventory
+    from tidegate.deploy.devices.discovered import take_inventory
     from tidegate.errors import InvalidInputError
 
     complaints: list[str] = []
@@ -188,8 +196,8 @@ def _accelerators(settings: "Settings") -> tuple[Verdict, str]:
 
 def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[Verdict, str]:
     """Of the front door that runs, else of the one that ``tidegate.toml`` here would start."""
-    from control.certificates import check, oddities
     from tidegate.clock import LiveClock
+    from tidegate.control.workers.certificates import check, oddities
     from tidegate.errors import InvalidInputError
 
     now = LiveClock().now()
@@ -230,7 +238,7 @@ def _store(settings: "Settings") -> tuple[Verdict, str]:
 
 
 def _tenants(settings: "Settings") -> tuple[Verdict, str]:
-    from control.tenants import tenants_of
+    from tidegate.control.workers.tenants import tenants_of
     from tidegate.errors import InvalidInputError
 
     try:
@@ -270,8 +278,8 @@ def _why_not_writable(folder: Path) -> str | None:
 
 
 def _leftovers(directory: "StateDirectory") -> tuple[Verdict, str]:
-    from deploy.local.records import RecordStore
-    from deploy.local.recovery import survey
+    from tidegate.deploy.local.records import RecordStore
+    from tidegate.deploy.local.recovery import survey
 
     if not Path(directory.processes).exists():
         return Verdict.OK, "none"
@@ -288,7 +296,7 @@ def _leftovers(directory: "StateDirectory") -> tuple[Verdict, str]:
 
 
 def _port(address: str) -> tuple[Verdict, str]:
-    from tidegate.aio.sockets import listen
+    from tidegate.aio.loop.sockets import listen
 
     try:
         listen(address).close()

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from loadgen.clients.call import Call, Request
-from loadgen.clients.http_calls import HttpCalls
-from loadgen.clients.runs import Run
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.http_calls import HttpCalls
+from tidegate.loadgen.clients.runs import Run
 
 MOST: Final = 8192
 """Requests on their way at once."""

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from loadgen.clients.call import Call, Request
-from loadgen.clients.client import Client
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.client import Client
 
 BURST: Final = 32
 """Requests that are sent in a row, when so many are due, before answers are looked at."""

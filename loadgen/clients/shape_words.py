@@ -4,13 +4,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from loadgen import arrivals, shapes
-from loadgen.pace import Phase
-from loadgen.shapes import Load
-from loadgen.traces.changes import Placement
-from loadgen.workloads import OLTUNES, THESIS
-from tidegate.document import Faults, nearest
-from tidegate.units import UnreadableError, duration, number, whole
+from tidegate.loadgen.arrivals import processes as arrivals
+from tidegate.loadgen.arrivals import shapes
+from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.shapes import Load
+from tidegate.loadgen.arrivals.workloads import OLTUNES, THESIS
+from tidegate.loadgen.traces.changes import Placement
+from tidegate.schema.units import UnreadableError, duration, number, whole
+from tidegate.schema.yaml_nodes import Faults, nearest
 
 MOST_RATE: Final = 1_000_000.0
 MOST_WORKERS: Final = 10_000

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from loadgen.pace import Phase, Ticker
+from tidegate.loadgen.arrivals.pace import Phase, Ticker
 
 
 class Caller:

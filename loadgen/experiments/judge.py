@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadgen.experiments.definition import Check, Experiment, Reported
-from loadgen.experiments.outcome import ExperimentError, Outcome
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.loadgen.experiments.definition import Check, Experiment, Reported
+from tidegate.loadgen.experiments.outcome import ExperimentError, Outcome
 
 TIE = 1e-9
 """Relative: a bound that is reached but for rounding holds."""

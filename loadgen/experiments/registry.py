@@ -9,10 +9,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from loadgen.experiments import setups
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.tables import read
-from tidegate.document import Faults
+from tidegate.loadgen.experiments import setups
+from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.tables import read
+from tidegate.schema.yaml_nodes import Faults
 
 
 @dataclass(frozen=True, slots=True)

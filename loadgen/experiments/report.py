@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from loadgen.experiments.definition import Check
-from loadgen.experiments.judge import Figure, Result
-from loadgen.experiments.run import Report
-from loadgen.reports import page
-from loadgen.reports.plot import PALETTE, Plot, Series
 from tidegate.columns import aligned
+from tidegate.loadgen.experiments.definition import Check
+from tidegate.loadgen.experiments.judge import Figure, Result
+from tidegate.loadgen.experiments.run import Report
+from tidegate.loadgen.reports import page
+from tidegate.loadgen.reports.plot import PALETTE, Plot, Series
 
 HEAD: Final = ("figure", "printed", "bound", "measured", "verdict")
 _SERIES: Final = re.compile(
@@ -189,7 +189,8 @@ def _marks(table: Iterable[Sequence[str]]) -> list[page.Mark | None]:
 
 
 def plots(series: Mapping[str, Sequence[tuple[float, float]]]) -> list[Plot]:
-    """Curves of one plot stand together (:class:`loadgen.experiments.outcome.Outcome` tells how they are named)."""
+    """Curves of one plot stand together (:class:`tidegate.loadgen.experiments.outcome.Outcome` tells how they are
+    named)."""
     found: dict[tuple[str, str, str], list[tuple[str, Sequence[tuple[float, float]]]]] = {}
     for name, points in series.items():
         match = _SERIES.fullmatch(name)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from statistics import StatisticsError
 from typing import Any, Protocol
 
-from loadgen.experiments.definition import Experiment
-from loadgen.experiments.judge import Result, judge
-from loadgen.experiments.outcome import ExperimentError, Outcome
-from loadgen.experiments.registry import known
 from tidegate.errors import TidegateError
+from tidegate.loadgen.experiments.definition import Experiment
+from tidegate.loadgen.experiments.judge import Result, judge
+from tidegate.loadgen.experiments.outcome import ExperimentError, Outcome
+from tidegate.loadgen.experiments.registry import known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

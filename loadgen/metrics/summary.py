@@ -11,15 +11,15 @@ docs/figures.md lists the figures.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from loadgen.metrics.cost import Lease
-from loadgen.metrics.fleet import FleetTally
-from loadgen.metrics.power import IDLE_W, PowerSample
-from loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
-from loadgen.simulator.counters import Ended
-from loadgen.simulator.devices import Busy
-from loadgen.simulator.result import Result, Second, Start
-from loadgen.simulator.scenario import Scenario
-from tidegate.records import Decision
+from tidegate.loadgen.metrics.cost import Lease
+from tidegate.loadgen.metrics.fleet import FleetTally
+from tidegate.loadgen.metrics.power import IDLE_W, PowerSample
+from tidegate.loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
+from tidegate.loadgen.simulator.counters import Ended
+from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.result import Result, Second, Start
+from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.records.decision import Decision
 
 
 class Summary:
@@ -53,7 +53,7 @@ class Summary:
     # --- the sink ---
 
     def requests(self, ended: Sequence[Ended]) -> None:
-        """See :class:`loadgen.simulator.result.Sink`, here and below."""
+        """See :class:`tidegate.loadgen.simulator.result.Sink`, here and below."""
         ready_s, revisions = self._ready_s, self._revisions
         for (_, revision, arrived_s, inferences, _), sent_s, at_s, _, replica, end in ended:
             revisions[revision].ended(arrived_s, inferences, sent_s, at_s, end, ready_s.get(replica, 0.0))

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from loadgen.clients.honesty import ClientReport
-from loadgen.reports.histogram import RELATIVE_ERROR, FineHistogram
-from loadgen.reports.tally import Slot, Tally
+from tidegate.loadgen.clients.client_health import ClientReport
+from tidegate.loadgen.histogram import RELATIVE_ERROR, FineHistogram
+from tidegate.loadgen.reports.tally import Slot, Tally
 
 PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99)
 """Of the latency table of the thesis on in-flight and utilisation autoscaling."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadgen.reports import page
-from loadgen.reports.plot import COLOURS, Plot, Point, Series
-from loadgen.reports.timeline import Slot, Timeline
+from tidegate.loadgen.reports import page
+from tidegate.loadgen.reports.plot import COLOURS, Plot, Point, Series
+from tidegate.loadgen.reports.timeline import Slot, Timeline
 
 VIOLATIONS_S: Final = 5
 """Over which violations are plotted, at least."""
@@ -14,7 +14,7 @@ VIOLATIONS_S: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundFigures:
-    """The cheapest fleets of somebody who knows the future (:mod:`loadgen.bound`), in dollars."""
+    """The cheapest fleets of somebody who knows the future (:mod:`tidegate.loadgen.bound`), in dollars."""
 
     b0_dollars: float | None
     """With no request late; None: no fleet does that."""

@@ -3,9 +3,9 @@
 from collections import Counter
 from typing import Final
 
-from loadgen.clients.call import Call
-from loadgen.clients.honesty import LATE_S
-from loadgen.reports.histogram import FineHistogram
+from tidegate.loadgen.clients.call import Call
+from tidegate.loadgen.clients.client_health import LATE_S
+from tidegate.loadgen.histogram import FineHistogram
 
 MOST_SLOTS: Final = 512
 """Of time; a longer run has wider ones."""

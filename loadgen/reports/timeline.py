@@ -6,13 +6,13 @@ Memory does not grow with the run: there are at most ``MOST_SLOTS`` slots, a lon
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from loadgen.metrics.cost import Lease
-from loadgen.metrics.power import PowerSample
-from loadgen.reports.histogram import FineHistogram
-from loadgen.simulator.counters import Ended
-from loadgen.simulator.devices import Busy
-from loadgen.simulator.result import Second, Start
-from tidegate.records import Decision
+from tidegate.loadgen.histogram import FineHistogram
+from tidegate.loadgen.metrics.cost import Lease
+from tidegate.loadgen.metrics.power import PowerSample
+from tidegate.loadgen.simulator.counters import Ended
+from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.result import Second, Start
+from tidegate.records.decision import Decision
 
 MOST_SLOTS: Final = 512
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from loadgen.metrics.cost import Lease
-from loadgen.simulator.counters import ANSWERED, Ended
-from loadgen.simulator.devices import Busy
 from tidegate.histogram import Histogram
-from tidegate.records import Decision
+from tidegate.loadgen.metrics.cost import Lease
+from tidegate.loadgen.simulator.counters import ANSWERED, Ended
+from tidegate.loadgen.simulator.devices import Busy
+from tidegate.records.decision import Decision
 
 
 class Second(NamedTuple):

@@ -1,30 +1,32 @@
 """The simulation: virtual hardware under the product's own code, one event after the other.
 
 Each second does what a round of the control process does: samples, decisions, plans, weights, route table. An
-activation is decided upon when it arrives. What decides is the live :class:`autoscaler.live.Autoscaler` itself, on the
-simulation's clock; only its pulling and its log are done here.
+activation is decided upon when it arrives. What decides is the live :class:`tidegate.autoscaler.live.Autoscaler`
+itself, on the simulation's clock; only its pulling and its log are done here.
 """
 
 import random
 from math import inf
 
-from autoscaler.live import Autoscaler, DecisionLog
-from autoscaler.sampling import ALL_UP_TO, asked
-from deploy.backend import ReplicaStatus
-from loadgen.simulator.counters import Request
-from loadgen.simulator.devices import Devices
-from loadgen.simulator.fleet import Fleet
-from loadgen.simulator.gate import WORKER, Gate
-from loadgen.simulator.kernel import Kernel
-from loadgen.simulator.limits import SimulatedLimits
-from loadgen.simulator.replica import VirtualReplica
-from loadgen.simulator.result import Result, Second, Sink
-from loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
-from loadgen.simulator.shares import SimulatedShares
-from loadgen.simulator.sources import ClosedLoop, OpenLoop
-from tidegate.records import Activation, Decision, Reason, RouteTable
-from tidegate.replica import ReplicaState
-from traffic.table import TableBuilder
+from tidegate.autoscaler.live import Autoscaler, DecisionLog
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.loadgen.simulator.counters import Request
+from tidegate.loadgen.simulator.devices import Devices
+from tidegate.loadgen.simulator.fleet import Fleet
+from tidegate.loadgen.simulator.gate import WORKER, SimulatedGateway
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.limits import SimulatedLimits
+from tidegate.loadgen.simulator.replica import VirtualReplica
+from tidegate.loadgen.simulator.result import Result, Second, Sink
+from tidegate.loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
+from tidegate.loadgen.simulator.shares import SimulatedShares
+from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop
+from tidegate.records.decision import Decision, Reason
+from tidegate.records.gateway_sample import Activation
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import RouteTable
+from tidegate.traffic.table import TableBuilder
 
 PERIOD_S = 1.0
 _SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
@@ -76,7 +78,7 @@ class Simulation:
             started=sink.start,
             leased=sink.lease,
         )
-        self._gate = self.fleet.gate = Gate(
+        self._gate = self.fleet.gate = SimulatedGateway(
             kernel=kernel,
             rng=random.Random(rng.random()),
             message_s=scenario.message_s,

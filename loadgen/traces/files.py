@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadgen.traces.arrival import Arrival
-from loadgen.traces.changes import Placement, joined, placed, scaled
-from loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
-from tidegate.document import Faults, nearest
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.traces.changes import Placement, joined, placed, scaled
+from tidegate.loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
+from tidegate.schema.yaml_nodes import Faults, nearest
 
 SAMPLE: Final = "sample:"
 SAMPLES: Final = {"azure-llm": "azure-llm.csv.gz", "bursts": "bursts.txt.gz"}

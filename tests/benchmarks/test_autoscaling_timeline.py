@@ -16,7 +16,7 @@ from benchmarks.autoscaling.timeline import (
     within,
 )
 from benchmarks.autoscaling.twitter import spans
-from loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import Outcome
 
 
 def look(at_s: float, t4: int = 1, v100: int = 0, *, weight: float = 0.5, price: float = 0.0) -> Look:

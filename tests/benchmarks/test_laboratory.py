@@ -13,9 +13,9 @@ from benchmarks.laboratory.agree import CASES, Case, first_tick_s
 from benchmarks.laboratory.rows import Row, by_second, equal_share, start_s, table
 from benchmarks.laboratory.setup import Setup
 from benchmarks.laboratory.twin import Machine, Twin, shots
-from loadgen.clients.outcomes import Outcome
-from loadgen.experiments.setups.worlds import latencies
 from tidegate.function import ConcurrencyUnit
+from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.experiments.setups.worlds import latencies
 
 
 def row(**values: Any) -> Row:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.macro.harness import find_tools, free_port
-from tests.support.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, NoGoError, tool
-from tests.support.http_echo import KINDS, doors
+from tests.support.http.echo import KINDS, doors
+from tests.support.live.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, NoGoError, tool
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.bound.clairvoyant import Bound, Group, clairvoyant
-from loadgen.metrics.summary import Summary
-from loadgen.simulator.profiles import Line, ServiceProfile, Table
-from loadgen.simulator.scenario import Scenario
-from loadgen.simulator.simulation import Simulation
-from loadgen.traces.arrival import Arrival
 from tests.loadgen.bound.plans import Replica, drawn, played, shaved
 from tests.loadgen.simulator.worlds import deployed, function, kind
 from tidegate.errors import InvalidInputError
 from tidegate.function import Sla
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.bound.clairvoyant import Bound, Group, clairvoyant
+from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.simulator.profiles import Line, ServiceProfile, Table
+from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
 
 TIMES = Line(base_s=0.03, per_item_s=0.07)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadgen.clients.honesty import report_of
-from loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.client_health import report_of
+from tidegate.loadgen.clients.outcomes import Outcome
 
 
 def outcomes(*lags_s: float) -> list[Outcome]:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from loadgen.clients.call import Call, Request
-from loadgen.clients.http_calls import HttpCalls
-from loadgen.clients.runs import Run
-from loadgen.reports.record import About, report_of
-from loadgen.reports.tally import Tally
-from loadgen.reports.text import facts, rows
-from tests.support.load_servers import Script, ServedLoop, fixed
+from tests.support.models.load_servers import Script, ServedLoop, fixed
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.http_calls import HttpCalls
+from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.reports.record import About, report_of
+from tidegate.loadgen.reports.tally import Tally
+from tidegate.loadgen.reports.text import facts, rows
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from loadgen.clients.call import Call, Request
-from loadgen.clients.client import Client
-from loadgen.clients.runs import FAILED_PAUSE_S, Run
-from loadgen.clients.workers import Caller, PacedWorker, callers, paced
-from loadgen.pace import Phase
-from loadgen.reports.tally import Tally
-from tests.support.virtual_loop import run_virtual
+from tests.support.worlds.virtual_loop import run_virtual
+from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.runs import FAILED_PAUSE_S, Run
+from tidegate.loadgen.clients.workers import Caller, PacedWorker, callers, paced
+from tidegate.loadgen.reports.tally import Tally
 
 REQUEST = Request(b"{}")
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from loadgen.clients import shape_words
-from loadgen.pace import Phase
-from loadgen.shapes import times
-from loadgen.traces.changes import Placement
-from tidegate.document import Faults
+from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.shapes import times
+from tidegate.loadgen.clients import shape_words
+from tidegate.loadgen.traces.changes import Placement
+from tidegate.schema.yaml_nodes import Faults
 
 
 def told(faults: Faults) -> list[str]:

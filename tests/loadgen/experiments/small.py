@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from loadgen.experiments.definition import Experiment, parse
-from loadgen.experiments.judge import Result
-from loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.definition import Experiment, parse
+from tidegate.loadgen.experiments.judge import Result
+from tidegate.loadgen.experiments.outcome import Outcome
 
 PARAMETERS = """
 [parameters]

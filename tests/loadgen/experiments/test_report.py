@@ -6,12 +6,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadgen.experiments.definition import Check
-from loadgen.experiments.judge import Figure, judge
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.report import bound, html, markdown, measured, partial, plots, record, rows, summary, text
-from loadgen.experiments.run import Report
 from tests.loadgen.experiments.small import small
+from tidegate.loadgen.experiments.definition import Check
+from tidegate.loadgen.experiments.judge import Figure, judge
+from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.report import (
+    bound,
+    html,
+    markdown,
+    measured,
+    partial,
+    plots,
+    record,
+    rows,
+    summary,
+    text,
+)
+from tidegate.loadgen.experiments.run import Report
 
 CURVES = {"Ready [replicas]: a": [(0.0, 1.0), (9.0, 2.0)], "Ready [replicas]: <b>": [(0.0, 1.0)]}
 FIRST = Outcome(figures={"kpa_total_s": 2.0, "hpa_mean_s": 0.1, "late_mean_s": 0.05}, series=CURVES)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from loadgen.experiments.judge import Result
-from loadgen.experiments.report import record
-from loadgen.experiments.run import run
 from tests.loadgen.experiments.small import Heard, small
-from tidegate.codec import encode
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.experiments.judge import Result
+from tidegate.loadgen.experiments.report import record
+from tidegate.loadgen.experiments.run import run
+from tidegate.records.codec import encode
 
 
 def test_experiments_come_one_after_the_other_each_with_its_seeds() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.experiments.definition import catalogue
-from loadgen.experiments.outcome import ExperimentError
-from loadgen.experiments.report import markdown
-from loadgen.experiments.run import run
-from loadgen.experiments.setups.thesis.runs import SAMPLING_S, Run, measured
-from loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System
 from tests.loadgen.experiments.small import Heard
+from tidegate.loadgen.experiments.definition import catalogue
+from tidegate.loadgen.experiments.outcome import ExperimentError
+from tidegate.loadgen.experiments.report import markdown
+from tidegate.loadgen.experiments.run import run
+from tidegate.loadgen.experiments.setups.thesis.runs import SAMPLING_S, Run, measured
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System
 
 CLUSTER = Cluster(devices=4, service_s=0.05, hop_s=0.0, first_s=0.0, idle_s=60)
 KPA = Kpa(target=1, utilization=0.7, start_s=5)

@@ -5,19 +5,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen.metrics.cost import Lease
-from loadgen.metrics.levels import violations
-from loadgen.metrics.summary import Summary
-from loadgen.metrics.usage import variation
-from loadgen.simulator.devices import Kind, Sharing
-from loadgen.simulator.profiles import ColdStart
-from loadgen.simulator.result import Everything, Result, Second, Start
-from loadgen.simulator.scenario import Callers, Crash, Scenario
-from loadgen.simulator.simulation import Simulation
-from loadgen.traces.arrival import Arrival
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, poisson, scaling
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import GpuNeeds, QueueBounds, Resources, Sla
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.metrics.cost import Lease
+from tidegate.loadgen.metrics.levels import violations
+from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.metrics.usage import variation
+from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.profiles import ColdStart
+from tidegate.loadgen.simulator.result import Everything, Result, Second, Start
+from tidegate.loadgen.simulator.scenario import Callers, Crash, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
 
 START = ColdStart(load_s=2.0, warm_s=0.5)
 GPU = Accelerator(

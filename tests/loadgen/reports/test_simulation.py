@@ -2,11 +2,20 @@
 
 import pytest
 
-from loadgen.metrics.power import PowerSample
-from loadgen.reports.simulation import BoundFigures, PolicyRun, SimulationReport, csv_row, plots, run_of, text, value
-from loadgen.reports.timeline import MOST_SLOTS, Slot, Timeline
-from loadgen.simulator.counters import Ended
-from loadgen.simulator.result import Second
+from tidegate.loadgen.metrics.power import PowerSample
+from tidegate.loadgen.reports.simulation import (
+    BoundFigures,
+    PolicyRun,
+    SimulationReport,
+    csv_row,
+    plots,
+    run_of,
+    text,
+    value,
+)
+from tidegate.loadgen.reports.timeline import MOST_SLOTS, Slot, Timeline
+from tidegate.loadgen.simulator.counters import Ended
+from tidegate.loadgen.simulator.result import Second
 
 
 def ended(arrived_s: float, at_s: float, how: str = "answered") -> Ended:

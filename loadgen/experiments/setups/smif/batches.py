@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
-from loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from loadgen.simulator.result import Everything
-from loadgen.simulator.scenario import Callers, Scenario
 from tidegate.function import Sla
+from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
+from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
+from tidegate.loadgen.simulator.result import Everything
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

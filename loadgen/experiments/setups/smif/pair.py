@@ -10,15 +10,15 @@ from typing import Annotated
 
 import msgspec
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind
-from loadgen.experiments.tables import Count, Positive, Share, Some
-from loadgen.simulator.result import Everything, Second
-from loadgen.simulator.scenario import Callers, Scenario
-from loadgen.simulator.simulation import Simulation
 from tidegate.function import Routing
-from tidegate.records import Binding
+from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind
+from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
+from tidegate.loadgen.simulator.result import Everything, Second
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
+from tidegate.records.route_table import Binding
 
 FAST, SLOW = "v100", "t4"
 EVEN = {FAST: 50.0, SLOW: 50.0}

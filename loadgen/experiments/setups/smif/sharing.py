@@ -10,13 +10,13 @@ from typing import Annotated
 
 import msgspec
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run
-from loadgen.experiments.tables import Count, Positive, Share, Some
-from loadgen.simulator.devices import Sharing
-from loadgen.simulator.scenario import Callers, Scenario
 from tidegate.function import GpuNeeds
+from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run
+from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
+from tidegate.loadgen.simulator.devices import Sharing
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Final
 
-from loadgen.experiments.outcome import ExperimentError
-from loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System, scenario
-from loadgen.experiments.setups.worlds import run
-from loadgen.metrics.elasticity import Elasticity, Point, elasticity, workload_demand
-from loadgen.metrics.usage import activity
-from loadgen.simulator.result import Everything, Second
+from tidegate.loadgen.experiments.outcome import ExperimentError
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System, scenario
+from tidegate.loadgen.experiments.setups.worlds import run
+from tidegate.loadgen.metrics.elasticity import Elasticity, Point, elasticity, workload_demand
+from tidegate.loadgen.metrics.usage import activity
+from tidegate.loadgen.simulator.result import Everything, Second
 
 SAMPLING_S: Final = 15.0
 """Of the figures over time."""

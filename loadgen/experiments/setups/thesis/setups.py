@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.thesis.runs import Curve, Run, Served, measured
-from loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Percent, Phase, System
-from loadgen.experiments.tables import Positive, Some
-from loadgen.metrics.cost import monthly_cost
-from loadgen.metrics.elasticity import Elasticity
+from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.thesis.runs import Curve, Run, Served, measured
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Percent, Phase, System
+from tidegate.loadgen.experiments.tables import Positive, Some
+from tidegate.loadgen.metrics.cost import monthly_cost
+from tidegate.loadgen.metrics.elasticity import Elasticity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
