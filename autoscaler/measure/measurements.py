@@ -13,9 +13,8 @@ from tidegate.autoscaler.measure.sampling import UNEVEN, UNEVEN_RPS
 from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, RecentWork, gained, seen
 from tidegate.autoscaler.measure.sources import Means, ReplicaGain, ReplicaSource, WorkerDemand
 from tidegate.autoscaler.measure.tokens import TokenMeter
-from tidegate.records.gateway_sample import RevisionDemand
+from tidegate.records.gateway_sample import RevisionDemand, TokensSeen
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.tokens import TokensSeen
 
 RATE_SLOTS = 10
 """Seconds over which arrival rates and execution means are taken."""
