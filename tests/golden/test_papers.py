@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.golden.hetsev_levels import service_level, windowed_rates
 from tests.golden.vectors import IS_OWN, load
 from tests.loadgen.simulator.worlds import deployed as simulated
 from tests.loadgen.simulator.worlds import fixed
@@ -25,7 +26,6 @@ from tidegate.function import Routing
 from tidegate.loadgen.arrivals.pace import Ticker
 from tidegate.loadgen.metrics.cost import Accounting, Lease, memory_cost, monthly_cost
 from tidegate.loadgen.metrics.elasticity import Point, elasticity
-from tidegate.loadgen.metrics.levels import service_level, windowed_rates
 from tidegate.loadgen.metrics.power import epc
 from tidegate.loadgen.metrics.usage import activity
 from tidegate.loadgen.simulator.scenario import Callers, Scenario

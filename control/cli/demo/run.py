@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.control.cli.demo.records import Look, Records
-    from tidegate.control.cli.demo.report import Report
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.views import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
+    from tidegate.loadgen.reports.demo_page import Report
 
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
@@ -311,7 +311,7 @@ def conclude(
 ) -> Result:
     """Report and summary of what was recorded."""
     from tidegate.control.cli.demo.records import by_second, quantile
-    from tidegate.control.cli.demo.report import Report
+    from tidegate.loadgen.reports.demo_page import Report
     from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
 
     verdict = records.verdict(first_good)

@@ -30,7 +30,7 @@ def experiment(
     json: JsonOption = False,
 ) -> None:
     """Hold published figures against what the simulator gives, with plots."""
-    from tidegate.control.cli.experiment.plan import plan_of
+    from tidegate.loadgen.plans.experiment import plan_of
 
     plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, report=report, is_list=list_)
     if list_:

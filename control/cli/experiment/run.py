@@ -7,11 +7,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tidegate.control.cli.common import interruptible, say
-from tidegate.control.cli.experiment.plan import Plan
 from tidegate.loadgen.experiments import report as told
 from tidegate.loadgen.experiments import run as running
 from tidegate.loadgen.experiments.definition import Experiment
 from tidegate.loadgen.experiments.judge import Result
+from tidegate.loadgen.plans.experiment import ExperimentPlan
 from tidegate.records.codec import encode
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Printed(Enum):
     JSON = auto()
 
 
-def run(plan: Plan, printed: Printed) -> running.Report:
+def run(plan: ExperimentPlan, printed: Printed) -> running.Report:
     """The experiments; results are printed as soon as one is there. SIGTERM ends them as Ctrl-C does."""
     with interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
@@ -62,7 +62,7 @@ class _Listener:
 
 
 @contextmanager
-def _progress(plan: Plan) -> "Iterator[Progress | None]":
+def _progress(plan: ExperimentPlan) -> "Iterator[Progress | None]":
     """A bar on standard error, where that is a terminal."""
     if not sys.stderr.isatty():
         yield None

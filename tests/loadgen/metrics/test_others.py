@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.golden.hetsev_levels import service_level, violations
 from tidegate.loadgen.arrivals.pace import Ticker
 from tidegate.loadgen.metrics.cost import Accounting, Lease, inferences_per_dollar, memory_cost
-from tidegate.loadgen.metrics.levels import service_level, violations
 from tidegate.loadgen.metrics.usage import activity, variation
 
 

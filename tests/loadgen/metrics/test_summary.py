@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.golden.hetsev_levels import violations
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, poisson, scaling
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import GpuNeeds, QueueBounds, Resources, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.metrics.cost import Lease
-from tidegate.loadgen.metrics.levels import violations
 from tidegate.loadgen.metrics.summary import Summary
 from tidegate.loadgen.metrics.usage import variation
 from tidegate.loadgen.simulator.devices import Kind, Sharing

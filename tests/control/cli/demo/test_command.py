@@ -8,10 +8,10 @@ import pytest
 
 from tests.control.cli.test_commands import tidegate
 from tidegate.control.cli.demo.records import Look, Records, by_second, quantile
-from tidegate.control.cli.demo.report import render
 from tidegate.control.cli.demo.run import conclude, model_s
 from tidegate.control.views.views import ColdStartView
 from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.reports.demo_page import render
 from tidegate.records.cold_start_phases import ColdStartPhases
 
 

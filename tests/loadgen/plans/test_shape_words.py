@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.loadgen.arrivals.pace import Phase
 from tidegate.loadgen.arrivals.shapes import times
-from tidegate.loadgen.clients import shape_words
+from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.yaml_nodes import Faults
 
