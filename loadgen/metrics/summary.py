@@ -11,12 +11,12 @@ docs/figures.md lists the figures.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.metrics.fleet import FleetTally
 from tidegate.loadgen.metrics.power import IDLE_W, PowerSample
 from tidegate.loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.result import Result, Second, Start
 from tidegate.loadgen.simulator.scenario import Scenario
 from tidegate.records.decision import Decision

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidegate.loadgen.histogram import FineHistogram
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.metrics.power import PowerSample
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.result import Second, Start
 from tidegate.records.decision import Decision
 

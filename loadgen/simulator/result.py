@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tidegate.histogram import Histogram
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.simulator.counters import ANSWERED, Ended
 from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.records.decision import Decision
 
 

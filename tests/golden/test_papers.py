@@ -24,10 +24,11 @@ from tidegate.autoscaler.policies.kpa.policy import KnativeScaler
 from tidegate.autoscaler.policies.smif.rule import RuleGroup, RuleParameters, autoscale
 from tidegate.function import Routing
 from tidegate.loadgen.arrivals.pace import Ticker
-from tidegate.loadgen.metrics.cost import Accounting, Lease, memory_cost, monthly_cost
+from tidegate.loadgen.metrics.cost import Accounting, memory_cost, monthly_cost
 from tidegate.loadgen.metrics.elasticity import Point, elasticity
 from tidegate.loadgen.metrics.power import epc
 from tidegate.loadgen.metrics.usage import activity
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.scenario import Callers, Scenario
 from tidegate.manifest.policy_parameters import Shrinking
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters

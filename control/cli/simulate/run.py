@@ -11,13 +11,13 @@ from typing import IO, Final
 
 from tidegate.control.cli.common import interruptible
 from tidegate.function import Function
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.metrics.summary import Summary
 from tidegate.loadgen.plans.simulation import SimulationPlan
 from tidegate.loadgen.reports.simulation import CSV_HEAD, BoundFigures, PolicyRun, SimulationReport, csv_row, run_of
 from tidegate.loadgen.reports.timeline import Slot, Timeline
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.result import Second, Sink, Start
 from tidegate.loadgen.simulator.simulation import Simulation
 from tidegate.records.codec import encode

@@ -10,10 +10,10 @@ from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, pois
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import GpuNeeds, QueueBounds, Resources, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.metrics.summary import Summary
 from tidegate.loadgen.metrics.usage import variation
 from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.result import Everything, Result, Second, Start
 from tidegate.loadgen.simulator.scenario import Callers, Crash, Scenario
