@@ -11,7 +11,7 @@ from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.workloads import THEMIS, Share
 from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.outputs import check_files
@@ -75,7 +75,7 @@ class Source:
     total_s: float | None = None
     """As planned; None: nobody knows."""
     schedule: Schedule | None = None
-    loops: tuple[Loop | Phase, ...] = ()
+    loops: tuple[Loop | LoadPhase, ...] = ()
     batches: shape_words.Batches | None = None
 
 
@@ -147,7 +147,7 @@ class _SourceReader:
     mode: str = ""
     total_s: float | None = None
     schedule: Schedule | None = None
-    loops: tuple[Loop | Phase, ...] = ()
+    loops: tuple[Loop | LoadPhase, ...] = ()
     values: Reader = field(init=False)
 
     def __post_init__(self) -> None:

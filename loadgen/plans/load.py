@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.clients.runs import Worker
 from tidegate.loadgen.clients.workers import callers, paced
 from tidegate.loadgen.plans import shape_words
@@ -66,11 +66,11 @@ class LoadPlan:
 
 def plan_of(options: LoadOptions) -> LoadPlan:
     """Raises InvalidInputError with every fault."""
-    return _Reader(options).plan()
+    return _LoadReader(options).plan()
 
 
 @dataclass(slots=True)
-class _Reader:
+class _LoadReader:
     options: LoadOptions
     faults: Faults = field(default_factory=lambda: Faults("load"))
     values: Reader = field(init=False)
@@ -145,7 +145,7 @@ class _Reader:
 
 def _workers(source: Source) -> Callable[[], list[Worker]] | None:
     """Those of the closed loops; None: it is an open one."""
-    phases = [loop for loop in source.loops if isinstance(loop, Phase)]
+    phases = [loop for loop in source.loops if isinstance(loop, LoadPhase)]
     loops = [loop for loop in source.loops if isinstance(loop, Loop)]
     if not source.loops:
         return None

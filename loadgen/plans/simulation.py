@@ -100,11 +100,11 @@ class SimulationPlan:
 
 def plan_of(options: SimulationOptions) -> SimulationPlan:
     """Raises InvalidInputError with every fault."""
-    return _Reader(options).plan()
+    return _SimulationReader(options).plan()
 
 
 @dataclass(slots=True)
-class _Reader:
+class _SimulationReader:
     options: SimulationOptions
     faults: Faults = field(default_factory=lambda: Faults("simulate"))
     values: Reader = field(init=False)

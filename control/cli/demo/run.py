@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.views import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
-    from tidegate.loadgen.reports.demo_page import Report
+    from tidegate.loadgen.reports.demo_page import DemoReport
 
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
@@ -66,7 +66,7 @@ def run(script: DemoScript) -> "DemoResult":
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    report: "Report"
+    report: "DemoReport"
     summary: dict[str, Any]
 
 
@@ -311,7 +311,7 @@ def conclude(
 ) -> DemoResult:
     """Report and summary of what was recorded."""
     from tidegate.control.cli.demo.records import by_second, quantile
-    from tidegate.loadgen.reports.demo_page import Report
+    from tidegate.loadgen.reports.demo_page import DemoReport
     from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
 
     verdict = records.verdict(first_good)
@@ -361,7 +361,7 @@ def conclude(
         ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
         ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
     )
-    report = Report(
+    report = DemoReport(
         title=f"Tidegate demo: {NAME}",
         passed=verdict.passed,
         verdict=verdict.text,

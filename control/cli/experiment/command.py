@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidegate.loadgen.experiments.definition import Experiment
-    from tidegate.loadgen.experiments.run import Report
+    from tidegate.loadgen.experiments.run import ExperimentReport
 
 
 def experiment(
@@ -63,7 +63,7 @@ def _list(experiments: "Iterable[Experiment]", *, json: bool) -> None:
         print(f"{each.name:6} {each.title} ({each.source})")
 
 
-def _write(made: "Report", report: Path) -> None:
+def _write(made: "ExperimentReport", report: Path) -> None:
     from tidegate.loadgen.experiments.report import html
 
     write_file(report, html(made))

@@ -21,10 +21,10 @@ from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.clients import bodies
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.loadgen.clients.grpc_calls import V2, GrpcCalls, framed
 from tidegate.loadgen.clients.http_calls import HttpCalls
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.loadgen.progress import Progress
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
@@ -68,10 +68,10 @@ async def _run(options: LoadOptions, plan: LoadPlan, target: Target, is_silent: 
         sweeper.close()
 
 
-async def _drive(plan: LoadPlan, target: Target, client: Client, draw: Draw, is_silent: bool) -> LoadReport:
+async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw, is_silent: bool) -> LoadReport:
     sla = plan.sla or target.sla
     tally = Tally(None if sla is None else sla[0])
-    load = Run(client, lambda call: tally.add(call, load.began))
+    load = LoadRun(client, lambda call: tally.add(call, load.began))
     rng = random.Random(plan.seed)
     began, wall, cpu = datetime.fromtimestamp(clock.wall(), UTC), time.monotonic(), time.process_time()
     with _interruptible(load):
@@ -102,7 +102,7 @@ async def _drive(plan: LoadPlan, target: Target, client: Client, draw: Draw, is_
 
 
 @contextlib.contextmanager
-def _interruptible(run: Run) -> Iterator[None]:
+def _interruptible(run: LoadRun) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the run, and its report is made."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -134,7 +134,7 @@ def _allow_connections(most: int) -> None:
 # --- client and requests ----------------------------------------------------------------------------------------------
 
 
-def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopServices) -> Client:
+def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopServices) -> LoadClient:
     most = _most(plan)
     if target.protocol == "grpc":
         return GrpcCalls(
@@ -246,7 +246,7 @@ async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServi
         clock=time.monotonic,
     )
     codes: list[str] = []
-    run = Run(client, lambda call: codes.append(call.error or call.code or ""))
+    run = LoadRun(client, lambda call: codes.append(call.error or call.code or ""))
     await run.open_loop([(0.0, Request(framed(MODEL_METADATA_REQUEST.encode({"name": target.model}))))])
     await client.close()
     if codes != ["OK"]:
@@ -260,7 +260,7 @@ async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServi
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-async def _show(progress: Progress, run: Run, began: float) -> None:
+async def _show(progress: Progress, run: LoadRun, began: float) -> None:
     """On standard error: a table that changes, or a line now and then where it is no terminal."""
     if not sys.stderr.isatty():
         while True:

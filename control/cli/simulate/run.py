@@ -11,14 +11,14 @@ from typing import IO, Final
 
 from tidegate.control.cli.common import interruptible
 from tidegate.function import Function
-from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.metrics.summary import RunSummary
 from tidegate.loadgen.plans.simulation import SimulationPlan
 from tidegate.loadgen.reports.simulation import CSV_HEAD, BoundFigures, PolicyRun, SimulationReport, csv_row, run_of
-from tidegate.loadgen.reports.timeline import Slot, Timeline
+from tidegate.loadgen.reports.timeline import Timeline, TimelineSlot
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
 from tidegate.loadgen.simulator.lease import Lease
-from tidegate.loadgen.simulator.result import Second, Sink, Start
+from tidegate.loadgen.simulator.result import FunctionSecond, Sink, Start
 from tidegate.loadgen.simulator.simulation import Simulation
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
@@ -101,16 +101,16 @@ def _simulate(
 ) -> tuple[str, dict[str, float], Timeline, bool]:
     """(policy, figures, timeline, whether it was cut short)."""
     policy = function.scaling.policy
-    told: Callable[[Slot], None] | None = None
+    told: Callable[[TimelineSlot], None] | None = None
     if csv is not None:
         file = csv
 
-        def told(second: Slot) -> None:
+        def told(second: TimelineSlot) -> None:
             file.write(csv_row(policy, second) + "\n")
 
     timeline = Timeline(function.sla.latency_s, told)
     scenario = plan.scenario(function)
-    summary = Summary(scenario, power=timeline.power if plan.has_power else None)
+    summary = RunSummary(scenario, power=timeline.power if plan.has_power else None)
     with _shown(plan, policy, is_silent) as show:
         sinks = _Sinks((summary, timeline), stop, log, show)
         simulation = Simulation(scenario, sinks)
@@ -152,7 +152,7 @@ class _Sinks:
         for each in self._sinks:
             each.lease(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         for each in self._sinks:
             each.second(second)
         self._show(second.at_s)
