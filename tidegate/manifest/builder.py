@@ -79,8 +79,8 @@ class Note:
 class FunctionBuilder:
     """The values found so far. A value that cannot be read is a fault and counts as absent."""
 
-    def __init__(self, terms: ParseContext, faults: Faults, notes: list[Note]) -> None:
-        self.terms = terms
+    def __init__(self, context: ParseContext, faults: Faults, notes: list[Note]) -> None:
+        self.context = context
         self.faults = faults
         self.notes = notes
         self.values: dict[str, object] = {}
@@ -94,28 +94,28 @@ class FunctionBuilder:
 
     # --- filling --------------------------------------------------------------------------------------------------
 
-    def put(self, lands: str, value: object, origin: SourceLocation) -> None:
+    def put(self, field: str, value: object, origin: SourceLocation) -> None:
         """Sets a field; a second value from the text is a fault, one under a flag's is dropped."""
-        if lands in self._flags:
+        if field in self._flags:
             return
-        first = self.origins.get(lands)
+        first = self.origins.get(field)
         if first is not None:
-            self.fault(origin, f"once; it is given by {first.where} as well")
+            self.fault(origin, f"once; {first.where} gives it as well")
             return
-        self.values[lands] = value
-        self.origins[lands] = origin
+        self.values[field] = value
+        self.origins[field] = origin
 
     def read(self, row: Row, text: str, origin: SourceLocation) -> None:
         """Reads the value of a row of a table."""
         try:
             value = row.kind.read(text)
         except UnreadableError as error:
-            if origin.text != self._flags.get(row.lands):
+            if origin.text != self._flags.get(row.field):
                 parts = f"; not readable: {error}" if isinstance(error, UnreadablePartsError) else ""
                 self.fault(origin, row.kind.allowed + parts)
-            self._unread.add(row.lands)
+            self._unread.add(row.field)
             return
-        self.put(row.lands, value, origin)
+        self.put(row.field, value, origin)
 
     def scalar(self, row: Row, node: Node | None, where: str) -> None:
         """Reads a row's value from the text of a node; nothing where the node is absent."""
@@ -126,11 +126,11 @@ class FunctionBuilder:
         else:
             self.faults.add(where, node, row.kind.allowed)
 
-    def path(self, lands: str, text: str, origin: SourceLocation, wanted: Found) -> str | None:
+    def path(self, field: str, text: str, origin: SourceLocation, wanted: Found) -> str | None:
         """Sets a field to an absolute path at which ``wanted`` lies; None and a fault otherwise."""
         place = self.place(text, origin, wanted)
         if place is not None:
-            self.put(lands, place, origin)
+            self.put(field, place, origin)
         return place
 
     def place(self, text: str, origin: SourceLocation, wanted: Found) -> str | None:
@@ -138,8 +138,8 @@ class FunctionBuilder:
         if not text or not text.isprintable():
             self.fault(origin, f"the path of {wanted.value}")
             return None
-        place = absolute(self.terms.base, text)
-        found = self.terms.files.look(place)
+        place = absolute(self.context.base, text)
+        found = self.context.files.look(place)
         if found is wanted:
             return place
         self.fault(origin, f"the path of {wanted.value}; {place} is {found.value}")
@@ -164,13 +164,16 @@ class FunctionBuilder:
             if pair.key.startswith(PREFIX):
                 self.annotation(pair, f"{where}.{shown_key(pair.key)}", spelt)
             elif pair.key.startswith(KNATIVE_PREFIX):
-                told = f"a {PREFIX} annotation; Knative's belong in a Service manifest"
-                self.faults.say(where, shown(pair.key), told, pair.line)
+                allowed = f"a {PREFIX} annotation; Knative's belong in a Service manifest"
+                self.faults.say(where, shown(pair.key), allowed, pair.line)
             elif "/" in pair.key:
-                self.note(f"{where}.{shown_key(pair.key)}", "not Tidegate's; it has no effect here", pair.line)
+                self.note(
+                    f"{where}.{shown_key(pair.key)}", "not an annotation of Tidegate; it has no effect here", pair.line
+                )
             else:
-                told = f"annotations under {PREFIX}{nearest(PREFIX + pair.key, [PREFIX + key for key in ANNOTATION])}"
-                self.faults.say(where, f"the unknown annotation {shown(pair.key)}", told, pair.line)
+                hint = nearest(PREFIX + pair.key, [PREFIX + key for key in ANNOTATION])
+                got = f"the unknown annotation {shown(pair.key)}"
+                self.faults.say(where, got, f"annotations under {PREFIX}{hint}", pair.line)
 
     def annotation(self, pair: Pair, where: str, spelt: dict[str, str]) -> None:
         """One annotation under ``tidegate.dev/``; ``spelt``: keys read so far, by the spelling used."""
@@ -182,7 +185,7 @@ class FunctionBuilder:
         row = ANNOTATION.get(key)
         canonical = row.key if row is not None else key
         if canonical in spelt:
-            self.faults.say(where, "the same annotation again", f"once; it is given as {spelt[canonical]}", pair.line)
+            self.faults.say(where, "the same annotation again", f"once; {spelt[canonical]} is given as well", pair.line)
             return
         spelt[canonical] = key
         self._one(key, row, origin)
@@ -194,23 +197,23 @@ class FunctionBuilder:
             self.parameters.setdefault(key.removeprefix(PARAMETER_PREFIX), origin)
         else:
             known = [row.key for row in ANNOTATIONS]
-            told = f"{', '.join(known)}, {PARAMETER_PREFIX}NAME{nearest(key, ANNOTATION.keys())}"
-            self.faults.say(origin.where, f"an unknown annotation {shown(key)}", told, origin.line)
+            allowed = f"{', '.join(known)}, {PARAMETER_PREFIX}NAME{nearest(key, ANNOTATION.keys())}"
+            self.faults.say(origin.where, f"an unknown annotation {shown(key)}", allowed, origin.line)
 
     def _take_flags(self) -> None:
-        found = {key: ANNOTATION.get(key) for key in self.terms.flags}
-        for key, text in self.terms.flags.items():
+        found = {key: ANNOTATION.get(key) for key in self.context.flags}
+        for key, text in self.context.flags.items():
             self._one(key, found[key], SourceLocation(f"--{key}", text))
-        self._flags = {row.lands: self.terms.flags[key] for key, row in found.items() if row is not None}
+        self._flags = {row.field: self.context.flags[key] for key, row in found.items() if row is not None}
 
     # --- checks across keys ---------------------------------------------------------------------------------------
 
-    def _has(self, lands: str) -> bool:
+    def _has(self, field: str) -> bool:
         """Whether the field says something, readable or not."""
-        return self.values.get(lands) is not None or lands in self._unread
+        return self.values.get(field) is not None or field in self._unread
 
-    def given(self, lands: str) -> bool:
-        return lands in self.origins
+    def given(self, field: str) -> bool:
+        return field in self.origins
 
     def finish(self, name: str, server: Server) -> Function:
         """Checks across keys and fills in what depends on others. The result counts only if no fault was found."""
@@ -221,11 +224,11 @@ class FunctionBuilder:
         self._check_rollout()
         self._choose_policy()
         self._check_parameters()
-        self._tell_unserved()
+        self._note_unserved()
         self.values.setdefault("models", (name,))
         return assemble(Function(name=name, server=server), self.values)
 
-    def _tell_unserved(self) -> None:
+    def _note_unserved(self) -> None:
         reasons = dict(UNSERVED)
         if self.values["scaling.policy"] == SLA_POLICY:
             del reasons["sla.target_ips"]
@@ -235,10 +238,10 @@ class FunctionBuilder:
                 reasons["sla.target_tps"] = "tokens are counted with protocol: openai"
         if self.values.get("protocol") is Protocol.GRPC:
             reasons |= dict.fromkeys(("routing.hedging", "rollout.shadow_percent"), "gRPC calls get no second copy")
-        if not self.terms.images:
+        if not self.context.images:
             reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
-        for lands, reason in reasons.items():
-            origin = self._first_of(lands)
+        for path, reason in reasons.items():
+            origin = self._first_of(path)
             if origin is not None:
                 self.note(origin.where, f"is kept, but has no effect: {reason}", origin.line)
 
@@ -252,9 +255,9 @@ class FunctionBuilder:
         elif not low <= self.whole("scaling.initial_scale", 1) <= (high or float("inf")):
             self.fault(initial, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
 
-    def whole(self, lands: str, default: int) -> int:
+    def whole(self, field: str, default: int) -> int:
         """A whole number found so far."""
-        value = self.values.get(lands, default)
+        value = self.values.get(field, default)
         assert isinstance(value, int)
         return value
 
@@ -265,13 +268,13 @@ class FunctionBuilder:
         self._require("dnn.name", "dnn-model", gpu or repository)
         self._require("gpu.memory_gb", "gpu-mem-limit", gpu)
 
-    def _require(self, lands: str, key: str, cause: SourceLocation | None) -> None:
-        if cause is not None and not self._has(lands):
+    def _require(self, field: str, key: str, cause: SourceLocation | None) -> None:
+        if cause is not None and not self._has(field):
             self.faults.say(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
 
     def _asks_for_gpu(self) -> SourceLocation | None:
         """What makes SMIF's required annotations required: a GPU that is named, or described."""
-        kinds = self.terms.accelerators or {}
+        kinds = self.context.accelerators or {}
         named, origin = self.values.get("accelerators", ()), self.origins.get("accelerators")
         if origin is not None and isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
             return origin
@@ -279,42 +282,44 @@ class FunctionBuilder:
 
     def _first_of(self, *places: str) -> SourceLocation | None:
         """Origin of the first of these fields that was written and says something other than its default."""
-        said = (lands for lands in places if lands in self.origins and self.values[lands] != reach(_DEFAULTS, lands))
-        return next((self.origins[lands] for lands in said), None)
+        said = (field for field in places if field in self.origins and self.values[field] != reach(_DEFAULTS, field))
+        return next((self.origins[field] for field in said), None)
 
     def _check_sla(self) -> None:
         if self.values.get("sla.drop_after") is not None and not self._has("sla.latency_s"):
-            self.fault(self.origins["sla.drop_after"], f"none, unless {PREFIX}latency is given")
+            self.fault(self.origins["sla.drop_after"], f"no such key without {PREFIX}latency")
         overhead = self._first_of("batch_rule.overhead_bytes")
         if overhead is not None and not self._has("batch_rule.bytes_per_item"):
-            self.fault(overhead, f"nothing, unless {PREFIX}bytes-per-item is given")
+            self.fault(overhead, f"no such key without {PREFIX}bytes-per-item")
 
     def _check_routing(self) -> None:
         hashed, spread = self._first_of("routing.hash_on"), self.values.get("routing.spread")
         if hashed is not None and spread is not Spread.HASH and "routing.spread" not in self._unread:
-            self.fault(hashed, "no hash-on, unless spread is hash")
+            self.fault(hashed, "no such key unless spread is hash")
         hedged = self._first_of("routing.hedging")
         if hedged is not None and not self.values.get("idempotent") and "idempotent" not in self._unread:
             self.fault(hedged, f"off, unless {PREFIX}idempotent is true")
-        weighed, there = self._first_of("routing.group_weights"), self.terms.accelerators
+        weighed, there = self._first_of("routing.group_weights"), self.context.accelerators
         if weighed is not None and there is not None:
             weights, own = self.values["routing.group_weights"], self.values.get("accelerators")
             usable = sorted(own if isinstance(own, tuple) and own else there)
             unknown = [] if not isinstance(weights, Mapping) else [name for name in weights if name not in usable]
             if unknown:
-                self.fault(weighed, f"accelerators that it may use ({', '.join(usable)}), not {', '.join(unknown)}")
+                self.fault(
+                    weighed, f"accelerators that the function may use ({', '.join(usable)}), not {', '.join(unknown)}"
+                )
 
     def _check_rollout(self) -> None:
         ways = ("rollout.duration_s", "rollout.canary_steps", "rollout.shadow_percent")
-        given = [origin for lands in ways if (origin := self._first_of(lands)) is not None]
+        given = [origin for field in ways if (origin := self._first_of(field)) is not None]
         for origin in given[1:]:
-            self.fault(origin, f"none, since {given[0].where} is given: a revision is rolled out in one way")
+            self.fault(origin, f"no such key beside {given[0].where}: a revision is rolled out in one way")
         window = self._first_of("rollout.canary_window_s")
         if window is not None and not self.values.get("rollout.canary_steps"):
-            self.fault(window, f"nothing, unless {PREFIX}canary-steps is given")
+            self.fault(window, f"no such key without {PREFIX}canary-steps")
 
     def _choose_policy(self) -> None:
-        policies = self.terms.policies
+        policies = self.context.policies
         has_latency = self._has("sla.latency_s")
         origin = self.origins.get("scaling.policy")
         if origin is None:
@@ -327,11 +332,11 @@ class FunctionBuilder:
         if policy not in policies:
             self.fault(origin, (", ".join(sorted(policies)) or "none") + nearest(policy, policies))
         elif policy == SLA_POLICY and not has_latency:
-            self.fault(origin, f"another policy, unless {PREFIX}latency is given")
+            self.fault(origin, f"another policy, or {PREFIX}latency as well")
 
     def _check_parameters(self) -> None:
         policy = str(self.values["scaling.policy"])
-        if policy not in self.terms.policies or "scaling.policy" in self._unread:
+        if policy not in self.context.policies or "scaling.policy" in self._unread:
             return
         rows = by_spelling(PARAMETERS.get(policy, ()))
         read: dict[str, str] = {}
@@ -339,8 +344,8 @@ class FunctionBuilder:
             row = rows.get(spelt)
             if row is None:
                 known = sorted({row.key for row in rows.values()})
-                told = f"{', '.join(known) or 'none'}{nearest(spelt, known)}"
-                self.faults.say(origin.where, f"a parameter that {policy} does not have", told, origin.line)
+                allowed = f"{', '.join(known) or 'none'}{nearest(spelt, known)}"
+                self.faults.say(origin.where, f"a parameter that {policy} does not have", allowed, origin.line)
             elif row.key in read:
                 self.fault(origin, f"once; {row.key} is given in two spellings")
             elif not row.accepts(origin.text):

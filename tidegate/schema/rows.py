@@ -336,9 +336,9 @@ class Row:
 
     key: str
     kind: Kind
-    lands: str
+    field: str
     """Path of the field that it fills, from the record's root: ``sla.latency_s``."""
-    sentence: str
+    description: str
     default: str | None = None
     default_words: str = ""
     """Where the default depends on other keys: how, in words."""

@@ -21,10 +21,10 @@ from tidegate.schema.units import UnreadableError, UnreadablePartsError, duratio
 
 T = TypeVar("T")
 
-MOST_WINDOWS: Final = 16
+MAX_WINDOWS: Final = 16
 LOOK_BACK_DAYS: Final = 366
 """A START that has not come for so long has not come."""
-LONGEST_S: Final = 31 * 86_400.0
+MAX_WINDOW_S: Final = 31 * 86_400.0
 ALLOWED: Final = (
     "START | END or DURATION | ZONE | REPLICAS, several separated by `;` "
     "(0 8 * * mon-fri | 0 18 * * mon-fri | Europe/Berlin | 3)"
@@ -188,8 +188,8 @@ def _windows(text: str) -> tuple[tuple[ScaleWindow, ...], str]:
     texts = [each for each in text.split(";") if each.strip()]
     faults: list[str] = []
     found = [_window(each, faults) for each in texts]
-    if len(texts) > MOST_WINDOWS:
-        faults.append(f"{len(texts)} windows, at most {MOST_WINDOWS}")
+    if len(texts) > MAX_WINDOWS:
+        faults.append(f"{len(texts)} windows, at most {MAX_WINDOWS}")
     return tuple(window for window in found if window is not None), "; ".join(faults)
 
 
@@ -220,7 +220,7 @@ def _end(text: str) -> Cron | float:
     if len(text.split()) > 1:
         return cron(text)
     lasts_s = duration(text)
-    if not 60.0 <= lasts_s <= LONGEST_S:
+    if not 60.0 <= lasts_s <= MAX_WINDOW_S:
         raise UnreadableError(text)
     return lasts_s
 

@@ -110,10 +110,10 @@ class Faults:
 
     def error(self) -> InvalidInputError:
         """All of them in the order of lines; those without a line (flags) first."""
-        told = sorted(self._found, key=lambda fault: fault.line or 0)
+        ordered = sorted(self._found, key=lambda fault: fault.line or 0)
         if self._more:
-            told.append(Fault("and more", f"{self._more} further faults", "correct these first"))
-        return InvalidInputError(self.source, told)
+            ordered.append(Fault("and more", f"{self._more} further faults", "correct these first"))
+        return InvalidInputError(self.source, ordered)
 
     def raise_any(self) -> None:
         if self._found:
@@ -213,7 +213,9 @@ class Section:
             if isinstance(pair.value, Scalar) and not pair.value.is_null:
                 yield pair, pair.value
             else:
-                self.faults.add(f"{self.path(key)}.{shown_key(pair.key)}", pair.value, 'one value (write "" for none)')
+                self.faults.add(
+                    f"{self.path(key)}.{shown_key(pair.key)}", pair.value, 'one value ("" for an empty one)'
+                )
 
     def rest(self) -> Iterator[Pair]:
         """Pairs that nobody asked for, in order."""
@@ -223,8 +225,8 @@ class Section:
         """Unknown keys become faults; ``hint`` may say something better about one than the list of known keys."""
         for pair in self.rest():
             where = self.path(shown_key(pair.key))
-            told = hint(pair.key) or ", ".join(sorted(self._known)) + nearest(pair.key, self._known)
-            self.faults.say(where, f"the unknown key {shown(pair.key)}", told, pair.line)
+            allowed = hint(pair.key) or ", ".join(sorted(self._known)) + nearest(pair.key, self._known)
+            self.faults.say(where, f"the unknown key {shown(pair.key)}", allowed, pair.line)
 
 
 def shown_key(key: str) -> str:
@@ -246,7 +248,7 @@ def load(text: str, faults: Faults) -> tuple[Node, ...]:
         faults.say("document", str(error), error.allowed, error.line)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = " ".join(str(error.problem or error.context or "it cannot be read").split())
+        problem = " ".join(str(error.problem or error.context or "unreadable").split())
         faults.say("document", problem, "YAML", None if mark is None else mark.line + 1)
     except yaml.YAMLError as error:
         faults.say("document", " ".join(str(error).split()), "YAML")
@@ -322,7 +324,7 @@ class _Reader:
     def spend(self, count: int, event: yaml.Event) -> None:
         self.nodes += count
         if self.nodes > MAX_NODES:
-            raise _RefusedError("more values", f"at most {MAX_NODES}, aliases followed", _line(event))
+            raise _RefusedError("more values", f"at most {MAX_NODES}, with aliases resolved", _line(event))
 
     def alias(self, event: yaml.AliasEvent) -> Node:
         found = self.anchors.get(str(event.anchor))
@@ -352,9 +354,9 @@ class _Reader:
             value = self.node(next(self.events), below)
             line = _line(event)
             if not isinstance(key, Scalar) or key.is_null or key.text == "<<":
-                self.faults.add(_where(path), key, "a key that is a text (merge keys are not read)", line)
+                self.faults.add(_where(path), key, "a key that is a text (merge keys are not supported)", line)
             elif key.text in seen:
-                self.faults.say(_where(below), "the same key again", f"once (it stands on line {seen[key.text]})", line)
+                self.faults.say(_where(below), "the same key again", f"once (line {seen[key.text]} has it)", line)
             else:
                 seen[key.text] = line
                 yield Pair(key.text, line, value)
