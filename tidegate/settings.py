@@ -1,7 +1,7 @@
 """Settings of a deployment: ``tidegate.toml`` and the flags of ``tidegate up``, one table for both.
 
-A key ``head-bytes`` of section ``[limits]`` is the flag ``--limits-head-bytes``; a flag wins over the file. Nothing is
-read here from the disk or the environment: the command line does that and hands over texts.
+A key ``head-bytes`` of section ``[limits]`` is the flag ``--limits-head-bytes``; a flag overrides the file. Nothing is
+read here from the disk or the environment: the command line does that and passes texts.
 """
 
 import re
@@ -30,7 +30,7 @@ from tidegate.schema.units import UnreadableError, plain
 from tidegate.schema.yaml_nodes import Faults, nearest, shown
 
 MAX_BYTES: Final = 256 * 1024
-"""Size of a settings file."""
+"""Maximum size of a settings file."""
 
 
 class LogLevel(StrEnum):
@@ -49,7 +49,7 @@ class LogFormat(StrEnum):
 class GatewaySettings:
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     workers: int | None = None
-    """None: ``auto``, one less than the machine's cores, at least one."""
+    """None if ``auto``: one less than the machine's cores, at least one."""
     domain: str = "localhost"
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -64,13 +64,13 @@ class ControlSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
     directory: str | None = None
-    """None: ``auto``, ``tidegate`` in the user's state folder (``$XDG_STATE_HOME``, else ``~/.local/state``)."""
+    """None if ``auto``: ``tidegate`` in the user's state folder (``$XDG_STATE_HOME``, else ``~/.local/state``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorSettings:
     file: str | None = None
-    """None: what is found on the machine."""
+    """None if the accelerators are those found on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +97,13 @@ class ScalingSettings:
 class StoreSettings:
     url: str = "embedded"
     name: str | None = None
-    """None: ``auto``, a name of its own, kept in the state directory."""
+    """None if ``auto``: a unique name, kept in the state directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSettings:
     file: str | None = None
-    """None: there are no tenants."""
+    """None if there are no tenants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ PATHS: Final = frozenset(
     {"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file", "tenants.file"}
 )
 PRIVATE: Final = frozenset({"store.url"})
-"""Values in which a password may be: no fault shows them."""
+"""Settings that may contain a password: no fault shows their values."""
 
 SETTINGS: Final[tuple[Row, ...]] = (
     Row(
@@ -310,10 +310,10 @@ _FLAGS: Final = {row.flag.removeprefix("--"): row for row in SETTINGS}
 def read(
     text: str, *, source: str, base: str, flags: Mapping[str, str] | None = None, cwd: str | None = None
 ) -> Settings:
-    """Settings from the text of a TOML file (empty: the defaults) and flags without their dashes.
+    """Reads settings from the text of a TOML file (empty: the defaults) and from flags without their dashes.
 
-    Paths in the file start from ``base``, those in flags from ``cwd`` (default: ``base``). Raises InvalidInputError
-    with every fault.
+    Relative paths in the file start from ``base``, those in flags from ``cwd`` (default: ``base``). Raises
+    InvalidInputError with every fault.
     """
     faults = Faults(source)
     values: dict[str, object] = {}
@@ -350,7 +350,7 @@ def _load(text: str, faults: Faults) -> dict[str, object]:
         message = str(error) if found is None else str(error)[: found.start()]
         faults.say("document", message, "TOML", None if found is None else int(found[1]))
     except (ValueError, RecursionError) as error:
-        # Numbers of thousands of digits and brackets nested a thousand deep are no TOMLDecodeError.
+        # Numbers of thousands of digits and a thousand nested brackets raise other errors than TOMLDecodeError.
         faults.say("document", type(error).__name__, "TOML of ordinary numbers and depth")
     return {}
 
@@ -383,7 +383,7 @@ def _take(
 
 
 def _as_text(value: object) -> str | None:
-    """A TOML value as the text that the table reads; None: of a type that no setting has."""
+    """Returns a TOML value as the text that the table reads, or None for a type that no setting has."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | str):
@@ -396,7 +396,7 @@ def _as_text(value: object) -> str | None:
 
 
 class _Lines:
-    """Where keys stand, for files written in the usual way (a header per section, a key per line)."""
+    """The line of each key, for files in the usual form (a header per section, a key per line)."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, int] = {}

@@ -1,5 +1,5 @@
-"""The tenants' file: text in, :class:`tidegate.records.tenants.Tenant` out; every fault at once, and never a key in
-one.
+"""The tenants' file: text in, :class:`tidegate.records.tenants.Tenant` out. All faults are reported at once, and none
+contains a key.
 
 ::
 
@@ -22,12 +22,12 @@ from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Scalar, Section, load, shown
 
 MAX_TENANTS: Final = 2000
-"""Most tenants of a file; each is a label of metrics and a part of every route table. Our choice."""
+"""Maximum tenants of a file; each is a label of metrics and a part of every route table. Our choice."""
 MAX_KEYS: Final = 16
-"""Most keys of a tenant: the present one, the next one, one for each of its services. Our choice."""
+"""Maximum keys of a tenant: the present one, the next one, one for each of its services. Our choice."""
 MAX_FUNCTIONS: Final = 1000
 KEY_BYTES: Final = (16, 512)
-"""Length of an API key."""
+"""Minimum and maximum length of an API key."""
 
 TENANT_NAME: Final = Text(
     r"[A-Za-z0-9](?:[A-Za-z0-9._@:|-]{0,126}[A-Za-z0-9])?",
@@ -77,11 +77,11 @@ QUOTA_ROWS: Final[tuple[Row, ...]] = tuple(
 )
 
 ReadKey = Callable[[str], bytes]
-"""The bytes of the file at an absolute path; raises OSError."""
+"""Returns the bytes of the file at an absolute path; raises OSError."""
 
 
 def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tenant, ...]:
-    """The tenants of a text, in its order; paths of keys are seen from ``base``.
+    """Returns the tenants of a text, in its order. Relative paths of keys start from ``base``.
 
     Raises InvalidInputError with every fault.
     """
@@ -144,7 +144,7 @@ class _Reader:
         for row in rows:
             node = section.scalar(row.key)
             if node is None:
-                if row.field != "name" and (line := section.empty(row.key)) is not None:  # a limit may have been lost
+                if row.field != "name" and (line := section.empty(row.key)) is not None:  # A limit may have been lost.
                     self._faults.say(section.path(row.key), "nothing", f"{row.kind.allowed}, or no such key", line)
                 continue
             try:
@@ -157,7 +157,7 @@ class _Reader:
         found: list[str] = []
         node = section.take("keys")
         nodes = node.items if isinstance(node, ListNode) else ()
-        if node is not None and not isinstance(node, ListNode):  # may be a key, so it is not shown
+        if node is not None and not isinstance(node, ListNode):  # It may be a key: it is not shown.
             self._faults.say(section.path("keys"), "not a list (not shown)", f"a list, each {KEY_WORDS}", node.line)
         if len(nodes) > MAX_KEYS:
             self._faults.say(section.path("keys"), f"{len(nodes)} keys", f"at most {MAX_KEYS}", section.node.line)
@@ -171,7 +171,7 @@ class _Reader:
                 known = self._key_file(where, absolute(self._base, rest), item.line)
                 if known is None:
                     continue
-            if known is None:  # what stands there may be a key, so it is not shown
+            if known is None:  # The text may be a key: it is not shown.
                 self._faults.say(where, "another value (not shown)", KEY_WORDS, item.line)
                 continue
             owner = self._owners.setdefault(known, tenant)

@@ -1,4 +1,4 @@
-"""Who may call a function, as its manifest says it under ``spec.access`` (docs/tenants.md)::
+"""The access rule of a function, from ``spec.access`` of its manifest (docs/tenants.md)::
 
 access:
   api-keys: true
@@ -24,8 +24,8 @@ from tidegate.schema.yaml_nodes import Scalar, Section
 
 
 class Algorithm(StrEnum):
-    """Signatures (RFC 7518, RFC 8037) that a public key can check; ``none`` and the symmetric ones are not among them,
-    so a public key can never be taken for a secret (RFC 8725, section 2.1)."""
+    """Signature algorithms (RFC 7518, RFC 8037) that a public key can verify. ``none`` and the symmetric ones are
+    excluded, so that a public key can never be taken for a secret (RFC 8725, section 2.1)."""
 
     RS256 = "RS256"
     RS384 = "RS384"
@@ -83,7 +83,7 @@ JWT_ROWS: Final[tuple[Row, ...]] = (
 
 
 def read_access(spec: Section, builder: FunctionBuilder) -> AccessRule | None:
-    """The rule of ``spec.access``; None: everybody may call. What is wrong becomes a fault."""
+    """Returns the rule of ``spec.access``, or None if the function is public. Errors become faults."""
     section = spec.section("access")
     if section is None:
         if (line := spec.empty("access")) is not None:  # Its content may have been lost: it must not open the function.
@@ -130,7 +130,7 @@ def _values(section: Section, rows: tuple[Row, ...]) -> dict[str, Any]:
 
 
 def _words(section: Section, key: str, kind: Text) -> tuple[str, ...]:
-    """One word, or a list of them, each once."""
+    """Returns one word, or a list of unique words."""
     node = section.take(key)
     nodes = (node,) if isinstance(node, Scalar) else section.texts(key) or ()
     if node is not None and not 1 <= len(nodes) <= MAX_AUDIENCES:
@@ -140,7 +140,7 @@ def _words(section: Section, key: str, kind: Text) -> tuple[str, ...]:
 
 
 def _jwks(section: Section, builder: FunctionBuilder) -> str | None:
-    """The URL, or the absolute path, of an issuer's keys."""
+    """Returns the URL, or the absolute path, of an issuer's keys."""
     node = section.scalar("jwks")
     if node is None:
         return None
@@ -154,7 +154,7 @@ def _jwks(section: Section, builder: FunctionBuilder) -> str | None:
 
 
 def is_usable(url: str) -> bool:
-    """Whether keys may be fetched from ``url``."""
+    """Returns whether keys may be fetched from ``url``."""
     if not accepts(WORD, url):
         return False
     try:

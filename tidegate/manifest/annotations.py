@@ -1,8 +1,8 @@
-"""The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations and what steers scaling.
+"""The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations, and scaling.
 
 Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/annotations.md. A key
 may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
-``tidegate.dev/policy.NAME``; the KPA's have Knative's names and bounds (:data:`KPA_PARAMETERS`).
+``tidegate.dev/policy.NAME``; those of the KPA have Knative's names and bounds (:data:`KPA_PARAMETERS`).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ from tidegate.schema.rows import (
     Gigabytes,
     Number,
     Percent,
+    RisingPercents,
     Row,
-    Steps,
     Text,
     Whole,
     WholeSeconds,
@@ -76,7 +76,7 @@ ROLLOUT: Final[tuple[Row, ...]] = (
     Row(
         key="canary-steps",
         topic=_ROLLOUT,
-        kind=Steps(),
+        kind=RisingPercents(),
         default="none",
         field="rollout.canary_steps",
         description="Percent of the traffic at each step of a canary; errors and SLA misses stop it.",
@@ -357,7 +357,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
 )
 
 ANNOTATION: Final[Mapping[str, Row]] = MappingProxyType(by_spelling(ANNOTATIONS))
-"""Rows by every spelling of their keys, without the prefix."""
+"""Row by every spelling of its key, without the prefix."""
 
 
 # --- parameters of policies ------------------------------------------------------------------------------------------
@@ -500,4 +500,4 @@ KPA_PARAMETERS: Final[tuple[Row, ...]] = (
 PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType(
     {"kpa": KPA_PARAMETERS, "smif": SMIF_PARAMETERS, "hpa": HPA_PARAMETERS}
 )
-"""Parameters of the policies that have documented ones here."""
+"""Documented parameters by policy."""

@@ -1,7 +1,7 @@
-"""A function while its manifest is read: values with the places they came from, and the checks across them.
+"""A function while its manifest is read: values with their source locations, and the checks across them.
 
-Both readers, of Tidegate's own manifests and of Knative's, fill a :class:`FunctionBuilder`; what is checked across
-keys (bounds of scale, what a GPU needs, the policy and its parameters) is checked here once.
+Both readers, of Tidegate's own manifests and of Knative's, fill a :class:`FunctionBuilder`. Checks across keys (bounds
+of scale, needs of a GPU, the policy and its parameters) are made here once.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,9 +29,9 @@ UNSERVED: Final[Mapping[str, str]] = {
     "dnn.quantization": "there is no model repository",
     "dnn.batch_size": "there is no model repository",
 }
-"""Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
+"""Fields that are kept with the function, but have no effect in this version: reported as warnings."""
 SLA_POLICY: Final = "smif"
-"""The policy of functions that state a latency, and the one that reads ``target-ips`` and ``target-tps``."""
+"""The default policy of functions with a latency, and the one that reads ``target-ips`` and ``target-tps``."""
 
 
 _DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
@@ -39,24 +39,24 @@ _DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """What a reader knows besides the text."""
+    """The facts that a reader needs in addition to the text."""
 
     base: str
-    """Folder that relative paths start from; absolute."""
+    """Absolute folder from which relative paths start."""
     policies: Collection[str]
-    """Names of the policies that exist."""
+    """Names of the existing policies."""
     accelerators: Mapping[str, str] | None = None
-    """Name to kind (``cpu``, ``nvidia``, ``emulated``) of every accelerator there is; None: names are not checked."""
+    """Kind (``cpu``, ``nvidia``, ``emulated``) by name of every existing accelerator. None if names are not checked."""
     images: bool = False
-    """Whether container images can run here (Kubernetes)."""
+    """True if container images can run here (Kubernetes)."""
     files: Files = field(default_factory=Disk)
     flags: Mapping[str, str] = field(default_factory=dict)
-    """Annotations given on the command line, without prefix: they win over what the text says."""
+    """Annotations given on the command line, without prefix: they override the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a value was written, and how."""
+    """The place of a value in the text, and its text there."""
 
     where: str
     text: str
@@ -65,7 +65,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A warning: something that was understood but has no effect here."""
+    """A warning: a valid key that has no effect here."""
 
     where: str
     message: str
@@ -77,7 +77,7 @@ class Note:
 
 
 class FunctionBuilder:
-    """The values found so far. A value that cannot be read is a fault and counts as absent."""
+    """The values found so far. An unreadable value is a fault and counts as absent."""
 
     def __init__(self, context: ParseContext, faults: Faults, notes: list[Note]) -> None:
         self.context = context
@@ -87,15 +87,15 @@ class FunctionBuilder:
         self.origins: dict[str, SourceLocation] = {}
         self.parameters: dict[str, SourceLocation] = {}
         self._unread: set[str] = set()
-        """Fields whose value is a fault: checks that would only repeat it are left out."""
+        """Fields with an invalid value: checks that would only repeat the fault are skipped."""
         self._flags: dict[str, str] = {}
-        """Texts given on the command line, by field: they win, and are told once when wrong."""
+        """Texts given on the command line, by field: they override the manifest, and are reported once if invalid."""
         self._take_flags()
 
     # --- filling --------------------------------------------------------------------------------------------------
 
     def put(self, field: str, value: object, origin: SourceLocation) -> None:
-        """Sets a field; a second value from the text is a fault, one under a flag's is dropped."""
+        """Sets a field. A second value from the text is a fault; a value that a flag overrides is dropped."""
         if field in self._flags:
             return
         first = self.origins.get(field)
@@ -118,7 +118,7 @@ class FunctionBuilder:
         self.put(row.field, value, origin)
 
     def scalar(self, row: Row, node: Node | None, where: str) -> None:
-        """Reads a row's value from the text of a node; nothing where the node is absent."""
+        """Reads a row's value from the text of a node; does nothing without a node."""
         if node is None:
             return
         if isinstance(node, Scalar):
@@ -127,14 +127,14 @@ class FunctionBuilder:
             self.faults.add(where, node, row.kind.allowed)
 
     def path(self, field: str, text: str, origin: SourceLocation, wanted: Found) -> str | None:
-        """Sets a field to an absolute path at which ``wanted`` lies; None and a fault otherwise."""
+        """Sets a field to an absolute path at which ``wanted`` exists; otherwise adds a fault and returns None."""
         place = self.place(text, origin, wanted)
         if place is not None:
             self.put(field, place, origin)
         return place
 
     def place(self, text: str, origin: SourceLocation, wanted: Found) -> str | None:
-        """The absolute path of ``text``, if ``wanted`` lies there."""
+        """Returns the absolute path of ``text`` if ``wanted`` exists there; otherwise adds a fault and returns None."""
         if not text or not text.isprintable():
             self.fault(origin, f"the path of {wanted.value}")
             return None
@@ -149,7 +149,7 @@ class FunctionBuilder:
         self.faults.say(origin.where, shown(origin.text), allowed, origin.line)
 
     def has_nul(self, where: str, node: Scalar) -> bool:
-        """Whether the text could not be handed to a process; a fault if so."""
+        """Returns whether the text contains a NUL, which no process can receive; adds a fault if so."""
         if "\0" in node.text:
             self.faults.add(where, node, "text without a NUL character")
         return "\0" in node.text
@@ -158,7 +158,8 @@ class FunctionBuilder:
         self.notes.append(Note(where, message, line))
 
     def annotations(self, node: MapNode, where: str) -> None:
-        """Reads everything under ``tidegate.dev/``; a Knative annotation is a fault here, other prefixes are notes."""
+        """Reads all annotations under ``tidegate.dev/``; a Knative annotation is a fault here, other prefixes are
+        notes."""
         spelt: dict[str, str] = {}
         for pair in node.pairs:
             if pair.key.startswith(PREFIX):
@@ -176,7 +177,7 @@ class FunctionBuilder:
                 self.faults.say(where, got, f"annotations under {PREFIX}{hint}", pair.line)
 
     def annotation(self, pair: Pair, where: str, spelt: dict[str, str]) -> None:
-        """One annotation under ``tidegate.dev/``; ``spelt``: keys read so far, by the spelling used."""
+        """Reads one annotation under ``tidegate.dev/``; ``spelt`` maps the keys read so far to the spelling used."""
         if not isinstance(pair.value, Scalar) or pair.value.is_null:
             self.faults.add(where, pair.value, "one value", pair.line)
             return
@@ -209,14 +210,14 @@ class FunctionBuilder:
     # --- checks across keys ---------------------------------------------------------------------------------------
 
     def _has(self, field: str) -> bool:
-        """Whether the field says something, readable or not."""
+        """Returns whether the field has a value, readable or not."""
         return self.values.get(field) is not None or field in self._unread
 
     def given(self, field: str) -> bool:
         return field in self.origins
 
     def finish(self, name: str, server: Server) -> Function:
-        """Checks across keys and fills in what depends on others. The result counts only if no fault was found."""
+        """Checks across keys and fills in dependent values. The result counts only if no fault was found."""
         self._check_scale()
         self._check_gpu()
         self._check_sla()
@@ -256,7 +257,7 @@ class FunctionBuilder:
             self.fault(initial, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
 
     def whole(self, field: str, default: int) -> int:
-        """A whole number found so far."""
+        """Returns a whole number found so far."""
         value = self.values.get(field, default)
         assert isinstance(value, int)
         return value
@@ -273,7 +274,8 @@ class FunctionBuilder:
             self.faults.say(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
 
     def _asks_for_gpu(self) -> SourceLocation | None:
-        """What makes SMIF's required annotations required: a GPU that is named, or described."""
+        """Returns the reason why SMIF's required annotations are required: a GPU that is named, or described. None
+        without one."""
         kinds = self.context.accelerators or {}
         named, origin = self.values.get("accelerators", ()), self.origins.get("accelerators")
         if origin is not None and isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
@@ -281,7 +283,7 @@ class FunctionBuilder:
         return self._first_of("gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count")
 
     def _first_of(self, *places: str) -> SourceLocation | None:
-        """Origin of the first of these fields that was written and says something other than its default."""
+        """Returns the location of the first of these fields with a value other than its default, or None."""
         said = (field for field in places if field in self.origins and self.values[field] != reach(_DEFAULTS, field))
         return next((self.origins[field] for field in said), None)
 
@@ -323,7 +325,7 @@ class FunctionBuilder:
         has_latency = self._has("sla.latency_s")
         origin = self.origins.get("scaling.policy")
         if origin is None:
-            # Parameters of the other policy choose it: a Knative manifest with a target keeps Knative's autoscaler.
+            # Parameters of the other policy select it: a Knative manifest with a target keeps Knative's autoscaler.
             fits = self.parameters.keys() <= by_spelling(PARAMETERS[SLA_POLICY]).keys()
             self.values["scaling.policy"] = SLA_POLICY if has_latency and fits and SLA_POLICY in policies else "kpa"
             return

@@ -1,7 +1,7 @@
 """Knative ``Service`` manifests (``serving.knative.dev/v1``), accepted as they are.
 
-A container with a ``command`` is a command server here, one with only an image runs on Kubernetes. Whatever cannot
-be honoured is a fault where the function would not work without it, else a note; nothing is dropped in silence.
+A container with a ``command`` becomes a command server here; one with only an image runs on Kubernetes. A key that
+cannot be honoured is a fault if the function would not work without it, else a note; nothing is dropped silently.
 """
 
 import math
@@ -28,7 +28,7 @@ DEFAULT_DEADLINE_S: Final = 600.0
 """Knative's time for a revision to become ready."""
 DEFAULT_TIMEOUT_S: Final = 300.0
 
-# Written by the cluster into what it shows; no effect when read back.
+# Keys that the cluster adds to exported manifests; no effect when read back.
 _EXPORTED: Final = (
     "uid",
     "resourceVersion",
@@ -39,7 +39,7 @@ _EXPORTED: Final = (
     "ownerReferences",
     "finalizers",
 )
-# Known to Knative, without effect here.
+# Keys known to Knative that have no effect here.
 _POD_NOTED: Final = (
     "serviceAccountName",
     "imagePullSecrets",
@@ -75,7 +75,7 @@ _PROBE_NOTED: Final = (
     "successThreshold",
     "failureThreshold",
 )
-# What a server would not work without.
+# Keys without which a server would not work.
 _POD_REFUSED: Final = {"volumes": "no volumes: put files beside the manifest", "initContainers": "one container"}
 _CONTAINER_REFUSED: Final = {
     "volumeMounts": "no volumes: put files beside the manifest",
@@ -90,11 +90,11 @@ CONTAINER_CONCURRENCY: Final = Row(
 )
 TIMEOUT_SECONDS: Final = Whole(0, 600, "s")
 HPA_KEYS: Final = frozenset(row.key for row in HPA_PARAMETERS)
-"""Annotations that mean something to policy hpa as well."""
+"""Annotations that also have a meaning for policy hpa."""
 
 
 def read_service(root: Section, builder: FunctionBuilder) -> Function | None:
-    """The function of a Service; None, with faults, where there is none."""
+    """Returns the function of a Service. Adds faults and returns None if it is invalid."""
     metadata = root.section("metadata")
     name = None if metadata is None else _metadata(metadata, builder)
     spec = _must(root, "spec")
@@ -112,7 +112,7 @@ def read_service(root: Section, builder: FunctionBuilder) -> Function | None:
 
 
 def _must(section: Section, key: str) -> Section | None:
-    """The section under ``key``, which must be there."""
+    """Returns the section under ``key``, which is required."""
     if section.node.get(key) is None:
         section.take(key)
         section.faults.say(section.path(key), "nothing", "a mapping", section.node.line)
@@ -154,7 +154,7 @@ def _metadata(metadata: Section, builder: FunctionBuilder) -> str | None:
 
 
 def _rollout(pair: Pair, where: str, builder: FunctionBuilder) -> None:
-    """A rollout's duration, as Knative reads it; every other annotation has no effect here."""
+    """Reads the duration of a rollout as Knative does; every other annotation has no effect here."""
     if pair.key not in ROLLOUT_DURATIONS:
         builder.note(where, "has no effect here", pair.line)
         return
@@ -211,7 +211,7 @@ def _annotations(annotations: Section, builder: FunctionBuilder) -> None:
 
 
 def _scaling(annotations: Section, scaling: Mapping[str, Scalar], builder: FunctionBuilder) -> None:
-    """What ``autoscaling.knative.dev/`` says, checked as Knative checks it."""
+    """Reads the annotations under ``autoscaling.knative.dev/``, checked as Knative checks them."""
     for key, node in scaling.items():
         where = annotations.path(rules.AUTOSCALING + shown_key(key))
         dashed = rules.SPELLINGS.get(key)
@@ -231,7 +231,7 @@ def _scaling(annotations: Section, scaling: Mapping[str, Scalar], builder: Funct
 
 
 def _land(key: str, origin: SourceLocation, builder: FunctionBuilder) -> None:
-    """Puts one valid annotation where it belongs in the function."""
+    """Puts one valid annotation into its field of the function."""
     row = rules.ROW[key]
     if key == "class":
         policy = {rules.KPA_CLASS: "kpa", rules.HPA_CLASS: "hpa"}.get(origin.text, origin.text)
@@ -249,9 +249,10 @@ def _land(key: str, origin: SourceLocation, builder: FunctionBuilder) -> None:
 
 
 def _initial(origin: SourceLocation, builder: FunctionBuilder) -> int:
-    """Knative starts with the larger of initial-scale and min-scale; here max-scale holds from the start.
+    """Returns the initial scale. Knative starts with the larger of initial-scale and min-scale; here max-scale holds
+    from the start.
 
-    The rows put min-scale and max-scale before this one, so they stand in the draft by now.
+    The rows of min-scale and max-scale come before this one, so the builder has their values by now.
     """
     value = max(go_int(origin.text), builder.whole("scaling.min_scale", 0))
     high = builder.whole("scaling.max_scale", 0)
@@ -330,7 +331,7 @@ _REFERENCE: Final = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Kubernetes' references in commands and variables: ``$(NAME)`` of a known name; ``$$`` is one ``$``."""
+    """Expands Kubernetes' references in commands and variables: ``$(NAME)`` of a known name; ``$$`` is one ``$``."""
     return _REFERENCE.sub(lambda found: "$" if found[1] else variables.get(found[2], found[0]), text)
 
 
@@ -356,7 +357,7 @@ def _env(container: Section, builder: FunctionBuilder) -> dict[str, str]:
 
 
 def _port(container: Section, builder: FunctionBuilder) -> int | None:
-    """The container's port; its name says the protocol."""
+    """Returns the container's port; the port's name states the protocol."""
     ports = container.items("ports") or ()
     builder.values["protocol"] = Protocol.HTTP
     if len(ports) > 1:
@@ -377,7 +378,8 @@ def _port(container: Section, builder: FunctionBuilder) -> int | None:
 
 
 def _listen(container: Section, port: int | None, server: Server | None, builder: FunctionBuilder) -> None:
-    """A Knative server listens on ``$PORT``; here that is another port for each replica on one machine."""
+    """Sets the port of an image, or a note. A Knative server listens on ``$PORT``; here each replica on one machine has
+    another port."""
     if server is None or port is None:
         return
     is_written = any(re.search(rf"(?<![0-9]){port}(?![0-9])", word) for word in server.argv)
@@ -407,7 +409,8 @@ def _workdir(container: Section, server: Server | None, builder: FunctionBuilder
 
 
 def _probe(container: Section, port: int | None, builder: FunctionBuilder) -> None:
-    """Readiness: a GET of a path, or that the port accepts, which also stands for what cannot be probed from here."""
+    """Reads the readiness probe: a GET of a path, or an accepted connection, which also replaces probes that cannot run
+    here."""
     builder.values["readiness.path"] = None
     probe = container.section("readinessProbe")
     if probe is None:
@@ -460,7 +463,7 @@ _GPUS: Final = "nvidia.com/gpu"
 
 
 def _resources(container: Section, builder: FunctionBuilder) -> None:
-    """Memory, whole processors and GPUs of the limits; a request counts where memory has no limit."""
+    """Reads memory, whole processors and GPUs of the limits; a request counts if memory has no limit."""
     resources = container.section("resources")
     if resources is None:
         return
@@ -490,7 +493,8 @@ def _resources(container: Section, builder: FunctionBuilder) -> None:
 
 
 def _place_on_gpus(limits: Section, accelerators: Mapping[str, str], builder: FunctionBuilder) -> None:
-    """What asks for a GPU gets one where there is any: a CPU kind, cheaper, would else be taken first."""
+    """Places a function that requests a GPU on GPUs only, if there are any: a cheaper CPU kind would be taken first
+    otherwise."""
     gpus = tuple(sorted(name for name, kind in accelerators.items() if kind != "cpu"))
     if gpus:
         builder.values["accelerators"] = gpus
@@ -503,7 +507,7 @@ def _place_on_gpus(limits: Section, accelerators: Mapping[str, str], builder: Fu
 
 
 def _traffic(spec: Section, builder: FunctionBuilder) -> None:
-    """All traffic to the latest revision, which is what a new revision gets here."""
+    """Checks that all traffic goes to the latest revision, as it does here for a new revision."""
     targets = spec.items("traffic")
     for index, node in enumerate(targets or ()):
         target = Section.of(node, f"{spec.path('traffic')}[{index}]", builder.faults)

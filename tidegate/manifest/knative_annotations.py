@@ -1,7 +1,7 @@
-"""The annotations of a Knative revision (``autoscaling.knative.dev/``): what is valid, and what it means here.
+"""The annotations of a Knative revision (``autoscaling.knative.dev/``): their validity, and their meaning here.
 
-Validity is Knative's own, class by class; what is valid there is accepted here. Each key may also be written in
-camelCase; where both stand, the one with dashes counts.
+Validity is Knative's own, class by class; a value that is valid there is accepted here. Each key may also be written in
+camelCase; if both spellings are present, the one with dashes counts.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _CLUSTER_ONLY: Final = frozenset(
         "zero-protocol",
     }
 )
-"""Parameters that are settings of the cluster in Knative, or ours, not annotations."""
+"""Parameters that are cluster settings in Knative, or Tidegate's own, and not annotations."""
 
 
 def _class_is_right(text: str) -> bool:
@@ -64,7 +64,8 @@ SPELLINGS: Final = {spelling: row.key for row in ROWS for spelling in (row.key, 
 
 
 def chosen(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Texts by key with dashes; ``annotations`` without prefix, keys that Knative does not know left out."""
+    """Returns the texts by key with dashes. ``annotations`` are without prefix; keys unknown to Knative are left
+    out."""
     found: dict[str, str] = {}
     for key in ROW:
         text = annotations.get(key, annotations.get(camel(key)))
@@ -80,7 +81,8 @@ def faults(
     max_scale_limit: int = 0,
     pod_autoscaler_class: str = KPA_CLASS,
 ) -> dict[str, str]:
-    """What Knative refuses: key to what is allowed. ``annotations``: as :func:`chosen` gives them.
+    """Returns the annotations that Knative refuses: key to allowed values. ``annotations`` are as :func:`chosen`
+    returns them.
 
     The keyword arguments are the cluster's settings of the same names; 0: no limit.
     """
@@ -123,7 +125,7 @@ def _int(text: str) -> int:
 
 
 def seconds(text: str) -> int:
-    """Whole seconds of a Go duration, 0 or more; raises UnreadableError."""
+    """Reads a Go duration of whole seconds, 0 or more; raises UnreadableError."""
     nanoseconds = units.go_duration_ns(text)
     if nanoseconds < 0 or nanoseconds % 10**9:
         raise UnreadableError(text)

@@ -8,12 +8,12 @@ from tidegate.schema.rows import Choice, Duration, Kind, Number, Percent, Row, T
 
 
 class Shrinking(StrEnum):
-    """How policy ``hpa`` follows a smaller recommendation."""
+    """Reaction of policy ``hpa`` to a smaller recommendation."""
 
     STABILIZATION = "stabilization"
-    """To the largest recommendation of the cool-down."""
+    """Scales in to the largest recommendation of the cool-down."""
     COOLDOWN = "cooldown"
-    """At once, but not before the last change is a cool-down ago."""
+    """Scales in at once, but not before a cool-down has passed since the last change."""
 
 
 def _row(key: str, kind: Kind, default: str, description: str) -> Row:
@@ -67,6 +67,6 @@ HPA_PARAMETERS: Final[tuple[Row, ...]] = (
 
 
 def values(rows: tuple[Row, ...], given: Mapping[str, str]) -> dict[str, Any]:
-    """The value of every row: what was written, else its default. Raises UnreadableError for texts that no manifest
-    lets through."""
+    """Returns the value of every row: as written, else its default. Raises UnreadableError for texts that no manifest
+    may contain."""
     return {row.key: row.kind.read(given.get(row.key, row.default or "")) for row in rows}

@@ -1,8 +1,8 @@
-"""From the text of a manifest to functions: every fault of the text at once, or frozen :class:`Function` values.
+"""Parses the text of a manifest into functions: all faults of the text at once, or frozen :class:`Function` values.
 
-A text may hold several documents, each a Tidegate ``Function`` or a Knative ``Service``
-(:mod:`tidegate.manifest.knative`). Keys are closed at every level. Paths become absolute, seen from the folder of the
-manifest, and must exist.
+A text may contain several documents, each a Tidegate ``Function`` or a Knative ``Service``
+(:mod:`tidegate.manifest.knative`). Unknown keys are faults at every level. Relative paths start from the folder of the
+manifest, become absolute, and must exist.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ from tidegate.schema.rows import Kind
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Pair, Scalar, Section, load, nearest, shown, shown_key
 
 SOCKET_PATH_BYTES: Final = 100
-"""Length of a unix socket's path that every system takes."""
+"""Length of a unix socket's path that every system supports."""
 
 _GROUPS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SPEC if "." in row.key))
 
@@ -53,9 +53,10 @@ def parse(
     files: Files | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> list[Function]:
-    """The functions of a text, in its order. Raises InvalidInputError with every fault.
+    """Returns the functions of a text, in its order. Raises InvalidInputError with every fault.
 
-    ``source`` names the text in messages; the other arguments are those of :class:`tidegate.manifest.builder.Terms`.
+    ``source`` names the text in messages; the other arguments are those of
+    :class:`tidegate.manifest.builder.ParseContext`.
     """
     context = ParseContext(
         base=base,
@@ -69,7 +70,7 @@ def parse(
 
 
 def read(text: str, *, source: str, context: ParseContext) -> Parsed:
-    """As :func:`parse`, with warnings: what was understood but has no effect here."""
+    """Parses as :func:`parse`, and returns warnings as well: valid keys that have no effect here."""
     faults = Faults(source)
     notes: list[Note] = []
     documents = load(text, faults)
@@ -103,7 +104,7 @@ def _document(node: Node, builder: FunctionBuilder, faults: Faults) -> Function 
 
 
 def _check_names(found: list[tuple[Function, int]], faults: Faults) -> None:
-    """Functions of one text (each with its line) have names of their own, and so have their models."""
+    """Checks that the functions of one text (each with its line) have unique names, and their models as well."""
     names: set[str] = set()
     owners: dict[str, str] = {}
     for function, line in found:
@@ -128,14 +129,14 @@ def _function(root: Section, builder: FunctionBuilder) -> Function | None:
         builder.faults.say("spec", "nothing", "a mapping with at least a server", root.node.line)
     root.close()
     if name is None or server is None:
-        # What is missing has been said; the checks across keys can still say theirs.
+        # Missing parts have been reported; the checks across keys still report theirs.
         builder.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
         return None
     return builder.finish(name, server)
 
 
 def _misplaced(key: str) -> str | None:
-    """A better word for a key that exists elsewhere."""
+    """Returns a better hint for a key that exists elsewhere, or None."""
     row = ANNOTATION.get(key)
     return None if row is None else f"the annotation {PREFIX}{row.key} instead"
 
@@ -186,7 +187,7 @@ def _group(name: str, group: Section, builder: FunctionBuilder) -> None:
 
 
 def _metrics(builder: FunctionBuilder, is_given: bool, spec: Section) -> None:
-    """The metrics endpoint is one value: there when the section is, or when user-metrics asks for it."""
+    """Builds the metrics endpoint, which is one value: present with the section, or if user-metrics requires it."""
     path, port = builder.values.pop("metrics.path", "/metrics"), builder.values.pop("metrics.port", None)
     wanted = builder.values.get("user_metrics", is_given)
     if is_given and not wanted:
@@ -257,7 +258,7 @@ def _command(server: Section, builder: FunctionBuilder) -> Server | None:
 
 
 def _places(spec: Section, builder: FunctionBuilder, server: Server | None) -> None:
-    """Folder, interpreter and warm-up file; and keys that only the shipped runtime has."""
+    """Reads folder, interpreter and warm-up file, and checks keys that only the shipped runtime supports."""
     wanted = {"workdir": Found.FOLDER, "python": Found.FILE, "warmup": Found.FILE}
     for key, found in wanted.items():
         node = spec.scalar(key)
@@ -309,7 +310,7 @@ def _lists(spec: Section, builder: FunctionBuilder) -> None:
 
 
 def _names(spec: Section, key: str, kind: Kind) -> list[Scalar]:
-    """A list of names, each once; empty: absent."""
+    """Returns a list of unique names; empty if the key is absent."""
     nodes = spec.texts(key)
     found: dict[str, Scalar] = {}
     for node in nodes or ():

@@ -1,4 +1,4 @@
-"""The reference pages that come from tables: ``python -m tidegate.manifest.reference docs`` writes them."""
+"""The reference pages that are generated from tables: ``python -m tidegate.manifest.reference docs`` writes them."""
 
 import sys
 from collections.abc import Iterable
@@ -58,12 +58,12 @@ _UNIT_WORDS: Final = {"s": ("duration",), "%": ("percent",), "GB": ("gigabytes",
 
 
 def pages() -> dict[str, str]:
-    """Name of each page and its text."""
+    """Returns the text of each page by file name."""
     return {"annotations.md": annotations_page(), "settings.md": settings_page()}
 
 
 def annotations_page() -> str:
-    """Annotations, parameters, plain values of ``spec``, and what is read of Knative."""
+    """Returns the page of annotations, parameters, plain values of ``spec``, and supported Knative annotations."""
     parts = [
         _MADE.format(source="tidegate/manifest/annotations.py, spec.py, routing.py and knative_annotations.py"),
         "# Annotations\n",
@@ -90,8 +90,8 @@ def annotations_page() -> str:
         "## Plain values of `spec`\n",
         "In addition to `server` (exactly one of `model`, `handler`, `command`, `image`): `models`, `accelerators`,"
         " `match`, `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`."
-        " Relative paths start from the manifest's folder. A value that is also an annotation may be given in one of the"
-        " two places.\n",
+        " Relative paths start from the folder of the manifest. A value that is also an annotation is given in one of"
+        " the two places.\n",
         table(SPEC),
         f"`match` lists up to {MAX_MATCHES} further ways to address the function. All conditions of an entry must hold:"
         " `host` (a name without port), `path-prefix` (whole segments; it is not stripped) and up to"
@@ -108,7 +108,7 @@ def annotations_page() -> str:
 
 
 def settings_page() -> str:
-    """Keys of ``tidegate.toml``."""
+    """Returns the page of the keys of ``tidegate.toml``."""
     parts = [
         _MADE.format(source="tidegate/settings.py"),
         "# Settings\n",
@@ -123,7 +123,7 @@ def settings_page() -> str:
 
 
 def table(rows: Iterable[Row], *, flags: bool = False) -> str:
-    """A Markdown table, one line per row."""
+    """Returns a Markdown table, one line per row."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for row in rows:
         key = row.key.partition(".")[2] if flags else row.key
@@ -142,7 +142,7 @@ def _default(row: Row) -> str:
 
 
 def _allowed(row: Row) -> str:
-    """What is allowed, with the unit where the words do not name it."""
+    """Returns the allowed values, with the unit if the words do not name it."""
     allowed, unit = row.kind.allowed, row.kind.unit
     is_said = not unit or unit in allowed or any(word in allowed for word in _UNIT_WORDS.get(unit, ()))
     return allowed if is_said else f"{allowed} ({unit})"

@@ -1,7 +1,7 @@
-"""The table of what a manifest says about the way of a request: which replica, who goes first, what is sent again.
+"""The table of routing in a manifest: choice of the replica, order of waiting requests, retries.
 
-Each row is an annotation, and so a flag of ``tidegate deploy`` (``queue-order``), and a plain value of ``spec`` as well
-(``queue.order``); given in both places it is a fault. ``match`` is a list of mappings and stands in ``spec`` alone.
+Each row is an annotation, and so a flag of ``tidegate deploy`` (``queue-order``), and also a plain value of ``spec``
+(``queue.order``). A value in both places is a fault. ``match`` is a list of mappings and exists in ``spec`` only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,9 @@ from tidegate.schema.yaml_nodes import Scalar, Section, shown, shown_key
 
 TOPIC: Final = "Routing"
 MAX_MATCHES: Final = 64
-"""Most entries of ``match``. Our choice."""
+"""Maximum entries of ``match``. Our choice."""
 MAX_MATCH_FIELDS: Final = 16
-"""Most header fields of one entry. Our choice."""
+"""Maximum header fields of one entry. Our choice."""
 
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}"
 FIELD_NAME: Final = Text(_TOKEN, "a header name of 1 to 64 characters", lower=True)
@@ -38,7 +38,7 @@ _HASHED: Final = ("client", "session", "prompt", "prefix", "model")
 
 @dataclass(frozen=True, slots=True)
 class HashOn:
-    """One of ``_HASHED``, ``header:NAME`` (kept in lower case) or ``cookie:NAME``."""
+    """A property to hash: one of ``_HASHED``, ``header:NAME`` (kept in lower case) or ``cookie:NAME``."""
 
     unit: str = ""
 
@@ -58,7 +58,7 @@ class HashOn:
 
 @dataclass(frozen=True, slots=True)
 class HedgeAfter:
-    """``p95``: a percentile of recent latencies; or a duration."""
+    """The delay of a hedge: ``p95`` for a percentile of recent latencies, or a duration."""
 
     low_s: float
     high_s: float
@@ -77,7 +77,7 @@ class HedgeAfter:
 
 @dataclass(frozen=True, slots=True)
 class GroupWeights:
-    """``learnt``, ``equal`` (no names), or ``v100=65,t4=35``."""
+    """Weights of groups: ``learnt``, ``equal`` (no names), or ``v100=65,t4=35``."""
 
     unit: str = ""
 
@@ -196,11 +196,11 @@ ROUTING: Final[tuple[Row, ...]] = (
 )
 
 _SECTIONS: Final = ("queue", "outlier")
-"""Sections of ``spec`` in which rows stand: ``queue-order`` is ``queue.order`` there."""
+"""Sections of ``spec`` that contain rows: ``queue-order`` is ``queue.order`` there."""
 
 
 def spec_rows() -> tuple[Row, ...]:
-    """The rows as plain values of ``spec``."""
+    """Returns the rows as plain values of ``spec``."""
     return tuple(replace(row, key=_spec_key(row.key), topic="") for row in ROUTING)
 
 
@@ -213,7 +213,7 @@ def _spec_key(key: str) -> str:
 
 
 def read_matches(spec: Section) -> tuple[RouteMatch, ...]:
-    """The entries of ``spec.match``; () where there is none. What is wrong becomes a fault, entry by entry."""
+    """Returns the entries of ``spec.match``, or () without any. Errors become faults, entry by entry."""
     nodes = spec.items("match")
     if nodes is None:
         return ()
@@ -239,7 +239,7 @@ def _match(section: Section) -> RouteMatch:
 
 
 def _fields(headers: Section) -> Iterator[HeaderMatch]:
-    """``NAME: VALUE`` each, or ``NAME:`` for any value."""
+    """Yields the header conditions: ``NAME: VALUE``, or ``NAME:`` for any value."""
     pairs = headers.node.pairs
     if not 1 <= len(pairs) <= MAX_MATCH_FIELDS:
         allowed = f"1 to {MAX_MATCH_FIELDS} fields, or no such key"

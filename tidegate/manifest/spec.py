@@ -1,4 +1,4 @@
-"""The table of plain values in a manifest's ``spec``, and the shapes of names and paths that stand in manifests."""
+"""The table of plain values in a manifest's ``spec``, and the shapes of names and paths in manifests."""
 
 from collections.abc import Mapping
 from typing import Final
