@@ -102,9 +102,9 @@ def asked_by(found: Found) -> Asked | Rejected:
     for key, value in found.chosen.items():
         if value == b"null":
             continue
-        bad = _READ[key](asked, key, value)
-        if bad is not None:
-            return bad
+        rejected = _READ[key](asked, key, value)
+        if rejected is not None:
+            return rejected
     extents = found.extents
     for extent in extents.values():
         asked.prompt_bytes += extent.size
