@@ -332,7 +332,7 @@ def _check_specials(
             if names.count(name) > 1:
                 return Rejected(400, f"more than one {name.decode()} field")
         if names.count(b"traceparent") > 1:
-            head.traced = False  # Several count as none (W3C Trace Context, section 3.2): they are removed, and a new one is made.
+            head.traced = False  # Several count as none and are replaced (W3C Trace Context, section 3.2).
         head._values = values = dict(reversed(found))  # The first of each counts.
     strip = values.keys() - rules.passing
     if not head.traced and b"traceparent" in values:

@@ -272,7 +272,7 @@ class H1Server:
         """Returns the head of the final response, and sets :attr:`coding` to the framing of its body.
 
         ``block``: fields with a CRLF before the first and after each, including a ``content-length`` of ``length``;
-        ``extra``: further lines, each with its CRLF. ``length`` is None for an unknown length.
+        ``extra``: further lines, each with its CRLF. ``length`` None stands for an unknown length.
         """
         head = self.head
         if (
