@@ -1,4 +1,4 @@
-"""``tidegate experiment`` at work: progress on a terminal, results as they come, Ctrl-C."""
+"""Runs ``tidegate experiment``: progress on a terminal, results as they arrive, Ctrl-C."""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Printed(Enum):
-    """What goes to standard output for each experiment."""
+    """Format of each experiment's result on standard output."""
 
     TEXT = auto()
     MARKDOWN = auto()
@@ -27,7 +27,7 @@ class Printed(Enum):
 
 
 def run(plan: ExperimentPlan, printed: Printed) -> running.ExperimentReport:
-    """The experiments; results are printed as soon as one is there. SIGTERM ends them as Ctrl-C does."""
+    """Runs the experiments and prints each result when it is there. SIGTERM ends the run as Ctrl-C does."""
     with interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
     if report.is_partial:
@@ -63,7 +63,7 @@ class _Listener:
 
 @contextmanager
 def _progress(plan: ExperimentPlan) -> "Iterator[Progress | None]":
-    """A bar on standard error, where that is a terminal."""
+    """Shows a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
