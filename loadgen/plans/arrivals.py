@@ -1,4 +1,4 @@
-"""How requests arrive, as options say it: for ``tidegate load``, which sends them, and ``simulate``, which does not."""
+"""Arrival options of ``tidegate load``, which sends requests, and of ``tidegate simulate``, which does not."""
 
 import math
 import random
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalOptions:
-    """Options, as written."""
+    """The arrival options, as written."""
 
     rate: str | None = None
     span: str | None = None
@@ -50,17 +50,18 @@ class ArrivalOptions:
 
     @property
     def inputs(self) -> tuple[Path | None, ...]:
-        """Files that are read, and so not to be written."""
+        """Files that are read and must not be overwritten."""
         return (self.trace,)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Options of which one says when requests leave."""
+        """Options that select the arrival process; exactly one must be given."""
         return MODES
 
 
 class Loop(NamedTuple):
-    """So many callers for so many seconds, each sends its next request when it has the answer."""
+    """A closed loop: ``callers`` callers for ``seconds`` seconds, each of which sends its next request when it has the
+    answer."""
 
     callers: int
     seconds: float
@@ -68,12 +69,12 @@ class Loop(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where requests come from: an open loop by ``schedule``, else the closed ones of ``loops``."""
+    """The source of requests: an open loop by ``schedule``, else the closed loops in ``loops``."""
 
     mode: str = ""
     seed: int = 0
     total_s: float | None = None
-    """As planned; None: nobody knows."""
+    """Planned duration; None if it is unknown."""
     schedule: Schedule | None = None
     loops: tuple[Loop | LoadPhase, ...] = ()
     batches: shape_words.Batches | None = None
@@ -81,12 +82,12 @@ class Source:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads values; what cannot be is added to ``faults``."""
+    """Reads option values; unreadable ones become entries of ``faults``."""
 
     faults: Faults
 
     def taken(self, name: str, read: Callable[[], T]) -> T | None:
-        """What is read of another text, with its faults among the others, by their line."""
+        """Returns the value of ``read``; the faults of that other text are added here with their line."""
         try:
             return read()
         except InvalidInputError as error:
@@ -126,7 +127,7 @@ class Reader:
 
 
 def source_of(asked: ArrivalOptions, faults: Faults) -> Source:
-    """Adds every fault to ``faults``; with one, the source is not to be used."""
+    """Returns the source of requests and adds every fault to ``faults``. With a fault the source must not be used."""
     reader = _SourceReader(asked, faults)
     reader.read()
     check_files(asked.outputs, asked.inputs, faults)

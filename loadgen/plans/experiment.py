@@ -1,4 +1,4 @@
-"""What ``tidegate experiment`` was asked for, every fault of options and files at once."""
+"""The plan of ``tidegate experiment``: options and files, with every fault at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class ExperimentPlan:
 
     @property
     def tasks(self) -> int:
-        """Seeds of all experiments."""
+        """Number of seeds of all experiments."""
         return sum(self.seeds or each.seeds for each in self.experiments)
 
 
@@ -36,7 +36,8 @@ def plan_of(
     report: Path | None = None,
     is_list: bool = False,
 ) -> ExperimentPlan:
-    """Raises InvalidInputError with every fault. ``is_list``: without names all are meant."""
+    """Returns the plan. Raises InvalidInputError with every fault. ``is_list``: without names all experiments are
+    meant."""
     faults = Faults("experiment")
     check_files([("--report", report)], definitions, faults)
     own = [found for path in definitions if (found := _definition(path, faults)) is not None]

@@ -1,4 +1,4 @@
-"""Small languages of the command line: ``spike:base=100,peak=400,at=10s,span=5s``, ``1:0.5,8:0.3``, ``0s:100:4:10``."""
+"""Readers of small option languages: ``spike:base=100,peak=400,at=10s,span=5s``, ``1:0.5,8:0.3``, ``0s:100:4:10``."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -36,8 +36,8 @@ MMPP: Final = "mmpp"
 
 
 def shape(text: str, duration_s: float | None, faults: Faults, placement: Placement = Placement.POISSON) -> Load | None:
-    """A shape over ``duration_s``; ``steps`` say their durations themselves, and HetSev's patterns have one that is
-    stretched to another. OLTunes' rates go with ``placement``. None: there are faults."""
+    """Returns a shape over ``duration_s``; None if there are faults. ``steps`` contain their durations, and HetSev's
+    patterns have one that is stretched. OLTunes' rates depend on ``placement``."""
     name, _, rest = text.partition(":")
     if name == "steps":
         spans = _spans(name, rest, faults)
@@ -82,7 +82,8 @@ def _oltunes(model: str, duration_s: float | None, faults: Faults, placement: Pl
 
 
 def modulated(text: str, faults: Faults) -> list[tuple[float, float]] | None:
-    """States of a Markov-modulated Poisson process, ``mmpp:T@R,T@R,...``: (mean stay in seconds, rate) of each."""
+    """Returns the states of a Markov-modulated Poisson process, ``mmpp:T@R,T@R,...``: (mean stay in seconds, rate) of
+    each."""
     name, _, rest = text.partition(":")
     states = _spans(name, rest, faults)
     if states is not None and len(states) < 2:
@@ -112,7 +113,7 @@ def _shape(name: str, given: dict[str, float], duration_s: float, text: str, fau
 
 
 def _spans(name: str, rest: str, faults: Faults) -> list[tuple[float, float]] | None:
-    """``T@R,T@R,...`` as (seconds, rate)."""
+    """Returns ``T@R,T@R,...`` as (seconds, rate)."""
     spans = []
     for part in rest.split(","):
         length, _, word = part.partition("@")
@@ -125,13 +126,13 @@ def _spans(name: str, rest: str, faults: Faults) -> list[tuple[float, float]] | 
 
 
 class Batches(NamedTuple):
-    """How many inferences requests carry: sizes and their weights."""
+    """Batch sizes of requests and their weights."""
 
     sizes: tuple[int, ...]
     weights: tuple[float, ...]
 
     def drawer(self, rng: random.Random) -> Callable[[], int]:
-        """Draws one after the other."""
+        """Returns a function that draws one size after the other."""
         if len(self.sizes) == 1:
             only = self.sizes[0]
             return lambda: only
@@ -139,7 +140,7 @@ class Batches(NamedTuple):
 
 
 def batches(text: str, faults: Faults) -> Batches:
-    """``1:0.5,8:0.3,32:0.2``, or one size alone; weights need not sum to 1."""
+    """Reads ``1:0.5,8:0.3,32:0.2``, or a single size; weights need not sum to 1."""
     sizes, weights = [], []
     for part in text.split(","):
         size, colon, weight = part.partition(":")
@@ -155,8 +156,8 @@ def batches(text: str, faults: Faults) -> Batches:
 
 
 def phases(texts: Sequence[str], faults: Faults) -> list[LoadPhase]:
-    """Phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker; or the name of one of
-    its experiments."""
+    """Reads phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker; or the name of
+    one of its experiments."""
     found: list[LoadPhase] = []
     for text in texts:
         if text in THESIS:
@@ -182,7 +183,7 @@ def phases(texts: Sequence[str], faults: Faults) -> list[LoadPhase]:
 
 
 def _value(key: str, word: str) -> float | None:
-    """A time or a rate from 0 on."""
+    """Returns a time or a rate from 0 on; None if it is unreadable."""
     try:
         value = duration(word) if key in _TIMES else number(word)
     except UnreadableError:

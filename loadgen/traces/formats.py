@@ -24,7 +24,7 @@ from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.schema.yaml_nodes import Faults, nearest, shown
 
 MOST_COUNT: Final = 10_000_000
-"""Requests of one second or minute."""
+"""Maximum requests of one second or minute."""
 MOST_TOKENS: Final = 100_000_000
 MOST_INFERENCES: Final = 1_000_000
 MINUTES: Final = 1440
@@ -44,7 +44,7 @@ class Format(StrEnum):
 
 
 def format_of(first_line: str) -> Format:
-    """The format of a trace that begins so."""
+    """Returns the format of a trace by its first line."""
     if first_line.startswith(_LLM_HEAD[0] + ","):
         return Format.AZURE_LLM
     if first_line.startswith(_FUNCTION_HEAD[0] + ","):
@@ -53,7 +53,8 @@ def format_of(first_line: str) -> Format:
 
 
 def counts(lines: Lines, faults: Faults) -> Iterator[int]:
-    """Requests of each second. A line without a number in the middle of the trace is a fault: it may be a gap."""
+    """Yields the requests of each second. A line without a number in the middle of the trace is a fault: it may be a
+    gap."""
     blank: int | None = None
     seconds, number = 0, 1
     for number, line in enumerate(lines, 1):
@@ -76,7 +77,7 @@ def counts(lines: Lines, faults: Faults) -> Iterator[int]:
 
 
 def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
-    """Requests with their tokens; times count from the first one's."""
+    """Yields requests with their tokens; times count from the first request."""
     began = last = -math.inf
     number = 1
     for number, line in _rows(lines, _LLM_HEAD, faults):
@@ -105,7 +106,7 @@ def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
 
 
 def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[int]]]:
-    """(name, invocations of each minute of a day) of each function."""
+    """Yields (name, invocations of each minute of a day) of each function."""
     found, number = False, 1
     width = len(_FUNCTION_HEAD) + MINUTES
     for number, line in _rows(lines, _FUNCTION_HEAD, faults):
@@ -126,7 +127,7 @@ def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[in
 
 
 def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
-    """Requests as objects, one a line."""
+    """Yields requests from objects, one per line."""
     last: float | None = None
     number = 1
     for number, line in enumerate(lines, 1):
@@ -186,7 +187,7 @@ def _member(told: dict[str, Any], key: str, low: int, most: int, default: int, n
 
 
 def _rows(lines: Lines, head: tuple[str, ...], faults: Faults) -> Iterator[tuple[int, str]]:
-    """(number, text) of the rows behind the head, without empty lines at the end."""
+    """Yields (number, text) of the rows after the head, without empty lines at the end."""
     blank: int | None = None
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
@@ -212,7 +213,8 @@ def _whole(text: str, most: int) -> int | None:
 
 
 def _seconds(text: str) -> float | None:
-    """Seconds since 1970 of a time in UTC, with up to seven digits of a second, as Azure writes them."""
+    """Returns the Unix time of a UTC time with up to seven fractional digits, as Azure writes them; None if
+    unreadable."""
     whole, _, fraction = text.strip().partition(".")
     fraction = fraction.removesuffix("+00:00").removesuffix("Z")
     if fraction and not (fraction.isascii() and fraction.isdigit() and len(fraction) <= 9):
