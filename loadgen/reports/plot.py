@@ -1,6 +1,6 @@
-"""Plots as inline SVG: from values to text, nothing else.
+"""Plots as inline SVG, from values to text.
 
-A plot follows the page's colours (:mod:`tidegate.loadgen.reports.page`) and stands in any HTML file by itself.
+A plot uses the page's colours (:mod:`tidegate.loadgen.reports.page`) and works in any HTML file by itself.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ Point = tuple[float, float]
 
 COLOURS: Final = {"main": "#1f6feb", "second": "#d1570c", "limit": "#cf222e", "quiet": "#8b949e"}
 PALETTE: Final = (COLOURS["main"], COLOURS["second"], COLOURS["quiet"], "#1a7f37", "#8250df", COLOURS["limit"])
-"""For series that have no meaning of their own, in this order."""
+"""Colours for series without a meaning of their own, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a plot. ``steps``: the value holds until the next point."""
+    """One line of a plot. ``steps``: each value holds until the next point."""
 
     name: str
     points: tuple[Point, ...]
@@ -33,7 +33,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """``unit`` is of the values, ``x_unit`` of the horizontal axis, which begins at 0: seconds unless it is said."""
+    """A plot. ``unit`` is that of the values; ``x_unit`` that of the horizontal axis, which begins at 0 (default:
+    seconds)."""
 
     title: str
     unit: str
@@ -42,7 +43,7 @@ class Plot:
 
 
 def svg(plot: Plot) -> str:
-    """One plot, as an ``<svg>`` element."""
+    """Returns one plot as an ``<svg>`` element."""
     points = [point for series in plot.series for point in series.points]
     last = max((at for at, _ in points), default=1.0) or 1.0
     top = nice_top(max((value for _, value in points), default=1.0))
@@ -71,7 +72,8 @@ def svg(plot: Plot) -> str:
 
 
 def nice_top(value: float) -> float:
-    """The next of 1, 2, 4, 6, 8, 10 times a power of ten at or above ``value``: four equal parts read well."""
+    """Returns the next of 1, 2, 4, 6, 8, 10 times a power of ten at or above ``value``: four equal parts are easy to
+    read."""
     if value <= 0:
         return 1.0
     power = 10.0 ** _exponent(value)

@@ -33,7 +33,7 @@ _SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
 
 
 class _Log(DecisionLog):
-    """The decision log goes to the sink."""
+    """A decision log that writes to the sink."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(None)
@@ -44,7 +44,7 @@ class _Log(DecisionLog):
 
 
 class Simulation:
-    """One run of one scenario; :meth:`run` it once."""
+    """One run of one scenario; call :meth:`run` once."""
 
     def __init__(self, scenario: Scenario, sink: Sink) -> None:
         self._scenario = scenario
@@ -65,7 +65,7 @@ class Simulation:
         self._is_publishing = False
         self._ends_by_itself = False
         self._due = PERIOD_S
-        """When the next second is over."""
+        """End of the present second."""
         self._ticks = 0
         self._wanted = dict.fromkeys(self._revisions.values(), 0)
         self.fleet = Fleet(
@@ -94,8 +94,8 @@ class Simulation:
         self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
 
     def run(self, duration_s: float | None = None) -> SimulationResult:
-        """Simulates ``duration_s`` seconds; None: until everybody has sent all and all of it has ended, which callers
-        without an end never do. Raises ValueError for arrivals that fall in time or name an unknown function."""
+        """Simulates ``duration_s`` seconds. None: until all requests have been sent and have ended, which callers
+        without an end never reach. Raises ValueError for arrivals that fall in time or name an unknown function."""
         if duration_s is None and any(each.requests is None for each in self._scenario.callers):
             raise ValueError("callers without an end need a duration")
         self._ends_by_itself = duration_s is None
@@ -135,7 +135,7 @@ class Simulation:
         self.kernel.at(self._due, self._second)
 
     def _round(self, now: float, _: None) -> None:
-        """Once a second, and when a replica broke or a back-off is over."""
+        """Runs once a second, and when a replica broke or a back-off is over."""
         self._ticks += 1
         self._tell_sink(now)
         self._sample(now)
@@ -185,7 +185,7 @@ class Simulation:
             self._tell_limit(status)
 
     def _tell_limit(self, status: ReplicaStatus) -> None:
-        """A ready replica that works with another limit than its group's is told."""
+        """Sends its group's limit to a ready replica that works with another one."""
         limit = self._limits.of(status.revision, status.accelerator)
         if limit is not None and status.state is ReplicaState.READY:
             self.kernel.at(self.kernel.now() + self._scenario.message_s, self._limited, (status.id, limit))
@@ -253,7 +253,7 @@ class Simulation:
     # --- the route table ---
 
     def _changed(self, status: ReplicaStatus) -> None:
-        """A replica changed: a new table at the end of this moment, and a round when it broke."""
+        """Handles a changed replica: a new table at the end of this moment, and a round if it broke."""
         if status.state is ReplicaState.FAILED:
             self.kernel.at(self.kernel.now(), self._round)
         if self._limits:
