@@ -8,14 +8,14 @@ from typing import Final
 
 SUB_BITS: Final = 7
 SUB_BUCKETS: Final = 1 << SUB_BITS
-MOST_MICROS: Final = (1 << 39) - 1
+MAX_MICROS: Final = (1 << 39) - 1
 """Six days; longer durations count as this in percentiles."""
 RELATIVE_ERROR: Final = 1.0 / (2 * SUB_BUCKETS)
 
 
 def bucket(micros: int) -> int:
     """Returns the bucket of a duration in microseconds; negative durations count as 0."""
-    micros = min(max(micros, 0), MOST_MICROS)
+    micros = min(max(micros, 0), MAX_MICROS)
     if micros < SUB_BUCKETS:
         return micros
     shift = micros.bit_length() - SUB_BITS - 1

@@ -185,8 +185,8 @@ def _check(
     if section.node.get("accelerator") is None:
         faults.say(section.path("accelerator"), "nothing", "the name of an accelerator", line)
     if has_times == (section.node.get("base") is not None):
-        told = "both" if has_times else "nothing"
-        faults.say(section.path("base or times"), told, "one of the two: how long an execution takes", line)
+        got = "both" if has_times else "nothing"
+        faults.say(section.path("base or times"), got, "one of the two: how long an execution takes", line)
     elif has_times and section.node.get("per-item") is not None:
         faults.say(section.path("per-item"), "it beside times", "with base only", line)
     if values.get("is_exponential") and values.get("jitter"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
-LONGEST_S = 14_400.0
+MAX_SINCE_S = 14_400.0
 """Retention of every metric (``autoscaler/measure/history.py``), in seconds."""
 
 
@@ -84,7 +84,7 @@ def _times(since: str, step: str | None) -> tuple[float, float]:
         try:
             if text is not None:
                 read[option] = duration(text, bare="s")
-                if not 1.0 <= read[option] <= LONGEST_S:
+                if not 1.0 <= read[option] <= MAX_SINCE_S:
                     raise UnreadableError(text)
         except UnreadableError:
             faults.append(Fault(option, repr(text), "a duration of 1s to 4h: 90s, 5m"))

@@ -153,11 +153,11 @@ def _action(chosen: list[str], plan: dict[str, str], to: str | None) -> str | No
 
     wanted = [*chosen, *(["begin"] if plan else [])]
     if len(wanted) > 1:
-        told = "one of --promote, --pause, --resume, --abort, or a new plan"
-        raise InvalidInputError("command line", [Fault("rollout", ", ".join(wanted), told)])
+        allowed = "one of --promote, --pause, --resume, --abort, or a new plan"
+        raise InvalidInputError("command line", [Fault("rollout", ", ".join(wanted), allowed)])
     if to is not None and not plan:
-        told = "nothing, unless --canary, --over or --shadow is given"
-        raise InvalidInputError("command line", [Fault("--to", to, told)])
+        allowed = "nothing, unless --canary, --over or --shadow is given"
+        raise InvalidInputError("command line", [Fault("--to", to, allowed)])
     return next(iter(wanted), None)
 
 

@@ -18,7 +18,7 @@ from tidegate.loadgen.bound.levels import Supply, levels
 from tidegate.loadgen.bound.table import Quanta, least_costs
 from tidegate.loadgen.simulator.profiles import Times
 
-SHORTEST_SLOT_S: Final = 0.1
+MIN_SLOT_S: Final = 0.1
 """Shortest slot. A start must last two slots; slots are not cut shorter for starts that are quicker still."""
 QUANTA: Final = (8, 4, 2, 1)
 """Quanta that a level does in a slot: as many as the width allows."""
@@ -161,7 +161,7 @@ def _slot_s(latency_s: float, groups: Sequence[Group]) -> tuple[float, bool]:
     """Returns the slot, and whether starts last two of them, so that they can be charged."""
     usual_s = 0.25 if latency_s < 1.0 else 0.5 if latency_s < 3.0 else 1.0
     slot_s = min(usual_s, min(each.start_s for each in groups) / 2.0)
-    return (slot_s, True) if slot_s >= SHORTEST_SLOT_S else (usual_s, False)
+    return (slot_s, True) if slot_s >= MIN_SLOT_S else (usual_s, False)
 
 
 def _job(groups: Sequence[Group], reference: Group, faults: list[Fault]) -> Callable[[int], Job]:

@@ -19,7 +19,7 @@ ROUNDING: Final = 0.005
 """A step that makes no group stronger than this share is fine enough."""
 ROUNDED_LEVELS: Final = 180
 """Above this many levels no step is chosen for the sake of rounding."""
-MOST_LEVELS: Final = 400
+MAX_LEVELS: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Levels:
         return len(self.price_per_s)
 
 
-def levels(supplies: Sequence[Supply], most: float, slot_s: float, limit: int = MOST_LEVELS) -> Levels:
+def levels(supplies: Sequence[Supply], most: float, slot_s: float, limit: int = MAX_LEVELS) -> Levels:
     """Returns the levels up to ``most`` reference slots, above which no more capacity can be used. ``start_s`` of every
     group is at least ``2 * slot_s``.
 

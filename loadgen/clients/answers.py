@@ -76,10 +76,10 @@ class StreamAnswer:
 def failure_code(body: bytes) -> str | None:
     """Returns the code in a failure's JSON: ``error.code`` (ours), else ``error.type`` (OpenAI's)."""
     try:
-        told = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    error = told.get("error") if isinstance(told, dict) else None
+    error = content.get("error") if isinstance(content, dict) else None
     if not isinstance(error, dict):
         return None
     for key in ("code", "type"):

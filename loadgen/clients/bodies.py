@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
 
-MOST_KEPT: Final = 64
+MAX_KEPT: Final = 64
 """Sizes whose body is cached."""
 _FORMATS: Final = {
     "BOOL": "?",
@@ -100,7 +100,7 @@ def chat(model: str, prompt_words: int, most_tokens: int) -> bytes:
 
 
 class Kept:
-    """A cache of the first ``MOST_KEPT`` bodies, built by ``make``."""
+    """A cache of the first ``MAX_KEPT`` bodies, built by ``make``."""
 
     def __init__(self, make: Callable[..., bytes]) -> None:
         self._make = make
@@ -110,7 +110,7 @@ class Kept:
         body = self._bodies.get(sizes)
         if body is None:
             body = self._make(*sizes)
-            if len(self._bodies) < MOST_KEPT:
+            if len(self._bodies) < MAX_KEPT:
                 self._bodies[sizes] = body
         return body
 

@@ -29,8 +29,8 @@ class ClientReport:
         return self.busy > BUSY or self.late > LATE_SHARE * self.requests
 
     def __str__(self) -> str:
-        told = f"client: {self.busy:.0%} of a core, requests left {self.lag_p99_ms:.1f} ms late at p99"
-        return f"{told}; THE CLIENT IS THE BOTTLENECK" if self.is_bottleneck else told
+        line = f"client: {self.busy:.0%} of a core, requests left {self.lag_p99_ms:.1f} ms late at p99"
+        return f"{line}; THE CLIENT IS THE BOTTLENECK" if self.is_bottleneck else line
 
 
 def report_of(outcomes: Sequence[RequestOutcome], cpu_s: float, wall_s: float) -> ClientReport:

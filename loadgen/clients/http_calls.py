@@ -64,10 +64,10 @@ class HttpCalls(LoadClient):
     def bytes_of(self, call: Call) -> bytes:
         """Returns the bytes of a call's request."""
         body, inferences = call.request
-        told = b"" if not self._batch else b"%b%d" % (self._batch, inferences)
+        batch_line = b"" if not self._batch else b"%b%d" % (self._batch, inferences)
         if body or self._has_body:
-            return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, told, len(body), body)
-        return b"%b%b\r\n\r\n" % (self._head, told)
+            return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, batch_line, len(body), body)
+        return b"%b%b\r\n\r\n" % (self._head, batch_line)
 
     def _send(self, call: Call) -> None:
         while self._idle:

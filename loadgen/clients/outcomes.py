@@ -10,7 +10,7 @@ from tidegate.loadgen.clients.call import Call, Request
 from tidegate.loadgen.clients.http_calls import HttpCalls
 from tidegate.loadgen.clients.runs import LoadRun
 
-MOST: Final = 8192
+MAX_IN_FLIGHT: Final = 8192
 """Maximum requests in flight."""
 Shot = tuple[float, Request]
 """One request of a schedule: (seconds after the beginning, request)."""
@@ -64,7 +64,7 @@ async def posts(
         int(port),
         path,
         fields=[("content-type", "application/json")],
-        most=MOST,
+        most=MAX_IN_FLIGHT,
         timeout_s=timeout_s,
         clock=clock,
     )

@@ -36,7 +36,7 @@ from tidegate.loadgen.experiments.tables import Positive, Some, Word, read, show
 from tidegate.schema.yaml_nodes import Faults, nearest
 
 MAX_BYTES = 256 * 1024
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
 
@@ -107,7 +107,7 @@ class Experiment:
     checks: Some[Check]
     parameters: dict[str, Any] = field(default_factory=dict)
     reported: tuple[Reported, ...] = ()
-    seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_SEEDS)] = 5
+    seeds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEEDS)] = 5
     """Number of seeds; they are 1, 2, 3, ..."""
     why: str = ""
 

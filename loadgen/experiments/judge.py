@@ -57,8 +57,8 @@ def judge(experiment: Experiment, outcomes: Mapping[int, ExperimentOutcome], is_
     first = next(iter(outcomes.values()))
     named = [(f"checks[{index}]", check.figure) for index, check in enumerate(experiment.checks)]
     named += [(f"reported[{index}]", each.figure) for index, each in enumerate(experiment.reported)]
-    told = ", ".join(first.figures)
-    faults = [Fault(f"{where}.figure", name, told) for where, name in named if name not in first.figures]
+    known_figures = ", ".join(first.figures)
+    faults = [Fault(f"{where}.figure", name, known_figures) for where, name in named if name not in first.figures]
     if faults:
         raise InvalidInputError(experiment.name, faults)
     values = {name: [outcome.figures[name] for outcome in outcomes.values()] for name in first.figures}

@@ -60,8 +60,8 @@ def summary(results: Sequence[Judgement]) -> str:
     verdicts = [verdict.holds for result in results for verdict in result.verdicts]
     failed = [result.experiment.name for result in results if not result.holds]
     experiments = "1 experiment" if len(results) == 1 else f"{len(results)} experiments"
-    told = f"{sum(verdicts)} of {len(verdicts)} checks of {experiments} hold"
-    return f"{told}; not all of {', '.join(failed)}" if failed else told
+    words = f"{sum(verdicts)} of {len(verdicts)} checks of {experiments} hold"
+    return f"{words}; not all of {', '.join(failed)}" if failed else words
 
 
 def partial(report: ExperimentReport) -> str:
@@ -85,22 +85,22 @@ def measured(figure: Figure) -> str:
 def bound(check: Check) -> str:
     """Returns the required range in words."""
     if check.within is not None:
-        told = f"{number(100.0 * check.within)} % off at most"
+        words = f"{number(100.0 * check.within)} % off at most"
         if check.of is not None:
-            told = f"{told} of {number(check.of)}"
+            words = f"{words} of {number(check.of)}"
     elif check.at_least is not None and check.at_least == check.at_most:
-        told = number(check.at_least)
+        words = number(check.at_least)
     else:
         ends = (("at least", check.at_least), ("at most", check.at_most))
-        told = ", ".join(f"{word} {number(end)}" for word, end in ends if end is not None)
-    return f"{told}, each seed" if check.each else told
+        words = ", ".join(f"{word} {number(end)}" for word, end in ends if end is not None)
+    return f"{words}, each seed" if check.each else words
 
 
 def rows(result: Judgement) -> Iterator[tuple[str, str, str, str, str]]:
     """Yields the table of an experiment, by :data:`HEAD`; reported figures have neither bound nor verdict."""
     for verdict in result.verdicts:
-        check, told = verdict.check, "holds" if verdict.holds else "FAILS"
-        yield check.figure, _printed(check.printed), bound(check), measured(verdict.measured), told
+        check, words = verdict.check, "holds" if verdict.holds else "FAILS"
+        yield check.figure, _printed(check.printed), bound(check), measured(verdict.measured), words
     for each, figure in result.reported:
         yield each.figure, _printed(each.printed), "", measured(figure), ""
 
@@ -111,14 +111,14 @@ def _printed(value: float | None) -> str:
 
 def remarks(result: Judgement) -> list[tuple[str, str]]:
     """Returns figures with their remarks."""
-    told = [(check.figure, check.why) for check in result.experiment.checks]
-    told += [(each.figure, each.why) for each in result.experiment.reported]
-    return [(figure, why) for figure, why in told if why]
+    words = [(check.figure, check.why) for check in result.experiment.checks]
+    words += [(each.figure, each.why) for each in result.experiment.reported]
+    return [(figure, why) for figure, why in words if why]
 
 
 def _seeds(result: Judgement) -> str:
-    told = "1 seed" if len(result.seeds) == 1 else f"{len(result.seeds)} seeds"
-    return f"{told}, interrupted" if result.is_partial else told
+    words = "1 seed" if len(result.seeds) == 1 else f"{len(result.seeds)} seeds"
+    return f"{words}, interrupted" if result.is_partial else words
 
 
 def text(result: Judgement) -> str:
@@ -194,9 +194,9 @@ def plots(series: Mapping[str, Sequence[tuple[float, float]]]) -> list[Plot]:
     found: dict[tuple[str, str, str], list[tuple[str, Sequence[tuple[float, float]]]]] = {}
     for name, points in series.items():
         match = _SERIES.fullmatch(name)
-        told = match.groupdict() if match is not None else {"title": name}
-        key = (told["title"], told.get("unit") or "", told.get("x") or "s")
-        found.setdefault(key, []).append((told.get("curve") or told["title"], points))
+        match_groups = match.groupdict() if match is not None else {"title": name}
+        key = (match_groups["title"], match_groups.get("unit") or "", match_groups.get("x") or "s")
+        found.setdefault(key, []).append((match_groups.get("curve") or match_groups["title"], points))
     return [
         Plot(
             title,

@@ -109,8 +109,8 @@ def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) ->
     except TidegateError as error:
         raise ExperimentError(f"{name}, seed {seed}: {error}") from None
     except (ArithmeticError, IndexError, StatisticsError) as error:  # A mean, a ratio or the last one of nothing.
-        told = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
-        raise ExperimentError(f"{name}, seed {seed}: {told}") from error
+        why = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
+        raise ExperimentError(f"{name}, seed {seed}: {why}") from error
 
 
 def _leave_interrupts_to_the_parent() -> None:

@@ -46,8 +46,8 @@ def read(kind: type[T], table: Mapping[str, object], where: str, faults: Faults)
     before = len(faults)
     for key in table:
         if key not in known:
-            told = ", ".join(known) + nearest(key, known)
-            faults.say(path(where, key), "an unknown key", told or "no keys at all")
+            allowed = ", ".join(known) + nearest(key, known)
+            faults.say(path(where, key), "an unknown key", allowed or "no keys at all")
     values = {}
     for key, each in known.items():
         if key in table:
@@ -130,8 +130,8 @@ def _allowed(hint: Any) -> str:
 def _words(message: str) -> str:
     """Rewords msgspec's messages: ``Expected `int` >= 1`` to ``a whole number >= 1``, ``Expected `str`, got `int``` to
     ``a text``."""
-    told = message.removeprefix("Expected ").split(", got ")[0].split(" - at ")[0]
-    return re.sub(r"`(\w+)(?: \| null)?`", lambda found: _KINDS.get(found[1], found[1]), told)
+    expected = message.removeprefix("Expected ").split(", got ")[0].split(" - at ")[0]
+    return re.sub(r"`(\w+)(?: \| null)?`", lambda found: _KINDS.get(found[1], found[1]), expected)
 
 
 def shown(value: object) -> str:

@@ -35,7 +35,7 @@ class FleetTally:
         self._meter = PowerMeter(
             {device: tdp_w for device in self._units if (tdp_w := self._kinds[device[0]].tdp_w)},
             idle_w=idle_w,
-            told=power,
+            on_sample=power,
         )
         self._replica_s = dict.fromkeys(self._kinds, 0.0)
         self._core_s = 0.0

@@ -52,12 +52,12 @@ class PowerMeter:
         tdp_w: Mapping[Device, float],
         *,
         idle_w: float = IDLE_W,
-        told: Callable[[PowerSample], None] | None = None,
+        on_sample: Callable[[PowerSample], None] | None = None,
     ) -> None:
         """``tdp_w`` lists all units, working or not."""
         self._tdp_w = tdp_w
         self._idle_w = idle_w
-        self._told = told
+        self._on_sample = on_sample
         self._busy: dict[int, dict[Device, float]] = {}
         """Busy seconds by period and unit."""
         self._period = 0
@@ -91,8 +91,8 @@ class PowerMeter:
             drawn - watts(0.0, self._tdp_w[each], self._idle_w) for each, drawn in working.items()
         )
         self.most_w = max(self.most_w, total_w)
-        if self._told is not None:
-            self._told(PowerSample((self._period + 1) * PERIOD_S, total_w, working))
+        if self._on_sample is not None:
+            self._on_sample(PowerSample((self._period + 1) * PERIOD_S, total_w, working))
 
     def __repr__(self) -> str:
         return f"<PowerMeter {len(self._tdp_w)} units, {self.most_w:g} W at most>"

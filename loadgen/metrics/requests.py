@@ -12,7 +12,7 @@ SLOT_S: Final = 5.0
 """Slot over which violations are counted (HetSev, section 6.2)."""
 DEMAND_S: Final = 15.0
 """Period over which the load's own demand is averaged: the thesis' sampling period."""
-LONGEST_RUN_S: Final = 3600.0
+MAX_RUN_S: Final = 3600.0
 """Time beyond its timeout that a request may take before its slot and its demand are closed."""
 PERCENTILES: Final = (50, 90, 95, 98, 99)
 
@@ -39,7 +39,7 @@ class RequestTally:
         self.limit_s = limit_s
         self._slots = slots
         self._is_by_inference = counts is ConcurrencyUnit.INFERENCES
-        self._open_s = timeout_s + LONGEST_RUN_S
+        self._open_s = timeout_s + MAX_RUN_S
         self.requests = self.inferences = self.broken = 0
         self.ends: dict[str, int] = {}
         """Requests by how they ended."""

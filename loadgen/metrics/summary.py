@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.loadgen.metrics.fleet import FleetTally
 from tidegate.loadgen.metrics.power import IDLE_W, PowerSample
-from tidegate.loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
+from tidegate.loadgen.metrics.requests import MAX_RUN_S, RequestTally, figures_of
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
 from tidegate.loadgen.simulator.lease import Lease
@@ -43,7 +43,7 @@ class RunSummary:
             each.revision.id: self._functions[each.revision.function.name] for each in scenario.functions
         }
         self._fleet = FleetTally((kind.accelerator for kind in scenario.kinds), idle_w=idle_w, power=power)
-        self._kept_s = LONGEST_RUN_S + max(each.revision.function.timeout_s for each in scenario.functions)
+        self._kept_s = MAX_RUN_S + max(each.revision.function.timeout_s for each in scenario.functions)
         self._ready_s: dict[str, float] = {}
         """Time at which each replica became ready; entries go once no request can have waited for them."""
         self._cold_starts = self._decisions = 0

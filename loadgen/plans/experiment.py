@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import InvalidInputError
-from tidegate.loadgen.experiments.definition import MAX_BYTES, MOST_SEEDS, Experiment, catalogue, parse
+from tidegate.loadgen.experiments.definition import MAX_BYTES, MAX_SEEDS, Experiment, catalogue, parse
 from tidegate.loadgen.plans.outputs import check_files
 from tidegate.schema.units import UnreadableError, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
 ALL: Final = "all"
-MOST_JOBS: Final = 256
+MAX_JOBS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ def plan_of(
             faults.add("name", each.name, "each name once")
     plan = ExperimentPlan(
         experiments=tuple(experiments),
-        seeds=None if seeds is None else _whole("--seeds", seeds, MOST_SEEDS, faults),
-        jobs=_whole("--jobs", jobs, MOST_JOBS, faults),
+        seeds=None if seeds is None else _whole("--seeds", seeds, MAX_SEEDS, faults),
+        jobs=_whole("--jobs", jobs, MAX_JOBS, faults),
     )
     faults.raise_any()
     return plan

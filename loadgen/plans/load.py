@@ -15,7 +15,7 @@ from tidegate.loadgen.plans.arrivals import ArrivalOptions, Loop, Reader, Source
 from tidegate.schema.units import UnreadableError, duration, percent
 from tidegate.schema.yaml_nodes import Faults
 
-MOST_CONNECTIONS: Final = 50_000
+MAX_CONNECTIONS: Final = 50_000
 PROTOCOLS: Final = ("http", "v2", "openai", "grpc")
 
 
@@ -97,7 +97,7 @@ class _LoadReader:
             prompt_words=values.whole("--prompt-words", options.prompt_words, 1, 1_000_000) or 1,
             tokens=values.whole("--tokens", options.tokens, 1, 1_000_000) or 1,
             timeout_s=values.time("--timeout", options.timeout, 0.001) or 0.0,
-            connections=values.whole("--connections", options.connections, 1, MOST_CONNECTIONS) or 1,
+            connections=values.whole("--connections", options.connections, 1, MAX_CONNECTIONS) or 1,
             sla=self._sla(),
         )
         if options.body is not None and options.batches is not None and options.batch_header is None:

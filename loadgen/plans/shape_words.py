@@ -13,9 +13,9 @@ from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.units import UnreadableError, duration, number, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
-MOST_RATE: Final = 1_000_000.0
-MOST_WORKERS: Final = 10_000
-MOST_BATCH: Final = 100_000
+MAX_RATE: Final = 1_000_000.0
+MAX_WORKERS: Final = 10_000
+MAX_BATCH: Final = 100_000
 _TIMES: Final = frozenset({"at", "span", "period"})
 
 _KEYS: Final = {
@@ -144,9 +144,9 @@ def batches(text: str, faults: Faults) -> Batches:
     sizes, weights = [], []
     for part in text.split(","):
         size, colon, weight = part.partition(":")
-        found, share = _whole(size, MOST_BATCH), _value("rate", weight) if colon else 1.0
+        found, share = _whole(size, MAX_BATCH), _value("rate", weight) if colon else 1.0
         if found is None or share is None or found in sizes:
-            faults.add("--batches", part, f"SIZE or SIZE:WEIGHT, each size once, 1 to {MOST_BATCH}, a weight from 0 on")
+            faults.add("--batches", part, f"SIZE or SIZE:WEIGHT, each size once, 1 to {MAX_BATCH}, a weight from 0 on")
             continue
         sizes.append(found)
         weights.append(share)
@@ -168,15 +168,15 @@ def phases(texts: Sequence[str], faults: Faults) -> list[LoadPhase]:
             faults.add("--phase", text, f"START:N:WORKERS:RATE, such as 60s:1000:4:10, {' or '.join(THESIS)}")
             continue
         start_s, rate = _value("at", parts[0]), _value("rate", parts[3])
-        count, workers = _whole(parts[1], 1_000_000_000), _whole(parts[2], MOST_WORKERS)
+        count, workers = _whole(parts[1], 1_000_000_000), _whole(parts[2], MAX_WORKERS)
         if start_s is None or count is None or workers is None or not rate:
             allowed = (
-                f"START:N:WORKERS:RATE: a time (60s), requests from 1 on, 1 to {MOST_WORKERS} workers, a rate above 0"
+                f"START:N:WORKERS:RATE: a time (60s), requests from 1 on, 1 to {MAX_WORKERS} workers, a rate above 0"
             )
             faults.add("--phase", text, allowed)
             continue
-        if found and sum(each.workers for each in found) + workers > MOST_WORKERS:
-            faults.add("--phase", text, f"at most {MOST_WORKERS} workers in all phases")
+        if found and sum(each.workers for each in found) + workers > MAX_WORKERS:
+            faults.add("--phase", text, f"at most {MAX_WORKERS} workers in all phases")
             continue
         found.append(LoadPhase(start_s, count, workers, rate))
     return found
@@ -188,7 +188,7 @@ def _value(key: str, word: str) -> float | None:
         value = duration(word) if key in _TIMES else number(word)
     except UnreadableError:
         return None
-    return value if key in _TIMES or value <= MOST_RATE else None
+    return value if key in _TIMES or value <= MAX_RATE else None
 
 
 def _whole(word: str, most: int) -> int | None:

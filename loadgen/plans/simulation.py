@@ -158,8 +158,8 @@ class _SimulationReader:
         for (index, entry), line in zip(enumerate(entries or ()), _lines(text), strict=False):
             for key, given in (("count", entry.count), ("memory", entry.memory_bytes)):
                 if given is None:
-                    told = "it must be given: the machine that it is on is simulated"
-                    self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", told, line)
+                    allowed = "it must be given: the machine that it is on is simulated"
+                    self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", allowed, line)
             if entry.count is not None and entry.memory_bytes is not None:
                 found.append(entry.settled(entry.count, entry.memory_bytes))
         return found
@@ -173,8 +173,8 @@ class _SimulationReader:
         known = [each.name for each in accelerators]
         for name, entry in found.items():
             if known and name not in known:
-                told = f"an accelerator of {self.options.accelerators}: {', '.join(known)}"
-                self.faults.add(f"--profile {path}: accelerator", name, told, entry.line)
+                allowed = f"an accelerator of {self.options.accelerators}: {', '.join(known)}"
+                self.faults.add(f"--profile {path}: accelerator", name, allowed, entry.line)
         return found
 
     def _functions(self, accelerators: list[Accelerator]) -> tuple[Function, ...]:
@@ -201,16 +201,16 @@ class _SimulationReader:
         return tuple(self._under(parsed.functions[0], asked))
 
     def _under(self, function: Function, asked: tuple[str, ...]) -> Iterator[Function]:
-        told: set[str] = set()
+        seen: set[str] = set()
         compared = asked or (function.scaling.policy,)
         for policy in compared:
             try:
                 yield changed(function, policy, _settings(self.options.settings, policy, compared))
             except InvalidInputError as error:
                 for fault in error.faults:
-                    if str(fault) not in told:  # A setting is the same fault under each policy.
+                    if str(fault) not in seen:  # A setting is the same fault under each policy.
                         self.faults.say(fault.where, fault.value, fault.allowed)
-                        told.add(str(fault))
+                        seen.add(str(fault))
 
     # --- hardware ---
 
@@ -227,8 +227,8 @@ class _SimulationReader:
             self.faults.say(f"--accelerators {options.accelerators}", names, f"one that {function.name} can run on")
         for each in usable:
             if each.profile is None and each.name not in profiled:
-                told = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
-                self.faults.say(f"--accelerators {options.accelerators}: {each.name}", "no profile", told)
+                allowed = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
+                self.faults.say(f"--accelerators {options.accelerators}: {each.name}", "no profile", allowed)
         return tuple(_kind(each, profiled.get(each.name)) for each in accelerators if each in usable)
 
     def _ready(self, functions: tuple[Function, ...], kinds: tuple[Kind, ...]) -> Mapping[str, int]:

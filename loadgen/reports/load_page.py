@@ -40,4 +40,4 @@ def plots(report: LoadReport) -> tuple[Plot, ...]:
 
 def _points(report: LoadReport, value: Callable[[SecondRecord], float | None], scale: float = 1.0) -> tuple[Point, ...]:
     found = ((each.at_s, value(each)) for each in report.seconds)
-    return tuple((at_s, told * scale) for at_s, told in found if told is not None)
+    return tuple((at_s, value * scale) for at_s, value in found if value is not None)

@@ -57,16 +57,16 @@ def svg(plot: Plot) -> str:
     for part in range(TICKS + 1):
         at, anchor = last * part / TICKS, "end" if part == TICKS else "middle"
         x = WIDTH - 1 if part == TICKS else _x(at, last)
-        told = escape(f"{at:.{digits}f} {plot.x_unit}")
-        parts.append(f"<text x='{x:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>{told}</text>")
+        label = escape(f"{at:.{digits}f} {plot.x_unit}")
+        parts.append(f"<text x='{x:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>{label}</text>")
     for index, series in enumerate(plot.series):
         dash = " stroke-dasharray='6 4'" if series.dashed else ""
         line = " ".join(f"{_x(at, last):.1f},{_y(value, top):.1f}" for at, value in _drawn(series))
         parts.append(f"<polyline fill='none' stroke='{series.colour}' stroke-width='1.8'{dash} points='{line}'/>")
         x = LEFT + 10 + index * LEGEND_STEP
         parts.append(f"<rect x='{x}' y='{TOP - 8}' width='12' height='3' fill='{series.colour}'/>")
-        told = f"{series.name}, {plot.unit}" if plot.unit else series.name
-        parts.append(f"<text x='{x + 17}' y='{TOP - 2}'>{escape(told)}</text>")
+        label = f"{series.name}, {plot.unit}" if plot.unit else series.name
+        parts.append(f"<text x='{x + 17}' y='{TOP - 2}'>{escape(label)}</text>")
     parts.append("</svg>")
     return "".join(parts)
 

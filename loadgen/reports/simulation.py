@@ -130,13 +130,13 @@ def value(name: str, figure: float | None) -> str:
 
 def main_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
     """Yields (name, a value for each policy) of the main figures."""
-    for name, told in _MAIN:
+    for name, label in _MAIN:
         if any(name in run.figures for run in report.policies):
-            yield told, *(value(name, run.figures.get(name)) for run in report.policies)
+            yield label, *(value(name, run.figures.get(name)) for run in report.policies)
     if report.bound is not None:
-        for told, field in _COST:
+        for label, field in _COST:
             found = (getattr(run, field) for run in report.policies)
-            yield told, *("-" if each is None else f"{each:.2f}" for each in found)
+            yield label, *("-" if each is None else f"{each:.2f}" for each in found)
     names = dict.fromkeys(name for run in report.policies for name in run.figures if name.count(".") == 1)
     for name in names:
         stem, _, kind = name.partition(".")
@@ -170,7 +170,7 @@ def facts(report: SimulationReport) -> Iterator[tuple[str, str]]:
 def text(report: SimulationReport) -> str:
     """Returns the report as text, with a column for each policy."""
     lines = ["INTERRUPTED: this report is partial", ""] if report.is_partial else []
-    lines += [f"{name:<9} {told}" for name, told in facts(report)]
+    lines += [f"{name:<9} {label}" for name, label in facts(report)]
     heads = ("", *(_head(run) for run in report.policies))
     lines += ["", *_aligned([heads, *main_rows(report)])]
     return "\n".join(lines)

@@ -7,9 +7,9 @@ from tidegate.loadgen.clients.call import Call
 from tidegate.loadgen.clients.client_health import LATE_S
 from tidegate.loadgen.histogram import FineHistogram
 
-MOST_SLOTS: Final = 512
+MAX_SLOTS: Final = 512
 """Maximum slots of time; a longer run has wider slots."""
-MOST_KINDS: Final = 64
+MAX_KINDS: Final = 64
 OTHER: Final = "other"
 """The kind that counts failures beyond the known kinds."""
 
@@ -77,7 +77,7 @@ class Tally:
         slot.answered += call.code is not None
         if not call.is_good:
             kind = call.error or f"status {call.code}"
-            self.errors[kind if kind in self.errors or len(self.errors) < MOST_KINDS else OTHER] += 1
+            self.errors[kind if kind in self.errors or len(self.errors) < MAX_KINDS else OTHER] += 1
             return
         inferences = call.request.inferences
         self.good += 1
@@ -98,7 +98,7 @@ class Tally:
 
     def _slot(self, at_s: float) -> TallySlot:
         index = int(max(0.0, at_s) / self.slot_s)
-        while index >= MOST_SLOTS:
+        while index >= MAX_SLOTS:
             self._widen()
             index = int(at_s / self.slot_s)
         while len(self.slots) <= index:

@@ -41,8 +41,8 @@ def facts(report: LoadReport) -> tuple[tuple[str, str], ...]:
 def client(report: LoadReport) -> str:
     """Returns the client's self-check as a sentence."""
     found = report.client
-    told = f"{found.busy:.0%} of a core, requests left {milliseconds(found.lag_p99_s)} late at p99"
-    return f"{told}; THE CLIENT IS THE BOTTLENECK" if found.is_bottleneck else told
+    line = f"{found.busy:.0%} of a core, requests left {milliseconds(found.lag_p99_s)} late at p99"
+    return f"{line}; THE CLIENT IS THE BOTTLENECK" if found.is_bottleneck else line
 
 
 def verdict(report: LoadReport) -> str:
@@ -50,8 +50,8 @@ def verdict(report: LoadReport) -> str:
     sla = report.sla
     if sla is None:
         return "no SLA"
-    told = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}, {sla.percentile:g} % wanted"
-    return f"{'met' if sla.is_met else 'MISSED'}: {told}"
+    line = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}, {sla.percentile:g} % wanted"
+    return f"{'met' if sla.is_met else 'MISSED'}: {line}"
 
 
 def tables(report: LoadReport) -> tuple[tuple[str, Durations], ...]:

@@ -1,6 +1,6 @@
 """Timeline of a simulated function: each second as it ends, and slots of time for plots.
 
-Memory is bounded: there are at most ``MOST_SLOTS`` slots, and a longer run has wider ones.
+Memory is bounded: there are at most ``MAX_SLOTS`` slots, and a longer run has wider ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.result import FunctionSecond, Start
 from tidegate.records.decision import Decision
 
-MOST_SLOTS: Final = 512
+MAX_SLOTS: Final = 512
 
 
 class TimelineSlot:
@@ -61,12 +61,12 @@ class TimelineSlot:
 
 
 class Timeline:
-    """A sink of the simulator for a run of one function. ``limit_s`` is the SLA's latency; ``told`` receives each
+    """A sink of the simulator for a run of one function. ``limit_s`` is the SLA's latency; ``on_second`` receives each
     finished second as a slot of its own. :meth:`power` takes samples of the same run."""
 
-    def __init__(self, limit_s: float | None, told: Callable[[TimelineSlot], None] | None = None) -> None:
+    def __init__(self, limit_s: float | None, on_second: Callable[[TimelineSlot], None] | None = None) -> None:
         self._limit_s = float("inf") if limit_s is None else limit_s + 1e-9
-        self._told = told
+        self._on_second = on_second
         self._now = TimelineSlot(0.0)
         self.slot_s = 1
         self.slots: list[TimelineSlot] = []
@@ -114,10 +114,10 @@ class Timeline:
 
     def _over(self, at_s: float) -> None:
         now, self._now = self._now, TimelineSlot(at_s)
-        if self._told is not None:
-            self._told(now)
+        if self._on_second is not None:
+            self._on_second(now)
         index = int(now.at_s) // self.slot_s
-        if index >= MOST_SLOTS:
+        if index >= MAX_SLOTS:
             self._widen()
             index = int(now.at_s) // self.slot_s
         if index < len(self.slots):

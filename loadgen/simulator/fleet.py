@@ -81,7 +81,7 @@ class Fleet:
         self.backend = FakeBackend(
             accelerators, kernel, random.Random(rng.random()), start_up_s=0.0, host_cores=tuple(cores)
         )
-        self.backend.watch(self._told)
+        self.backend.watch(self._on_message)
         self._armed = inf
         """Next wake-up of the backend."""
         self.cold_starts = 0
@@ -198,7 +198,7 @@ class Fleet:
 
     # --- what the backend says ---
 
-    def _told(self, status: ReplicaStatus) -> None:
+    def _on_message(self, status: ReplicaStatus) -> None:
         now = self._kernel.now()
         body = self._replicas.get(status.id)
         state = status.state
@@ -276,7 +276,7 @@ class Fleet:
             hop_s=self._scenario.hop_s,
             rng=self._service_rng,
             answered=self.gate.answered,
-            told=self.gate.told,
+            on_message=self.gate.on_message,
             drained=self._drained,
         )
 

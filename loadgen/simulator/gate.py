@@ -225,7 +225,7 @@ class SimulatedGateway:
         if replica is not None and self._linked.get(name) == number:
             replica.heard(message, now)
 
-    def told(self, replica: "VirtualReplica", message: ProxyMessage) -> None:
+    def on_message(self, replica: "VirtualReplica", message: ProxyMessage) -> None:
         """Takes a replica's message on its channel."""
         link = self._linked.get(replica.id)
         if link is not None:

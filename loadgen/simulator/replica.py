@@ -26,7 +26,7 @@ KEPT_TIMES = 4096
 
 Answered = Callable[["VirtualReplica", Bind, bool, float, float], None]
 """Called with (replica, request, whether the credit stays, send time, now)."""
-Told = Callable[["VirtualReplica", ProxyMessage], None]
+OnMessage = Callable[["VirtualReplica", ProxyMessage], None]
 
 
 class VirtualReplica:
@@ -45,9 +45,9 @@ class VirtualReplica:
         "_kernel",
         "_line",
         "_nominal",
+        "_on_message",
         "_rng",
         "_running",
-        "_told",
         "_unit",
         "_wake",
         "_width",
@@ -78,10 +78,10 @@ class VirtualReplica:
         hop_s: float,
         rng: random.Random,
         answered: Answered,
-        told: Told,
+        on_message: OnMessage,
         drained: Callable[[str], None],
     ) -> None:
-        """``told`` receives the messages of the slot channel; ``drained`` receives the id when all credits have
+        """``on_message`` receives the messages of the slot channel; ``drained`` receives the id when all credits have
         returned after a drain."""
         self.id = identity.replica
         self.function = identity.function
@@ -99,7 +99,7 @@ class VirtualReplica:
         self._is_steady = not (profile.jitter or profile.is_exponential)
         self._hop_s = hop_s
         self._rng = rng
-        self._told = told
+        self._on_message = on_message
         self._drained = drained
         self._done = self._ended
         self._channel: Channel | None = None
@@ -241,7 +241,7 @@ class VirtualReplica:
             for command in commands:
                 if type(command) is Send:
                     if command.channel is self._channel or self._channel is None:
-                        self._told(self, command.message)
+                        self._on_message(self, command.message)
                 elif type(command) is StateIs and command.state is ReplicaState.DRAINED:
                     self._drained(self.id)
         when = ledger.next_wakeup()

@@ -179,8 +179,8 @@ class Simulation:
     def _learn_limits(self, now: float) -> None:
         counts = {name: self._gate.room.counts(name, now) for name in self._revisions.values()}
         for move in self._limits.turn(now, {name: each.waiting for name, each in counts.items() if each is not None}):
-            told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
-            self.autoscaler.add_reason(move.revision, told)
+            why = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
+            self.autoscaler.add_reason(move.revision, why)
         for status in self.fleet.statuses():
             self._tell_limit(status)
 

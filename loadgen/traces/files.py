@@ -88,12 +88,12 @@ def open_trace(path: Path) -> TraceFile:
         with _opened(path) as lines:
             summary = _summary(found, numbers.of(lines), faults)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        told = f"gzip that breaks off or is damaged at or behind this line ({error})"
-        faults.say("file", told, "a whole file", numbers.last or 1)
+        got = f"gzip that breaks off or is damaged at or behind this line ({error})"
+        faults.say("file", got, "a whole file", numbers.last or 1)
         raise faults.error() from error
     except UnicodeDecodeError as error:
-        told = f"bytes that are no text at or behind this line ({error.reason})"
-        faults.say("file", told, "text in UTF-8, or gzip of it", numbers.last or 1)
+        got = f"bytes that are no text at or behind this line ({error.reason})"
+        faults.say("file", got, "text in UTF-8, or gzip of it", numbers.last or 1)
         raise faults.error() from error
     except OSError as error:
         faults.say("file", error.strerror or str(error), "a file that can be read")

@@ -38,7 +38,7 @@ BUSY_AT_PEAK: Final = 0.9
 Above the 70% utilisation that the policy aims at, so that one replica is not enough. Low enough for two cores that also
 run the gateway, the control process and this client.
 """
-MOST_PER_S: Final = 300.0
+MAX_PER_S: Final = 300.0
 """Upper bound of requests per second that the client sends, however fast the model is."""
 LOOK_EVERY_S: Final = 0.5
 
@@ -157,7 +157,7 @@ class Demo:
         cost_s = sorted(costs)[len(costs) // 4]  # what disturbs it only adds
         bodies = [self._sized_body() for _ in range(300)]
         mean = sum(size for _, size in bodies) / len(bodies)
-        peak = min(MOST_PER_S, BUSY_AT_PEAK / (cost_s * mean))
+        peak = min(MAX_PER_S, BUSY_AT_PEAK / (cost_s * mean))
         length_s = self._script.load_s
         times = poisson(ramp(length_s, peak * 0.05, peak), length_s, peak, self._rng)
         say(

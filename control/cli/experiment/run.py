@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tidegate.control.cli.common import interruptible, say
-from tidegate.loadgen.experiments import report as told
+from tidegate.loadgen.experiments import report as reports
 from tidegate.loadgen.experiments import run as running
 from tidegate.loadgen.experiments.definition import Experiment
 from tidegate.loadgen.experiments.judge import Judgement
@@ -31,9 +31,9 @@ def run(plan: ExperimentPlan, printed: Printed) -> running.ExperimentReport:
     with interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
     if report.is_partial:
-        say(told.partial(report))
+        say(reports.partial(report))
     if printed is Printed.TEXT:
-        print(told.summary(report.results))
+        print(reports.summary(report.results))
     return report
 
 
@@ -57,8 +57,8 @@ class _Listener:
 
     def _text(self, result: Judgement) -> str:
         if self._printed is Printed.JSON:
-            return encode(told.record(result)).decode()
-        return told.markdown(result) if self._printed is Printed.MARKDOWN else told.text(result)
+            return encode(reports.record(result)).decode()
+        return reports.markdown(result) if self._printed is Printed.MARKDOWN else reports.text(result)
 
 
 @contextmanager

@@ -227,10 +227,10 @@ async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
     if not answer.is_success:
         raise LoadError(f"no metadata from {url}: status {answer.status_code}; --body FILE needs none")
     try:
-        told = answer.json()
+        metadata = answer.json()
     except ValueError as error:
         raise LoadError(f"no metadata from {url}: the answer is no JSON") from error
-    return told if isinstance(told, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServices) -> dict[str, Any]:

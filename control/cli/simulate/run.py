@@ -101,14 +101,14 @@ def _simulate(
 ) -> tuple[str, dict[str, float], Timeline, bool]:
     """Returns (policy, figures, timeline, whether it was cut short)."""
     policy = function.scaling.policy
-    told: Callable[[TimelineSlot], None] | None = None
+    on_second: Callable[[TimelineSlot], None] | None = None
     if csv is not None:
         file = csv
 
-        def told(second: TimelineSlot) -> None:
+        def on_second(second: TimelineSlot) -> None:
             file.write(csv_row(policy, second) + "\n")
 
-    timeline = Timeline(function.sla.latency_s, told)
+    timeline = Timeline(function.sla.latency_s, on_second)
     scenario = plan.scenario(function)
     summary = RunSummary(scenario, power=timeline.power if plan.has_power else None)
     with _shown(plan, policy, is_silent) as show:
