@@ -59,8 +59,7 @@ from tidegate.deploy.placement.ledger import (
     demand_of,
 )
 from tidegate.function import Batching, Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 START_SLACK_S: Final = 5.0
 """The queue_proxy reports a start that takes too long; this much later it is not believed to do so any more."""

@@ -24,7 +24,7 @@ class BoundFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """The run of one policy. ``figures``: docs/figures.md; each name ends in its unit."""
+    """The run of one policy. ``figures``: docs/inside/figures.md; each name ends in its unit."""
 
     policy: str
     is_partial: bool

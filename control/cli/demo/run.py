@@ -291,7 +291,7 @@ class Demo:
     def _real_files(self) -> list[tuple[str, list[int]]]:
         """Returns files of this source tree that the model can classify, each as one row of its input."""
         root = example_folder().parent.parent
-        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/*.md"))]
+        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/**/*.md"))]
         rows = []
         for path in paths:
             row = self._example.features_of(path.read_bytes(), self._layout) if path.is_file() else None
