@@ -15,7 +15,7 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, throughput_ips, within
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers
 
 CALLERS = 12

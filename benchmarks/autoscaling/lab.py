@@ -24,7 +24,7 @@ from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
 from tidegate.loadgen.clients.client_health import report_of
 from tidegate.loadgen.clients.outcomes import Shot, posts
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers as callers_of
 from tidegate.records.codec import decode
 from tidegate.records.cold_start_phases import ColdStartPhases

@@ -15,7 +15,7 @@ from benchmarks.autoscaling.timeline import Run, flip_flops, latency_s, within
 from tidegate.loadgen.arrivals.processes import poisson
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 
 TARGET_S = 0.25
 REPLICAS = 2

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tidegate.control.sdk import Tidegate
     from tidegate.control.state.directory import StateDirectory
-    from tidegate.schema.yaml_nodes import Faults
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
@@ -109,30 +108,6 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{path}: {error.strerror or error}")
-
-
-def check_files(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None], faults: "Faults") -> None:
-    """Files that are to be written, by their options: a long run is not to be lost because its report cannot be, nor a
-    file that it reads. Devices and pipes are neither kept nor overwritten."""
-    taken = {os.path.realpath(path) for path in inputs if path is not None}
-    for option, path in outputs:
-        if path is None:
-            continue
-        place = os.path.realpath(path)
-        if not _can_be_written(path):
-            faults.add(option, str(path), "a file in a folder that exists, where it may be written")
-        elif place in taken:
-            faults.add(option, str(path), "a file of its own: this one is read, or written by another option")
-        elif path.is_file() or not path.exists():
-            taken.add(place)
-
-
-def _can_be_written(path: Path) -> bool:
-    try:
-        folder = path.absolute().parent
-        return folder.is_dir() and not path.is_dir() and os.access(path if path.exists() else folder, os.W_OK)
-    except OSError:  # Such as of a name that is too long.
-        return False
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def register(app: typer.Typer) -> None:
 
 def _explain_log(log: Path, name: str, last: int, json: bool) -> None:
     from tidegate.autoscaler.decisions.explain import explain_all
-    from tidegate.control.cli.decision_log import read
+    from tidegate.autoscaler.replay.decision_log import read
 
     decisions = read(log, name)[-last:]
     if json:

@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 
-class Phase(NamedTuple):
+class LoadPhase(NamedTuple):
     """A phase of the thesis' experiments (A9): its own workers from ``start_s`` on."""
 
     start_s: float

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.traces.changes import Placement, joined, sliced
 
 
@@ -67,14 +67,14 @@ def _in_turn(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         yield arrival._replace(function=LANGUAGE[number % len(LANGUAGE)])
 
 
-THESIS: Final[Mapping[str, tuple[Phase, ...]]] = MappingProxyType(
+THESIS: Final[Mapping[str, tuple[LoadPhase, ...]]] = MappingProxyType(
     {
-        "thesis-constant": (Phase(0.0, 15_000, 6, 15.0),),
+        "thesis-constant": (LoadPhase(0.0, 15_000, 6, 15.0),),
         "thesis-phases": (
-            Phase(0.0, 16_200, 6, 15.0),
-            Phase(180.0, 9_600, 2, 10.0),
-            Phase(660.0, 16_200, 6, 15.0),
-            Phase(840.0, 6_000, 1, 10.0),
+            LoadPhase(0.0, 16_200, 6, 15.0),
+            LoadPhase(180.0, 9_600, 2, 10.0),
+            LoadPhase(660.0, 16_200, 6, 15.0),
+            LoadPhase(840.0, 6_000, 1, 10.0),
         ),
     }
 )

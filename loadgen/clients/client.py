@@ -11,7 +11,7 @@ SWEEP_S: Final = 0.05
 """Calls are given up at most so much after their time limit: one timer for all of them."""
 
 
-class Client(ABC):
+class LoadClient(ABC):
     """Sends calls without waiting for them. ``done`` is called with each when it has ended, never from inside
     :meth:`send`; it is the runner's to set.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 LATE_S = 0.020
 """A request that left so much after it was due left late."""
@@ -33,7 +33,7 @@ class ClientReport:
         return f"{told}; THE CLIENT IS THE BOTTLENECK" if self.is_bottleneck else told
 
 
-def report_of(outcomes: Sequence[Outcome], cpu_s: float, wall_s: float) -> ClientReport:
+def report_of(outcomes: Sequence[RequestOutcome], cpu_s: float, wall_s: float) -> ClientReport:
     """``cpu_s`` of the client's process and ``wall_s`` that went by while ``outcomes`` were gathered."""
     lags = sorted(outcome.lag_s for outcome in outcomes)
     p99 = lags[min(len(lags) - 1, int(0.99 * len(lags)))] if lags else 0.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.grpc import grpc
 from tidegate.wire.http2.frames import CANCEL
 from tidegate.wire.http2.header_blocks import Block
@@ -49,7 +49,7 @@ def framed(message: bytes) -> bytes:
     return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
 
 
-class GrpcCalls(Client):
+class GrpcCalls(LoadClient):
     """Calls of ``path`` at ``address`` (``host:port``); the bodies of requests are framed messages. ``is_stream``: the
     times of the answer's messages are taken. ``on_data``: gets the bytes of answers, as they come."""
 

@@ -13,7 +13,7 @@ from typing import Final, cast
 from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
 from tidegate.loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Piece
 from tidegate.wire.http1.head import Rejected, ResponseHead
@@ -23,7 +23,7 @@ CONNECT_S: Final = 10.0
 EVENT_STREAM: Final = b"text/event-stream"
 
 
-class HttpCalls(Client):
+class HttpCalls(LoadClient):
     """``method`` requests to ``path`` at ``host:port``; ``fields`` are sent with each (Host and Content-Length are
     not among them). ``takes_streams``: the times of event streams are taken.
     ``batch_field``: in which each request says how many inferences it carries."""

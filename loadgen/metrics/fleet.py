@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
-from tidegate.loadgen.metrics.cost import Accounting, Lease, memory_cost
+from tidegate.loadgen.metrics.cost import Accounting, memory_cost
 from tidegate.loadgen.metrics.power import IDLE_W, Device, PowerMeter, PowerSample, watts
 from tidegate.loadgen.metrics.usage import Occupancy, variation
+from tidegate.loadgen.simulator.lease import Lease
 
 
 @dataclass(slots=True)

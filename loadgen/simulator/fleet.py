@@ -16,10 +16,10 @@ from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import AcceleratorKind, NoRoomError
 from tidegate.deploy.plan import plan
 from tidegate.errors import TidegateError
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.simulator.devices import Devices
 from tidegate.loadgen.simulator.gate import SimulatedGateway
 from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.replica import VirtualReplica
 from tidegate.loadgen.simulator.result import Start

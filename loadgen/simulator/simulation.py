@@ -18,7 +18,7 @@ from tidegate.loadgen.simulator.gate import WORKER, SimulatedGateway
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.limits import SimulatedLimits
 from tidegate.loadgen.simulator.replica import VirtualReplica
-from tidegate.loadgen.simulator.result import Result, Second, Sink
+from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Sink
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
 from tidegate.loadgen.simulator.shares import SimulatedShares
 from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop
@@ -93,7 +93,7 @@ class Simulation:
         self._open_loop = OpenLoop(scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
         self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
 
-    def run(self, duration_s: float | None = None) -> Result:
+    def run(self, duration_s: float | None = None) -> SimulationResult:
         """Simulates ``duration_s`` seconds; None: until everybody has sent all and all of it has ended, which callers
         without an end never do. Raises ValueError for arrivals that fall in time or name an unknown function."""
         if duration_s is None and any(each.requests is None for each in self._scenario.callers):
@@ -104,7 +104,7 @@ class Simulation:
         now = self.kernel.now()
         self._tell_sink(now)
         self.fleet.end(now)
-        return Result(
+        return SimulationResult(
             simulated_s=now,
             requests=self._open_loop.sent + self._closed_loop.sent,
             unended=self._gate.open,
@@ -216,7 +216,7 @@ class Simulation:
             states = counts.get(revision, {})
             room = self._gate.room.counts(revision, now)
             self._sink.second(
-                Second(
+                FunctionSecond(
                     at_s=now,
                     function=function,
                     wanted=self._wanted[revision],

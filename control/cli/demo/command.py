@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tidegate.control.cli.common import EXIT_FAILED, JsonOption, check_files, guarded, print_json, say, write_file
+from tidegate.control.cli.common import EXIT_FAILED, JsonOption, guarded, print_json, say, write_file
+from tidegate.loadgen.plans.outputs import check_files
 
 
 def demo(
@@ -14,8 +15,8 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Show everything once: a real model from zero, under load, back to zero; writes a report with plots."""
-    from tidegate.control.cli.demo.report import render
     from tidegate.control.cli.demo.run import FAST, FULL, run
+    from tidegate.loadgen.reports.demo_page import render
     from tidegate.schema.yaml_nodes import Faults
 
     faults = Faults("demo")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 SLICE_S = 1.0
 
@@ -26,7 +26,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DemoVerdict:
     passed: bool
     text: str
 
@@ -37,10 +37,10 @@ class Records:
 
     latency_s: float
     percentile: float
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RequestOutcome] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
 
-    def recent(self, now_s: float, window_s: float = 5.0) -> list[Outcome]:
+    def recent(self, now_s: float, window_s: float = 5.0) -> list[RequestOutcome]:
         """Outcomes that became known in the last seconds."""
         found = []
         for outcome in reversed(self.outcomes):
@@ -51,7 +51,7 @@ class Records:
         return found
 
     @property
-    def lost(self) -> list[Outcome]:
+    def lost(self) -> list[RequestOutcome]:
         return [outcome for outcome in self.outcomes if not outcome.is_good]
 
     @property
@@ -64,7 +64,7 @@ class Records:
         """Replicas that were ready at once."""
         return max((look.ready for look in self.looks), default=0)
 
-    def verdict(self, first_was_good: bool) -> Verdict:
+    def verdict(self, first_was_good: bool) -> DemoVerdict:
         """Passed: nothing was lost, and the function went from zero to several replicas and back to zero."""
         faults = []
         if not first_was_good:
@@ -81,9 +81,11 @@ class Records:
         if not self.looks or self.looks[-1].present != 0:
             faults.append("it did not return to zero replicas")
         if faults:
-            return Verdict(passed=False, text="Failed: " + "; ".join(faults) + ".")
+            return DemoVerdict(passed=False, text="Failed: " + "; ".join(faults) + ".")
         total = len(self.outcomes) + 1
-        return Verdict(passed=True, text=f"Passed: none of {total} requests lost; 0 -> {self.most()} -> 0 replicas.")
+        return DemoVerdict(
+            passed=True, text=f"Passed: none of {total} requests lost; 0 -> {self.most()} -> 0 replicas."
+        )
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
@@ -94,9 +96,9 @@ def quantile(values: Sequence[float], q: float) -> float | None:
     return ordered[min(len(ordered) - 1, max(0, -(-int(q * len(ordered) * 1_000_000) // 1_000_000) - 1))]
 
 
-def by_second(outcomes: Sequence[Outcome], length_s: float) -> list[list[Outcome]]:
+def by_second(outcomes: Sequence[RequestOutcome], length_s: float) -> list[list[RequestOutcome]]:
     """Outcomes by the second in which they were sent."""
-    slices: list[list[Outcome]] = [[] for _ in range(int(length_s / SLICE_S) + 1)]
+    slices: list[list[RequestOutcome]] = [[] for _ in range(int(length_s / SLICE_S) + 1)]
     for outcome in outcomes:
         if 0 <= outcome.at_s < length_s:
             slices[int(outcome.at_s / SLICE_S)].append(outcome)

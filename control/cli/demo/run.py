@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.control.cli.demo.records import Look, Records
-    from tidegate.control.cli.demo.report import Report
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.views import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
+    from tidegate.loadgen.reports.demo_page import DemoReport
 
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
@@ -41,7 +41,7 @@ LOOK_EVERY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class DemoScript:
     """How long everything takes."""
 
     load_s: float
@@ -50,30 +50,30 @@ class Script:
     zero_within_s: float
 
 
-FULL: Final = Script(load_s=120.0, window="12s", sleep_after="8s", zero_within_s=60.0)
-FAST: Final = Script(load_s=20.0, window="6s", sleep_after="3s", zero_within_s=40.0)
+FULL: Final = DemoScript(load_s=120.0, window="12s", sleep_after="8s", zero_within_s=60.0)
+FAST: Final = DemoScript(load_s=20.0, window="6s", sleep_after="3s", zero_within_s=40.0)
 
 
 class DemoError(TidegateError):
     """The demo cannot be run here; the message says what is missing."""
 
 
-def run(script: Script) -> "Result":
+def run(script: DemoScript) -> "DemoResult":
     """The whole demo; nothing of it is left running."""
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder, own_deployment(Path(folder)) as tidegate:
         return asyncio.run(Demo(tidegate, Path(folder), script).run())
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    report: "Report"
+class DemoResult:
+    report: "DemoReport"
     summary: dict[str, Any]
 
 
 class Demo:
     """One run over a deployment that is up and empty."""
 
-    def __init__(self, tidegate: "Tidegate", folder: Path, script: Script) -> None:
+    def __init__(self, tidegate: "Tidegate", folder: Path, script: DemoScript) -> None:
         from tidegate.control.cli.demo.records import Records
 
         self._tidegate = tidegate
@@ -88,7 +88,7 @@ class Demo:
         self._answer = ""
         self._start = 0.0
 
-    async def run(self) -> Result:
+    async def run(self) -> DemoResult:
         await self._deploy()
         await self._first_request()
         cold = await self._cold_start()
@@ -198,7 +198,7 @@ class Demo:
         at = self._records.looks[-1]
         say(f"{at.present} replicas {at.at_s - self._script.load_s:.0f} s after the last request")
 
-    async def _conclude(self, cold: "ColdStartView") -> Result:
+    async def _conclude(self, cold: "ColdStartView") -> DemoResult:
         explained = await asyncio.to_thread(self._tidegate.explain, NAME, last=40)
         return conclude(self._records, self._first_good, self._answer, cold, explained.text, self._script.load_s)
 
@@ -308,10 +308,10 @@ class Demo:
 
 def conclude(
     records: "Records", first_good: bool, answer: str, cold: "ColdStartView", explained: str, load_s: float
-) -> Result:
+) -> DemoResult:
     """Report and summary of what was recorded."""
     from tidegate.control.cli.demo.records import by_second, quantile
-    from tidegate.control.cli.demo.report import Report
+    from tidegate.loadgen.reports.demo_page import DemoReport
     from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
 
     verdict = records.verdict(first_good)
@@ -361,7 +361,7 @@ def conclude(
         ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
         ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
     )
-    report = Report(
+    report = DemoReport(
         title=f"Tidegate demo: {NAME}",
         passed=verdict.passed,
         verdict=verdict.text,
@@ -382,7 +382,7 @@ def conclude(
         "most_replicas": records.most(),
         "cold_start": cold,
     }
-    return Result(report, summary)
+    return DemoResult(report, summary)
 
 
 def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:

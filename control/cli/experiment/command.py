@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidegate.loadgen.experiments.definition import Experiment
-    from tidegate.loadgen.experiments.run import Report
+    from tidegate.loadgen.experiments.run import ExperimentReport
 
 
 def experiment(
@@ -30,7 +30,7 @@ def experiment(
     json: JsonOption = False,
 ) -> None:
     """Hold published figures against what the simulator gives, with plots."""
-    from tidegate.control.cli.experiment.plan import plan_of
+    from tidegate.loadgen.plans.experiment import plan_of
 
     plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, report=report, is_list=list_)
     if list_:
@@ -63,7 +63,7 @@ def _list(experiments: "Iterable[Experiment]", *, json: bool) -> None:
         print(f"{each.name:6} {each.title} ({each.source})")
 
 
-def _write(made: "Report", report: Path) -> None:
+def _write(made: "ExperimentReport", report: Path) -> None:
     from tidegate.loadgen.experiments.report import html
 
     write_file(report, html(made))

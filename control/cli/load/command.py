@@ -70,11 +70,11 @@ def load(
     json: JsonOption = False,
 ) -> None:
     """Send load to a function or a URL, and report latencies, rates and failures."""
-    from tidegate.control.cli.load.plan import Options, plan_of
     from tidegate.control.cli.load.run import run
     from tidegate.control.cli.load.target import of_function, of_url
+    from tidegate.loadgen.plans.load import LoadOptions, plan_of
 
-    options = Options(
+    options = LoadOptions(
         target=target,
         rate=rate,
         span=span,
@@ -134,7 +134,7 @@ def _write(made: "LoadReport", report: Path | None, csv: Path | None, json: bool
     if csv is not None:
         write_file(csv, text.csv(made))
     if report is not None:
-        from tidegate.control.cli.load.report import render
+        from tidegate.loadgen.reports.load_page import render
 
         write_file(report, render(made))
         say(f"report: {report.absolute()}")

@@ -16,16 +16,16 @@ from tidegate import clock
 from tidegate.aio.loop import run as fast
 from tidegate.aio.loop.services import LoopServices
 from tidegate.control.cli.common import say
-from tidegate.control.cli.load.plan import Options, Plan
 from tidegate.control.cli.load.target import Target
 from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.clients import bodies
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.loadgen.clients.grpc_calls import V2, GrpcCalls, framed
 from tidegate.loadgen.clients.http_calls import HttpCalls
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
+from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.loadgen.progress import Progress
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
 from tidegate.loadgen.reports.tally import Tally
@@ -47,7 +47,7 @@ class LoadError(TidegateError):
     """The load cannot be sent; the message says why."""
 
 
-def run(options: Options, plan: Plan, target: Target, *, is_silent: bool) -> LoadReport:
+def run(options: LoadOptions, plan: LoadPlan, target: Target, *, is_silent: bool) -> LoadReport:
     """The whole load. Raises LoadError where it cannot begin."""
     _allow_connections(_most(plan))
     fast.keep_memory()
@@ -55,7 +55,7 @@ def run(options: Options, plan: Plan, target: Target, *, is_silent: bool) -> Loa
         return runner.run(_run(options, plan, target, is_silent))
 
 
-async def _run(options: Options, plan: Plan, target: Target, is_silent: bool) -> LoadReport:
+async def _run(options: LoadOptions, plan: LoadPlan, target: Target, is_silent: bool) -> LoadReport:
     sweeper = LoopServices(asyncio.get_running_loop())
     try:
         draw = await _drawer(plan, target, sweeper)
@@ -68,10 +68,10 @@ async def _run(options: Options, plan: Plan, target: Target, is_silent: bool) ->
         sweeper.close()
 
 
-async def _drive(plan: Plan, target: Target, client: Client, draw: Draw, is_silent: bool) -> LoadReport:
+async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw, is_silent: bool) -> LoadReport:
     sla = plan.sla or target.sla
     tally = Tally(None if sla is None else sla[0])
-    load = Run(client, lambda call: tally.add(call, load.began))
+    load = LoadRun(client, lambda call: tally.add(call, load.began))
     rng = random.Random(plan.seed)
     began, wall, cpu = datetime.fromtimestamp(clock.wall(), UTC), time.monotonic(), time.process_time()
     with _interruptible(load):
@@ -102,7 +102,7 @@ async def _drive(plan: Plan, target: Target, client: Client, draw: Draw, is_sile
 
 
 @contextlib.contextmanager
-def _interruptible(run: Run) -> Iterator[None]:
+def _interruptible(run: LoadRun) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the run, and its report is made."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -115,7 +115,7 @@ def _interruptible(run: Run) -> Iterator[None]:
             loop.remove_signal_handler(each)
 
 
-def _most(plan: Plan) -> int:
+def _most(plan: LoadPlan) -> int:
     """Requests on their way at once."""
     return plan.connections if plan.workers is None else len(plan.workers())
 
@@ -134,7 +134,7 @@ def _allow_connections(most: int) -> None:
 # --- client and requests ----------------------------------------------------------------------------------------------
 
 
-def _client(options: Options, plan: Plan, target: Target, sweeper: LoopServices) -> Client:
+def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopServices) -> LoadClient:
     most = _most(plan)
     if target.protocol == "grpc":
         return GrpcCalls(
@@ -168,7 +168,7 @@ def _client(options: Options, plan: Plan, target: Target, sweeper: LoopServices)
     )
 
 
-async def _drawer(plan: Plan, target: Target, sweeper: LoopServices) -> Draw:
+async def _drawer(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Draw:
     """What makes requests of arrivals."""
     batch = None if plan.batches is None else plan.batches.drawer(random.Random(plan.seed + 1))
     make = await _maker(plan, target, sweeper)
@@ -183,7 +183,7 @@ async def _drawer(plan: Plan, target: Target, sweeper: LoopServices) -> Draw:
     return draw
 
 
-async def _maker(plan: Plan, target: Target, sweeper: LoopServices) -> Callable[[Arrival, int], bytes]:
+async def _maker(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Callable[[Arrival, int], bytes]:
     if plan.body is not None or target.protocol == "http":
         body = plan.body or b""
         sent = framed(body) if target.protocol == "grpc" else body
@@ -212,7 +212,7 @@ def _made(make: Callable[[], Any]) -> Any:
         raise LoadError(str(error)) from error
 
 
-async def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
+async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
     """What the model says of its inputs; a function that sleeps is woken by the question."""
     import httpx
 
@@ -232,7 +232,7 @@ async def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: LoopServices) -> dict[str, Any]:
+async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServices) -> dict[str, Any]:
     answer = bytearray()
     client = GrpcCalls(
         target.address,
@@ -246,7 +246,7 @@ async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: LoopServices)
         clock=time.monotonic,
     )
     codes: list[str] = []
-    run = Run(client, lambda call: codes.append(call.error or call.code or ""))
+    run = LoadRun(client, lambda call: codes.append(call.error or call.code or ""))
     await run.open_loop([(0.0, Request(framed(MODEL_METADATA_REQUEST.encode({"name": target.model}))))])
     await client.close()
     if codes != ["OK"]:
@@ -260,7 +260,7 @@ async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: LoopServices)
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-async def _show(progress: Progress, run: Run, began: float) -> None:
+async def _show(progress: Progress, run: LoadRun, began: float) -> None:
     """On standard error: a table that changes, or a line now and then where it is no terminal."""
     if not sys.stderr.isatty():
         while True:

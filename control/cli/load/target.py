@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tidegate.control.cli.load.plan import Options, Plan
+from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.schema.yaml_nodes import Faults
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def of_url(options: Options, plan: Plan) -> Target:
+def of_url(options: LoadOptions, plan: LoadPlan) -> Target:
     """A target by its URL: ``http://``, ``https://`` or ``grpc://`` (cleartext). Raises InvalidInputError."""
     faults = Faults("load")
     parts = urlsplit(options.target)
@@ -76,7 +76,7 @@ def of_url(options: Options, plan: Plan) -> Target:
     )
 
 
-def of_function(options: Options, plan: Plan, tidegate: "Tidegate") -> Target:
+def of_function(options: LoadOptions, plan: LoadPlan, tidegate: "Tidegate") -> Target:
     """A function through the front door. Raises InvalidInputError, and what the SDK raises."""
     view = tidegate.function(options.target)
     parts = urlsplit(tidegate.gateway)
@@ -106,7 +106,7 @@ def of_function(options: Options, plan: Plan, tidegate: "Tidegate") -> Target:
     )
 
 
-def _check(options: Options, plan: Plan, protocol: str, path: str, faults: Faults) -> None:
+def _check(options: LoadOptions, plan: LoadPlan, protocol: str, path: str, faults: Faults) -> None:
     """What does not go with a protocol."""
     if path and not path.startswith("/"):
         faults.add("--path", path, "a path that begins with /")
@@ -124,7 +124,7 @@ def _check(options: Options, plan: Plan, protocol: str, path: str, faults: Fault
         faults.say("--batch-header", "with grpc", "another protocol: the message says its batch")
 
 
-def _call(options: Options, path: str, faults: Faults) -> str:
+def _call(options: LoadOptions, path: str, faults: Faults) -> str:
     """The path of a gRPC call: V2's, unless another one is named together with its message."""
     if len(path) > 1 and options.path is not None and options.body is None:
         faults.add("--path", path, "together with --body FILE, the message as it is")

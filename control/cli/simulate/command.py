@@ -49,12 +49,12 @@ def simulate(
     json: JsonOption = False,
 ) -> None:
     """Simulate a function under a load: the product's own decisions on virtual hardware."""
-    from tidegate.control.cli.simulate.plan import Options, plan_of
     from tidegate.control.cli.simulate.run import run
+    from tidegate.loadgen.plans.simulation import SimulationOptions, plan_of
     from tidegate.loadgen.reports import simulation
 
     plan = plan_of(
-        Options(
+        SimulationOptions(
             function=function,
             accelerators=accelerators,
             profile=profile,

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import IO, Final
 
 from tidegate.control.cli.common import interruptible
-from tidegate.control.cli.simulate.plan import Plan
 from tidegate.function import Function
-from tidegate.loadgen.metrics.cost import Lease
-from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.metrics.summary import RunSummary
+from tidegate.loadgen.plans.simulation import SimulationPlan
 from tidegate.loadgen.reports.simulation import CSV_HEAD, BoundFigures, PolicyRun, SimulationReport, csv_row, run_of
-from tidegate.loadgen.reports.timeline import Slot, Timeline
+from tidegate.loadgen.reports.timeline import Timeline, TimelineSlot
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
-from tidegate.loadgen.simulator.result import Second, Sink, Start
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.result import FunctionSecond, Sink, Start
 from tidegate.loadgen.simulator.simulation import Simulation
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
@@ -54,7 +54,7 @@ class Stop:
                 signal.signal(each, handler)
 
 
-def run(plan: Plan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
+def run(plan: SimulationPlan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
     """Simulates every policy. Raises OSError where a file cannot be written."""
     stop = Stop()
     runs: list[tuple[str, dict[str, float], Timeline, bool]] = []
@@ -72,7 +72,7 @@ def run(plan: Plan, *, has_bound: bool, log: Path | None, csv: Path | None, is_s
 
 
 def _report(
-    plan: Plan,
+    plan: SimulationPlan,
     runs: Sequence[tuple[str, dict[str, float], Timeline, bool]],
     bound: BoundFigures | None,
     note: str | None,
@@ -97,20 +97,20 @@ def _report(
 
 
 def _simulate(
-    plan: Plan, function: Function, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
+    plan: SimulationPlan, function: Function, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
 ) -> tuple[str, dict[str, float], Timeline, bool]:
     """(policy, figures, timeline, whether it was cut short)."""
     policy = function.scaling.policy
-    told: Callable[[Slot], None] | None = None
+    told: Callable[[TimelineSlot], None] | None = None
     if csv is not None:
         file = csv
 
-        def told(second: Slot) -> None:
+        def told(second: TimelineSlot) -> None:
             file.write(csv_row(policy, second) + "\n")
 
     timeline = Timeline(function.sla.latency_s, told)
     scenario = plan.scenario(function)
-    summary = Summary(scenario, power=timeline.power if plan.has_power else None)
+    summary = RunSummary(scenario, power=timeline.power if plan.has_power else None)
     with _shown(plan, policy, is_silent) as show:
         sinks = _Sinks((summary, timeline), stop, log, show)
         simulation = Simulation(scenario, sinks)
@@ -152,7 +152,7 @@ class _Sinks:
         for each in self._sinks:
             each.lease(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         for each in self._sinks:
             each.second(second)
         self._show(second.at_s)
@@ -160,11 +160,11 @@ class _Sinks:
             self.end()
 
 
-def _bound(plan: Plan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
+def _bound(plan: SimulationPlan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
     """Ctrl-C and SIGTERM leave it out, and the report without it is partial."""
     try:
         with interruptible():
-            from tidegate.control.cli.simulate.bound import bound_of
+            from tidegate.loadgen.plans.bound import bound_of
 
             return bound_of(plan)
     except KeyboardInterrupt:
@@ -176,7 +176,7 @@ def _bound(plan: Plan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
 
 
 @contextlib.contextmanager
-def _shown(plan: Plan, policy: str, is_silent: bool) -> Iterator[Callable[[float], None]]:
+def _shown(plan: SimulationPlan, policy: str, is_silent: bool) -> Iterator[Callable[[float], None]]:
     """A bar on a terminal's standard error; nothing elsewhere."""
     if is_silent or not sys.stderr.isatty():
         yield lambda at_s: None

@@ -10,7 +10,7 @@ from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.simulator.devices import Kind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from tidegate.loadgen.simulator.result import Everything, Result
+from tidegate.loadgen.simulator.result import Everything, SimulationResult
 from tidegate.loadgen.simulator.scenario import Deployed, Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
 
@@ -61,7 +61,7 @@ def poisson(rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
     return (Arrival(at_s) for at_s in arrivals.poisson(lambda _: rate, duration_s, rate, random.Random(seed)))
 
 
-def run(scenario: Scenario, duration_s: float | None = None) -> tuple[Result, Everything]:
+def run(scenario: Scenario, duration_s: float | None = None) -> tuple[SimulationResult, Everything]:
     sink = Everything()
     return Simulation(scenario, sink).run(duration_s), sink
 

@@ -10,7 +10,7 @@ from tidegate.autoscaler.profiles.admission import Kind as AdmissionKind
 from tidegate.autoscaler.profiles.admission import assess
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
 from tidegate.function import Function, Sla
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run, scaling
 from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some, Word
@@ -48,7 +48,7 @@ class Choice:
 
 
 @setup(Choice)
-def choice(parameters: Choice, seed: int) -> Outcome:
+def choice(parameters: Choice, seed: int) -> ExperimentOutcome:
     """Each model with each latency that one of the devices just meets."""
     admitted, settled, late, cases = 0, 0.0, 0.0, 0
     for model in parameters.models:
@@ -62,7 +62,7 @@ def choice(parameters: Choice, seed: int) -> Outcome:
             share, missed = _settled(parameters, model, target_s, right, seed)
             settled += share
             late += missed
-    return Outcome(
+    return ExperimentOutcome(
         figures={
             "cases": float(cases),
             "admission_right_share": admitted / cases,

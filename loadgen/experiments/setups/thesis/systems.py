@@ -36,7 +36,7 @@ class System(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class SystemPhase:
     """Workers that together send so many requests, each at most ``rate`` per second."""
 
     start_s: NotNegative
@@ -94,7 +94,7 @@ class Hpa:
 
 
 def scenario(
-    system: System, phases: Sequence[Phase], cluster: Cluster, kpa: Kpa, hpa: Hpa, begin_s: float, seed: int
+    system: System, phases: Sequence[SystemPhase], cluster: Cluster, kpa: Kpa, hpa: Hpa, begin_s: float, seed: int
 ) -> Scenario:
     """``begin_s``: when the load begins."""
     start_s = hpa.start_s if system is System.HPA else kpa.start_s

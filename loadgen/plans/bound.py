@@ -2,16 +2,16 @@
 
 import math
 
-from tidegate.control.cli.simulate.plan import Plan
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.bound.clairvoyant import Group, clairvoyant
+from tidegate.loadgen.plans.simulation import SimulationPlan
 from tidegate.loadgen.reports.simulation import BoundFigures
 from tidegate.loadgen.simulator.devices import Sharing
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.scenario import Deployed
 
 
-def bound_of(plan: Plan) -> tuple[BoundFigures | None, str | None]:
+def bound_of(plan: SimulationPlan) -> tuple[BoundFigures | None, str | None]:
     """The bound, or a word on why there is none; neither where no latency is promised."""
     function = plan.functions[0]
     latency_s = function.sla.latency_s
@@ -36,7 +36,7 @@ def bound_of(plan: Plan) -> tuple[BoundFigures | None, str | None]:
     return BoundFigures(b0_dollars=None if math.isinf(found.b0) else found.b0, bq_dollars=found.bq), None
 
 
-def _why_none(plan: Plan, deployed: Deployed) -> str | None:
+def _why_none(plan: SimulationPlan, deployed: Deployed) -> str | None:
     if plan.source.schedule is None:
         return "in a closed loop the load follows the answers"
     if not deployed.limit:
@@ -46,7 +46,7 @@ def _why_none(plan: Plan, deployed: Deployed) -> str | None:
     return None if all(kind.accelerator.price_per_hour for kind in plan.kinds) else "an accelerator has no price"
 
 
-def _groups(plan: Plan, deployed: Deployed) -> list[Group]:
+def _groups(plan: SimulationPlan, deployed: Deployed) -> list[Group]:
     """By their devices alone: replicas that drain are beyond ``max-scale`` for a moment."""
     found = []
     for kind in plan.kinds:

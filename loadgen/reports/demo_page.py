@@ -7,7 +7,7 @@ from tidegate.loadgen.reports.plot import Plot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DemoReport:
     title: str
     passed: bool
     verdict: str
@@ -19,7 +19,7 @@ class Report:
     """Lines of ``tidegate explain``."""
 
 
-def render(report: Report) -> str:
+def render(report: DemoReport) -> str:
     """The whole file."""
     parts = [
         page.verdict(report.verdict, report.passed),

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidegate.control.cli.load.modes import Asked, Loop, Reader, Source, source_of
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.arrivals.pace import Phase
-from tidegate.loadgen.clients import shape_words
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.clients.runs import Worker
 from tidegate.loadgen.clients.workers import callers, paced
+from tidegate.loadgen.plans import shape_words
+from tidegate.loadgen.plans.arrivals import ArrivalOptions, Loop, Reader, Source, source_of
 from tidegate.schema.units import UnreadableError, duration, percent
 from tidegate.schema.yaml_nodes import Faults
 
@@ -20,7 +20,7 @@ PROTOCOLS: Final = ("http", "v2", "openai", "grpc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(Asked):
+class LoadOptions(ArrivalOptions):
     """Of the command line, as written."""
 
     target: str
@@ -44,7 +44,7 @@ class Options(Asked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """A load: an open loop by ``schedule``, else a closed one by ``workers``."""
 
     mode: str
@@ -64,27 +64,27 @@ class Plan:
     """Seconds and percent; None: as the function says."""
 
 
-def plan_of(options: Options) -> Plan:
+def plan_of(options: LoadOptions) -> LoadPlan:
     """Raises InvalidInputError with every fault."""
-    return _Reader(options).plan()
+    return _LoadReader(options).plan()
 
 
 @dataclass(slots=True)
-class _Reader:
-    options: Options
+class _LoadReader:
+    options: LoadOptions
     faults: Faults = field(default_factory=lambda: Faults("load"))
     values: Reader = field(init=False)
 
     def __post_init__(self) -> None:
         self.values = Reader(self.faults)
 
-    def plan(self) -> Plan:
+    def plan(self) -> LoadPlan:
         options, faults, values = self.options, self.faults, self.values
         source = source_of(options, faults)
         protocol = options.protocol
         if protocol is not None and protocol not in PROTOCOLS:
             faults.add("--protocol", protocol, ", ".join(PROTOCOLS))
-        made = Plan(
+        made = LoadPlan(
             mode=source.mode,
             seed=source.seed,
             total_s=source.total_s,
@@ -145,7 +145,7 @@ class _Reader:
 
 def _workers(source: Source) -> Callable[[], list[Worker]] | None:
     """Those of the closed loops; None: it is an open one."""
-    phases = [loop for loop in source.loops if isinstance(loop, Phase)]
+    phases = [loop for loop in source.loops if isinstance(loop, LoadPhase)]
     loops = [loop for loop in source.loops if isinstance(loop, Loop)]
     if not source.loops:
         return None

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.shapes import times
-from tidegate.loadgen.clients import shape_words
+from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.yaml_nodes import Faults
 
@@ -123,12 +123,12 @@ def test_every_fault_of_batches_and_phases_is_told() -> None:
     faults = Faults("test")
     found = shape_words.phases(["0s:100:4:10", "1:1:1:1", "1s:0:1:1", "1s:1:1:0", "1s:1", "2s:9:10000:1"], faults)
     assert told(faults) == ["--phase"] * 5
-    assert found == [Phase(0.0, 100, 4, 10.0)]
+    assert found == [LoadPhase(0.0, 100, 4, 10.0)]
 
 
 def test_phases_of_the_thesis_have_names() -> None:
     faults = Faults("test")
     assert len(shape_words.phases(["thesis-phases"], faults)) == 4
-    assert shape_words.phases(["thesis-constant"], faults) == [Phase(0.0, 15_000, 6, 15.0)]
+    assert shape_words.phases(["thesis-constant"], faults) == [LoadPhase(0.0, 15_000, 6, 15.0)]
     assert shape_words.phases(["thesis"], faults) == []
     assert "thesis-constant or thesis-phases" in str(faults.error())

@@ -3,11 +3,11 @@
 import pytest
 
 from tidegate.loadgen.clients.client_health import report_of
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 
-def outcomes(*lags_s: float) -> list[Outcome]:
-    return [Outcome(0.0, 0.1, 1, 200, lag_s=lag_s) for lag_s in lags_s]
+def outcomes(*lags_s: float) -> list[RequestOutcome]:
+    return [RequestOutcome(0.0, 0.1, 1, 200, lag_s=lag_s) for lag_s in lags_s]
 
 
 @pytest.mark.parametrize(

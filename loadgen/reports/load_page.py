@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tidegate.loadgen.reports import page
 from tidegate.loadgen.reports.plot import COLOURS, Plot, Point, Series
-from tidegate.loadgen.reports.record import LoadReport, Second
+from tidegate.loadgen.reports.record import LoadReport, SecondRecord
 from tidegate.loadgen.reports.text import facts, rows, tables
 
 
@@ -38,6 +38,6 @@ def plots(report: LoadReport) -> tuple[Plot, ...]:
     )
 
 
-def _points(report: LoadReport, value: Callable[[Second], float | None], scale: float = 1.0) -> tuple[Point, ...]:
+def _points(report: LoadReport, value: Callable[[SecondRecord], float | None], scale: float = 1.0) -> tuple[Point, ...]:
     found = ((each.at_s, value(each)) for each in report.seconds)
     return tuple((at_s, told * scale) for at_s, told in found if told is not None)

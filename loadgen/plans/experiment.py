@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidegate.control.cli.common import check_files
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.experiments.definition import MAX_BYTES, MOST_SEEDS, Experiment, catalogue, parse
+from tidegate.loadgen.plans.outputs import check_files
 from tidegate.schema.units import UnreadableError, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
@@ -16,7 +16,7 @@ MOST_JOBS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ExperimentPlan:
     experiments: tuple[Experiment, ...]
     seeds: int | None
     jobs: int
@@ -35,7 +35,7 @@ def plan_of(
     jobs: str,
     report: Path | None = None,
     is_list: bool = False,
-) -> Plan:
+) -> ExperimentPlan:
     """Raises InvalidInputError with every fault. ``is_list``: without names all are meant."""
     faults = Faults("experiment")
     check_files([("--report", report)], definitions, faults)
@@ -48,7 +48,7 @@ def plan_of(
     for index, each in enumerate(experiments):
         if each.name in {other.name for other in experiments[:index]}:
             faults.add("name", each.name, "each name once")
-    plan = Plan(
+    plan = ExperimentPlan(
         experiments=tuple(experiments),
         seeds=None if seeds is None else _whole("--seeds", seeds, MOST_SEEDS, faults),
         jobs=_whole("--jobs", jobs, MOST_JOBS, faults),

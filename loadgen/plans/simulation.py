@@ -8,13 +8,13 @@ from typing import Final
 
 from tidegate.autoscaler import policies
 from tidegate.autoscaler.replay.changes import changed
-from tidegate.control.cli.load.modes import MODES, Asked, Loop, Reader, Source, source_of
 from tidegate.deploy.devices import declared
 from tidegate.deploy.placement.ledger import Accelerator, candidates
 from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Revision
 from tidegate.loadgen import profile_file
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.plans.arrivals import MODES, ArrivalOptions, Loop, Reader, Source, source_of
 from tidegate.loadgen.profile_file import Profiled
 from tidegate.loadgen.simulator.devices import Kind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
@@ -31,7 +31,7 @@ START_S: Final = ColdStart().total_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(Asked):
+class SimulationOptions(ArrivalOptions):
     """Of the command line, as written."""
 
     function: Path
@@ -53,7 +53,7 @@ class Options(Asked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SimulationPlan:
     """``functions``: one for each policy, in the order asked for."""
 
     functions: tuple[Function, ...]
@@ -98,21 +98,21 @@ class Plan:
         )
 
 
-def plan_of(options: Options) -> Plan:
+def plan_of(options: SimulationOptions) -> SimulationPlan:
     """Raises InvalidInputError with every fault."""
-    return _Reader(options).plan()
+    return _SimulationReader(options).plan()
 
 
 @dataclass(slots=True)
-class _Reader:
-    options: Options
+class _SimulationReader:
+    options: SimulationOptions
     faults: Faults = field(default_factory=lambda: Faults("simulate"))
     values: Reader = field(init=False)
 
     def __post_init__(self) -> None:
         self.values = Reader(self.faults)
 
-    def plan(self) -> Plan:
+    def plan(self) -> SimulationPlan:
         options, faults = self.options, self.faults
         source = source_of(options, faults)
         if source.loops and source.batches is not None and len(source.batches.sizes) > 1:
@@ -125,7 +125,7 @@ class _Reader:
         ready = self._ready(functions[:1], kinds)
         faults.raise_any()
         closed_s = max((loop.seconds for loop in source.loops if isinstance(loop, Loop)), default=None)
-        return Plan(
+        return SimulationPlan(
             functions=functions,
             kinds=kinds,
             profiles={each.accelerator.name: _profile(each.accelerator, profiled) for each in kinds},

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.shapes import Load
 from tidegate.loadgen.arrivals.workloads import OLTUNES, THESIS
 from tidegate.loadgen.traces.changes import Placement
@@ -154,10 +154,10 @@ def batches(text: str, faults: Faults) -> Batches:
     return Batches(tuple(sizes), tuple(weights))
 
 
-def phases(texts: Sequence[str], faults: Faults) -> list[Phase]:
+def phases(texts: Sequence[str], faults: Faults) -> list[LoadPhase]:
     """Phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker; or the name of one of
     its experiments."""
-    found: list[Phase] = []
+    found: list[LoadPhase] = []
     for text in texts:
         if text in THESIS:
             found += THESIS[text]
@@ -177,7 +177,7 @@ def phases(texts: Sequence[str], faults: Faults) -> list[Phase]:
         if found and sum(each.workers for each in found) + workers > MOST_WORKERS:
             faults.add("--phase", text, f"at most {MOST_WORKERS} workers in all phases")
             continue
-        found.append(Phase(start_s, count, workers, rate))
+        found.append(LoadPhase(start_s, count, workers, rate))
     return found
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from tidegate.control.cli.common import check_files
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.workloads import THEMIS, Share
-from tidegate.loadgen.clients import shape_words
+from tidegate.loadgen.plans import shape_words
+from tidegate.loadgen.plans.outputs import check_files
 from tidegate.loadgen.traces.changes import Placement, sliced
 from tidegate.loadgen.traces.files import TraceFile, open_trace
 from tidegate.loadgen.traces.formats import Format
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ArrivalOptions:
     """Options, as written."""
 
     rate: str | None = None
@@ -75,7 +75,7 @@ class Source:
     total_s: float | None = None
     """As planned; None: nobody knows."""
     schedule: Schedule | None = None
-    loops: tuple[Loop | Phase, ...] = ()
+    loops: tuple[Loop | LoadPhase, ...] = ()
     batches: shape_words.Batches | None = None
 
 
@@ -125,7 +125,7 @@ class Reader:
         return value
 
 
-def source_of(asked: Asked, faults: Faults) -> Source:
+def source_of(asked: ArrivalOptions, faults: Faults) -> Source:
     """Adds every fault to ``faults``; with one, the source is not to be used."""
     reader = _SourceReader(asked, faults)
     reader.read()
@@ -142,12 +142,12 @@ def source_of(asked: Asked, faults: Faults) -> Source:
 
 @dataclass(slots=True)
 class _SourceReader:
-    asked: Asked
+    asked: ArrivalOptions
     faults: Faults
     mode: str = ""
     total_s: float | None = None
     schedule: Schedule | None = None
-    loops: tuple[Loop | Phase, ...] = ()
+    loops: tuple[Loop | LoadPhase, ...] = ()
     values: Reader = field(init=False)
 
     def __post_init__(self) -> None:
