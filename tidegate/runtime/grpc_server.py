@@ -12,9 +12,9 @@ from collections import deque
 from typing import Final, cast
 
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.timeout import TimeoutFieldError, read_timeout_s
 from tidegate.wire.grpc import grpc
 from tidegate.wire.http2 import frames
