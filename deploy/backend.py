@@ -17,8 +17,7 @@ from typing import Protocol
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, Room
 from tidegate.errors import TidegateError
 from tidegate.function import Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,7 @@ from tidegate.deploy.placement.ledger import (
     demand_of,
 )
 from tidegate.function import Function, Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 UNSET_LIMIT = 4
 """Slots where the function says ``auto``."""

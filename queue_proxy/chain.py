@@ -33,21 +33,21 @@ from tidegate.errors import (
 )
 from tidegate.flow.slots import Credit, SlotLedger, Visit
 from tidegate.flow.wants import read_want
+from tidegate.headers import TimeoutFieldError, request_timeout_s
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
 from tidegate.queue_proxy.metrics import CLIENT_GONE, ReplicaCounters
 from tidegate.queue_proxy.probes import KnativeProbe, knative_probe
 from tidegate.queue_proxy.settings import KNATIVE_QUEUE_PER_SLOT, ProxySettings
 from tidegate.records.replica_state import ReplicaState
-from tidegate.timeout import TimeoutFieldError, request_timeout_s
 from tidegate.wire.bodies.v2 import BatchSizer
-from tidegate.wire.grpc.grpc import call_batch
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.grpc.first_message import call_batch
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.aio.proxy.grpc_call import GrpcCall
     from tidegate.aio.upstream.pool import UpstreamPool
-    from tidegate.wire.http1.head import Internal
+    from tidegate.wire.http1.request_head import Internal
     from tidegate.wire.http2.heads import CallHead
 
 SLOTS_FOR_QUEUE: Final = 100

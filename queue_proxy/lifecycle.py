@@ -8,8 +8,7 @@ A drain can be taken back until the process stops (SIGTERM), which nothing takes
 
 from dataclasses import asdict, replace
 
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 class StaleEpochError(Exception):

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from tidegate import metrics
 from tidegate.histogram import INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
-from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
 from tidegate.records.replica_sample import AppSample, ReplicaSample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_phases
 
 CLIENT_GONE = 499
 

@@ -162,7 +162,7 @@ class Deployment:
             faults.append(f"store: {self._store.fault}")
         if (lost := self._records_fault()) is not None:
             faults.append(f"process records: {lost}")
-        faults += [f"autoscaler: {name}: {what}" for name, what in self._round.autoscaler.faults().items() if what]
+        faults += [f"autoscaler: {name}: {what}" for name, what in self._round.live_autoscaler.faults().items() if what]
         return DeploymentView(
             version=self._version,
             pid=os.getpid(),
@@ -223,7 +223,7 @@ class Deployment:
 
     async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
         deployed = self._deployed(name)
-        recorder = self._round.autoscaler.recorder
+        recorder = self._round.live_autoscaler.recorder
         wanted = deployed.current.revision.id if revision is None else revision
         known = recorder.recorded(name)
         if revision is not None and revision not in known:

@@ -125,7 +125,7 @@ def _python() -> tuple[CheckVerdict, str]:
 
 
 def _grammar() -> tuple[CheckVerdict, str]:
-    from tidegate.wire.http1.head import self_test
+    from tidegate.wire.http1.grammar import self_test
 
     self_test()
     return CheckVerdict.OK, "the regular expressions of request heads work on this interpreter"

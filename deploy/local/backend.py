@@ -41,8 +41,7 @@ from tidegate.deploy.placement.ledger import (
     demand_of,
 )
 from tidegate.function import Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 REPORTED_WITHIN_S: Final = 2.0
 """Time for adopted queue_proxies to report their state before the first round."""

@@ -41,8 +41,7 @@ from tidegate.deploy.local.replica import (
 )
 from tidegate.deploy.placement.ledger import Accelerator, Assignment, Ledger, NoRoomError, demand_of
 from tidegate.function import Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 START_SLACK_S: Final = 5.0
 """A start that exceeds its timeout is reported by the queue_proxy. Without a report, the backend fails it this much

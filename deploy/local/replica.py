@@ -15,7 +15,7 @@ from tidegate.deploy.local.processes import Child, ProcessTable, SpawnError
 from tidegate.deploy.local.records import ProcessKind, ReplicaDetails
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function, Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
 from tidegate.loadgen.clients.client import LoadClient
-from tidegate.wire.grpc import grpc
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL
-from tidegate.wire.http2.header_blocks import Block
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.streams import Stream
 
@@ -195,8 +196,8 @@ class _Running:
         """Looks for messages that are complete."""
         text = self._left + data if self._left else data
         now = self._client.clock()
-        while len(text) >= grpc.MESSAGE_HEAD:
-            end = grpc.MESSAGE_HEAD + int.from_bytes(text[1:5], "big")
+        while len(text) >= MESSAGE_HEAD:
+            end = MESSAGE_HEAD + int.from_bytes(text[1:5], "big")
             if len(text) < end:
                 break
             text = text[end:]

@@ -16,8 +16,9 @@ from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
 from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead
 
 CONNECT_S: Final = 10.0
 EVENT_STREAM: Final = b"text/event-stream"

@@ -25,9 +25,8 @@ from tidegate.loadgen.simulator.replica import VirtualReplica
 from tidegate.loadgen.simulator.result import Start
 from tidegate.loadgen.simulator.scenario import Scenario
 from tidegate.queue_proxy.metrics import Identity
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.decision import Decision
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 T = TypeVar("T")
 _UNNAMED = ColdStart()

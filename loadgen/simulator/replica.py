@@ -17,9 +17,8 @@ from tidegate.loadgen.simulator.devices import Sharing, Unit
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.profiles import ServiceProfile
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.replica_state import ConcurrencyUnit, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, ReplicaState
 
 KEPT_TIMES = 4096
 """Batch sizes whose nominal time is remembered."""

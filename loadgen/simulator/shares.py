@@ -12,12 +12,13 @@ from tidegate.traffic.weights import ServiceRates, Weights, capacities
 
 class SimulatedShares:
     """Measured service rates and published weights of all functions, each with its one revision. ``learnt``: the rate
-    of a revision's replica on an accelerator at its limit, by the autoscaler."""
+    of a revision's replica on an accelerator at its limit, by the autoscaler. ``weights``: keeps the fractions in
+    force."""
 
-    def __init__(self, learnt: Callable[[str, str], float | None]) -> None:
+    def __init__(self, learnt: Callable[[str, str], float | None], weights: Weights) -> None:
         self._learnt = learnt
         self._rates = ServiceRates()
-        self._weights = Weights()
+        self._weights = weights
         self._last: dict[str, ReplicaSample] = {}
 
     def measured(self, samples: Iterable[ReplicaSample], there: Collection[str]) -> None:
@@ -33,10 +34,6 @@ class SimulatedShares:
     def in_flight(self) -> Mapping[str, int]:
         """Requests by replica, at the last samples."""
         return {name: sample.in_flight for name, sample in self._last.items()}
-
-    def weights(self, revision: str) -> Mapping[str, float]:
-        """The fractions in force."""
-        return self._weights.published(revision)
 
     def mu_ips(self, revision: str, accelerator: str) -> float | None:
         learnt = self._learnt(revision, accelerator)

@@ -1,14 +1,15 @@
 """The simulation: virtual hardware under the product's own code, one event after the other.
 
 Each second does what a round of the control process does: samples, decisions, plans, weights, route table. An
-activation is decided upon when it arrives. What decides is the live :class:`tidegate.autoscaler.live.Autoscaler`
-itself, on the simulation's clock; only its pulling and its log are done here.
+activation is decided upon when it arrives. What decides is the live :class:`tidegate.autoscaler.autoscaler.Autoscaler`
+itself, on the simulation's clock; only sampling and the log are the simulation's own.
 """
 
 import random
+from collections.abc import Mapping
 from math import inf
 
-from tidegate.autoscaler.live import Autoscaler, DecisionLog
+from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.loadgen.simulator.counters import Request
@@ -27,20 +28,33 @@ from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable
 from tidegate.traffic.table import TableBuilder
+from tidegate.traffic.weights import Weights
 
 PERIOD_S = 1.0
 _SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
 
 
-class _Log(DecisionLog):
-    """The decision log goes to the sink."""
+class _Log:
+    """A decision log that goes to the sink."""
 
     def __init__(self, sink: Sink) -> None:
-        super().__init__(None)
         self._sink = sink
 
     def write(self, decision: Decision) -> None:
         self._sink.decision(decision)
+
+    def read(self, function: str, n: int) -> list[Decision]:
+        return []
+
+
+class _Context(StandaloneContext):
+    """The published weights; neither rollouts nor devices."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        return self._weights.published(revision)
 
 
 class Simulation:
@@ -55,10 +69,9 @@ class Simulation:
         self._replicas: dict[str, VirtualReplica] = {}
         functions = [each.revision for each in scenario.functions]
         self._revisions = {each.function.name: each.id for each in functions}
-        self.autoscaler = Autoscaler(kernel)
-        self.autoscaler.log = _Log(sink)
-        self._shares = SimulatedShares(self.autoscaler.mu_ips)
-        self.autoscaler.weights = self._shares.weights
+        weights = Weights()
+        self.autoscaler = Autoscaler(kernel, _Context(weights), _Log(sink))
+        self._shares = SimulatedShares(self.autoscaler.mu_ips, weights)
         self._limits = SimulatedLimits(scenario.functions)
         self._tables = TableBuilder(epoch=1, workers=1)
         self._published: RouteTable | None = None

@@ -13,9 +13,9 @@ from tidegate.queue_proxy.chain import Sidecar
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
 from tidegate.queue_proxy.settings import ProxySettings
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks, Reader
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import call_head, literals, request_drops
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.tails import read_call_tail

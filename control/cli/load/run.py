@@ -29,7 +29,7 @@ from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.loadgen.progress import Progress
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
 from tidegate.loadgen.reports.tally import Tally
-from tidegate.wire.grpc.grpc import MESSAGE_HEAD
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.grpc.messages import MODEL_METADATA_REQUEST, MODEL_METADATA_RESPONSE
 from tidegate.wire.grpc.protobuf import ProtobufError
 

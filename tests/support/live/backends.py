@@ -27,7 +27,7 @@ from tidegate.deploy.local.replica import Places
 from tidegate.deploy.local.sockets import choose_port
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Readiness, Resources, Revision, Server, ServerKind
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 
 SUPPORT = Path(__file__).resolve().parents[1] / "models"
 MODEL = str(SUPPORT / "backend_model.py")

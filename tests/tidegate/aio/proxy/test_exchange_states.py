@@ -13,7 +13,8 @@ from tidegate.aio.proxy.exchange import ANSWERING, CONNECTING, ENDED, SENT, STRE
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import HeadRules, ResponseHead, parse_response
+from tidegate.wire.http1.request_head import HeadRules
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "data-plane.md"

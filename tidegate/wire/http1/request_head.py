@@ -9,28 +9,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX, KEPT_FROM_CLIENTS, SHADOW, TIMEOUT_MS
 from tidegate.wire.http1 import grammar
+from tidegate.wire.http1.fields import (
+    FORWARDING,
+    NEVER_LISTED,
+    Fields,
+    Rejected,
+    connection_options,
+    read_length,
+    request_specials,
+    without_fields,
+    without_internal,
+)
 from tidegate.wire.http1.plain import FEWEST_HEADERS, plain_request
 
-
-@final
-class Rejected:
-    """Bytes that are refused: the status to answer with (502 for a response) and why."""
-
-    __slots__ = ("status", "why")
-
-    def __init__(self, status: int, why: str) -> None:
-        self.status = status
-        self.why = why
-
-    def __repr__(self) -> str:
-        return f"<Bad {self.status}: {self.why}>"
-
-
-_FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 _LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
 """Fields that apps ask every request for and few requests have: found with the special ones."""
 _ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent", b"user-agent"}
@@ -65,110 +60,18 @@ class HeadRules:
         object.__setattr__(self, "plain", pattern.match)
         if self.headers >= FEWEST_HEADERS:
             object.__setattr__(self, "plain_bytes", min(self.head_bytes, self.target_bytes) - 2)
-        passing = _ALWAYS_PASSING | internal | (_FORWARDING if self.trusted else frozenset())
+        passing = _ALWAYS_PASSING | internal | (FORWARDING if self.trusted else frozenset())
         object.__setattr__(self, "passing", passing)
         object.__setattr__(self, "surely_small", min(self.head_bytes, self.target_bytes, 4 * self.headers))
 
 
-_PLAIN_RESPONSE = frozenset({b"content-length", b"connection", b"keep-alive"})
 _SLASH = 0x2F
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 _ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
-_NEVER_LISTED = _FORWARDING | {
-    b"host",
-    b"content-length",
-    b"transfer-encoding",
-    b"authorization",
-    b"via",
-    b"traceparent",
-}
-"""Fields that survive although a peer lists them in Connection."""
 
-_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
-    rb"\n(host|content-length|transfer-encoding|connection|expect|upgrade|traceparent|keep-alive|proxy-connection|te"
-    rb"|http2-settings|forwarded|x-forwarded-(?:for|proto|host)|tidegate-[^:]*+|grpc-timeout"
-    rb"|inference-header-content-length|k-network-(?:probe|hash)|user-agent(?=:[\t ]*+k)):[\t ]*+([^\r]*+)"
-).findall
-_response_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
-    rb"\n(content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|tidegate-[^:]*+)"
-    rb":[\t ]*+([^\r]*+)"
-).findall
 
 _request = grammar.REQUEST.match
-_response = grammar.RESPONSE.match
 _traceparent = grammar.TRACEPARENT.fullmatch
-
-
-class _Fields:
-    """A validated header block: look-up and removal. Every line is preceded and followed by CRLF."""
-
-    __slots__ = ("_block", "_lower", "_original", "_values")
-
-    _looked_for: ClassVar[frozenset[bytes]] = frozenset()
-    """Names that are among the special fields if they are there at all."""
-    _block: bytes
-    """What is forwarded."""
-    _original: bytes
-    _lower: bytes | None
-    """``_original`` in lower case; None: nobody has asked yet."""
-    _values: dict[bytes, bytes] | None
-    """The special fields and every ``tidegate-`` field that may be seen, values in lower case; None: as above."""
-
-    @property
-    def fields(self) -> bytes:
-        """Header lines to pass on, each ``name: value CRLF``; hop-by-hop and stripped fields are gone."""
-        return self._block[2:]
-
-    def received_fields(self) -> bytes:
-        """All header lines as received, each ``name: value CRLF`` (the commonest Connection line may be missing)."""
-        return self._original[2:]
-
-    def get(self, name: bytes) -> bytes | None:
-        """Value of the first field ``name`` (given in lower case) without surrounding white space, or None.
-
-        Sees the head as received, also fields that are not passed on.
-        """
-        values = self._values
-        if values is None:  # a plain head of a request: every field that it has may be seen
-            if name in self._looked_for:
-                return None
-        elif (value := values.get(name)) is None:
-            if name in self._looked_for or name.startswith(INTERNAL_PREFIX):
-                return None  # the answer for most requests, in a third of the time
-        elif value.isdigit():
-            return value  # as received: digits have no case
-        lower = self._lower
-        if lower is None:
-            self._lower = lower = self._original.lower()
-        at = lower.find(b"\n%b:" % name)
-        if at < 0:
-            return None
-        at += len(name) + 2
-        return self._original[at : lower.find(b"\r", at)].strip(b" \t")
-
-    def control(self, name: bytes) -> bytes | None:
-        """Value of a ``tidegate-`` field in lower case, None where it is not there: :meth:`get` in a fifth of the time.
-
-        Numbers and words of the protocol between our own processes mean the same in lower case.
-        """
-        values = self._values
-        if values is None:
-            self._values = values = dict(reversed(_specials(self._in_lower_case())))
-        return values.get(name)
-
-    def mentions(self, text: bytes) -> bool:
-        """Whether ``text`` (in lower case) stands anywhere in the fields: one quick no instead of several look-ups."""
-        return self._in_lower_case().find(text) >= 0  # `in` first tries the bytes as a number: 0.2 us for an exception
-
-    def _in_lower_case(self) -> bytes:
-        lower = self._lower
-        if lower is None:
-            self._lower = lower = self._original.lower()
-        return lower
-
-    def drop(self, *names: bytes) -> None:
-        """Removes fields (names in lower case) from what is passed on."""
-        self._block = _without(self._block, self._block.lower(), names)
 
 
 class Internal(NamedTuple):
@@ -185,7 +88,7 @@ class Internal(NamedTuple):
 
 
 @final
-class RequestHead(_Fields):
+class RequestHead(Fields):
     """A parsed request head."""
 
     __slots__ = (
@@ -247,75 +150,11 @@ class RequestHead(_Fields):
         return f"<RequestHead {self.method!r} {self.target!r} at {self.host!r}>"
 
 
-@final
-class ResponseHead(_Fields):
-    """A parsed response head."""
-
-    __slots__ = ("_end", "_kept", "chunked", "content_length", "keep_alive", "reason", "status", "upgrade")
-    _end: int
-    """Position behind the head in what was parsed."""
-    _kept: bytes
-    """``_block`` before an app dropped fields: heads are shared by equal answers."""
-
-    status: int
-    reason: bytes
-    content_length: int | None
-    chunked: bool
-    keep_alive: bool
-    """Whether the upstream keeps the connection open."""
-    upgrade: bytes | None
-
-    @property
-    def plain(self) -> bool:
-        """200, framed by length, keep-alive, nothing internal: what most answers are."""
-        return (
-            self.status == 200
-            and self.content_length is not None
-            and self.keep_alive
-            and self._values is not None
-            and self._values.keys() <= _PLAIN_RESPONSE
-        )
-
-    def restore(self) -> None:
-        """Takes ``drop`` back: the next equal answer shares this head."""
-        self._block = self._kept
-
-    def __repr__(self) -> str:
-        return f"<ResponseHead {self.status}>"
-
-
-def _without(block: bytes, lower: bytes, names: tuple[bytes, ...] | set[bytes]) -> bytes:
-    """``block`` without the fields ``names``; ``lower`` is its lower-case copy."""
-    spans = []
-    for name in names:
-        key = b"\n%b:" % name
-        at = lower.find(key)
-        while at >= 0:
-            end = lower.index(b"\n", at + 1)
-            spans.append((at, end))
-            at = lower.find(key, end)
-    if not spans:
-        return block
-    spans.sort()
-    pieces, position = [], 0
-    for at, end in spans:
-        pieces.append(block[position:at])
-        position = end
-    pieces.append(block[position:])
-    return b"".join(pieces)
-
-
 @lru_cache(maxsize=4096)
 def _host_of(authority: bytes) -> bytes | None:
     """Host without port of a lower-case Host value; None when it is not ``uri-host [":" port]``."""
     match = grammar.HOST.fullmatch(authority)
     return match[1] if match is not None else None
-
-
-def _length(value: bytes) -> int | None:
-    """Content-Length: 1-18 ASCII digits; None otherwise."""
-    value = value.strip(b" \t")
-    return int(value) if value.isdigit() and len(value) <= 18 else None
 
 
 def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejected | None:
@@ -362,7 +201,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejec
             return parse_any_request(data, at, rules)
         _read_ours(head, match, ours)
     if kept_alive is not None:
-        head._block = _without(head._block, head._block.lower(), (b"connection",))
+        head._block = without_fields(head._block, head._block.lower(), (b"connection",))
     return head
 
 
@@ -405,12 +244,12 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
     head._lower = lower = block.lower()
     head.chunked = head.expect_continue = head.traced = head.names_host = head.names_proto = False
     head.upgrade = head.internal = None
-    found = _specials(lower)
+    found = request_specials(lower)
     head._values = values = dict(found)
     plain = 1
     if (value := values.get(b"content-length")) is not None:
         plain += 1
-        head.content_length = length = int(value) if len(value) < 10 and value.isdigit() else _length(value)
+        head.content_length = length = int(value) if len(value) < 10 and value.isdigit() else read_length(value)
         if length is None:
             return Rejected(400, "invalid Content-Length")
     else:
@@ -459,7 +298,7 @@ def _unusual_target(head: RequestHead, given: bytes | None) -> Rejected | None:
     head.authority, head.host = authority, named
     if not authority:
         # HTTP/1.0 may omit Host, what we forward is 1.1 and must not (RFC 9112 section 3.2).
-        head._block = b"\r\nhost: localhost" + _without(head._block, head._block.lower(), (b"host",))
+        head._block = b"\r\nhost: localhost" + without_fields(head._block, head._block.lower(), (b"host",))
     if head.target[0] == _SLASH:
         return None
     if head.target == b"*":
@@ -475,15 +314,9 @@ def _unusual_target(head: RequestHead, given: bytes | None) -> Rejected | None:
     target = rest[cut:]
     head.target = target if target.startswith(b"/") else b"/" + target
     head.authority, head.host = authority, host
-    without = _without(head._block, head._block.lower(), (b"host",))
+    without = without_fields(head._block, head._block.lower(), (b"host",))
     head._block = b"\r\nhost: %b%b" % (authority, without)
     return None
-
-
-def _tokens(found: list[tuple[bytes, bytes]]) -> set[bytes]:
-    """The options that all Connection fields list; what is no token is ignored."""
-    tokens = {token.strip(b" \t") for name, value in found if name == b"connection" for token in value.split(b",")}
-    return {token for token in tokens if grammar.TOKEN.fullmatch(token)}
 
 
 def _examine_rest(
@@ -508,8 +341,8 @@ def _examine_rest(
     if b"connection" in values and (
         values[b"connection"] != b"keep-alive" or len(values) != len(found) or not head.version_minor
     ):
-        tokens = _tokens(found)
-        strip |= tokens - _NEVER_LISTED
+        tokens = connection_options(found)
+        strip |= tokens - NEVER_LISTED
         head.keep_alive = b"close" not in tokens and (head.version_minor > 0 or b"keep-alive" in tokens)
     if b"transfer-encoding" in values or b"expect" in values:
         bad = _framing(head, values)
@@ -521,28 +354,12 @@ def _examine_rest(
         block = head._block
         lower = head._in_lower_case() if block is head._original else block.lower()
         once = len(values) == len(found)
-        head._block = (_without_internal(block, strip) if once else None) or _without(block, lower, strip)
+        head._block = (without_internal(block, strip) if once else None) or without_fields(block, lower, strip)
         if rules.front_door:
             for name in strip:
                 if name.startswith(INTERNAL_PREFIX):
                     del values[name]
     return None
-
-
-def _without_internal(block: bytes, names: set[bytes]) -> bytes | None:
-    """``block`` without the fields ``names``, each of which is there once, if they are just the internal ones and
-    written in lower case, as a gateway does; None: they are not."""
-    if not all(map(_is_internal, names)):
-        return None
-    without, count = _internal_lines(b"", block)
-    return without if count == len(names) else None
-
-
-_internal_lines = re.compile(rb"\r\ntidegate-(?!timeout-ms:|batch-size:|priority:)[^\r]*+").subn
-
-
-def _is_internal(name: bytes) -> bool:
-    return name.startswith(INTERNAL_PREFIX)
 
 
 def _framing(head: RequestHead, values: dict[bytes, bytes]) -> Rejected | None:
@@ -586,95 +403,3 @@ def _consider_upgrade(head: RequestHead, protocol: bytes, tokens: set[bytes], ru
         and not head.content_length
     ):
         head.upgrade = protocol
-
-
-def parse_response(data: bytes, at: int, head_bytes: int = 64 * 1024) -> ResponseHead | Rejected | None:
-    """As :func:`parse_request`, for what an upstream sends. Every fault is a 502."""
-    match = _response(data, at)
-    if match is None:
-        return None
-    minor, status, reason, block = match.groups()
-    head = ResponseHead()
-    head._end = match.end()
-    if head._end - at > head_bytes:
-        return Rejected(502, "response head too large")
-    head.status = int(status)
-    head.reason = reason or b""
-    head.keep_alive = minor == b"1"
-    head.content_length = None
-    head.chunked = False
-    head.upgrade = None
-    head._block = head._original = block
-    head._lower = lower = block.lower()
-    found = _response_specials(lower)
-    head._values = dict(found)
-    if len(found) == 1 and found[0][0] == b"content-length":
-        head.content_length = length = _length(found[0][1])
-        if length is None:
-            return Rejected(502, "invalid Content-Length")
-    elif found:
-        bad = _examine_response(head, found, lower)
-        if bad is not None:
-            return bad
-    head._kept = head._block
-    return head
-
-
-def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]], lower: bytes) -> Rejected | None:
-    head._values = values = dict(found)
-    names = [name for name, _ in found]
-    strip = set(values) - {b"content-length"}
-    if (value := values.get(b"content-length")) is not None:
-        head.content_length = length = _length(value)
-        if length is None or names.count(b"content-length") > 1:
-            return Rejected(502, "invalid Content-Length")
-    if (value := values.get(b"transfer-encoding")) is not None:
-        if value.strip(b" \t") != b"chunked" or names.count(b"transfer-encoding") > 1:
-            return Rejected(502, "transfer coding other than chunked")
-        if head.content_length is not None:
-            return Rejected(502, "Content-Length beside Transfer-Encoding")
-        head.chunked = True
-    if b"connection" in values:
-        tokens = _tokens(found)
-        head.keep_alive = b"close" not in tokens and (head.keep_alive or b"keep-alive" in tokens)
-        strip.update(tokens - _NEVER_LISTED)
-        if b"upgrade" in tokens:
-            head.upgrade = values.get(b"upgrade", b"").strip(b" \t") or None
-    once = len(values) == len(found)
-    head._block = (_without_internal(head._block, strip) if once else None) or _without(head._block, lower, strip)
-    return None
-
-
-_SAMPLES = (
-    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\nAccept: */*\r\n\r\n", True),
-    (b"POST /v2/models/m/infer?x=%20 HTTP/1.1\r\nhost: a.example:80\r\ncontent-length: 3\r\n\r\nabc", True),
-    (b"GET / HTTP/1.0\r\n\r\n", True),
-    (b"GET / HTTP/1.1\r\nHost: a\r\nX A: b\r\n\r\n", False),
-    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\nX-B: c\r\n\r\n", False),
-    (b"GET / HTTP/1.1\r\nHost: a\r\n X-A: b\r\n\r\n", False),
-    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\x00\r\n\r\n", False),
-    (b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", False),
-    (b"GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", False),
-)
-_FIELD_SAMPLES = (
-    b"\r\nHost: a\r\nX-A: b\r\nAccept: */*\r\n",
-    b"\r\nhost: a.example:80\r\ncontent-length: 3\r\n",
-    b"\r\n",
-)
-
-
-def self_test() -> None:
-    """Checks the head grammar on this interpreter (some 3.11 releases have broken possessive groups).
-
-    Raises RuntimeError naming the sample that failed.
-    """
-    for sample, accepted in _SAMPLES:
-        if (_request(sample) is not None) is not accepted:
-            raise RuntimeError(f"the regular expressions of this Python misjudge {sample!r}")
-    for (sample, _), block in zip(_SAMPLES, _FIELD_SAMPLES, strict=False):
-        match = _request(sample)
-        if match is None or match[4] != block:
-            raise RuntimeError(f"the regular expressions of this Python return wrong groups for {sample!r}")
-    response = _response(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\nok")
-    if response is None or response.groups() != (b"1", b"200", b"OK", b"\r\nContent-Length: 2\r\nX: y\r\n"):
-        raise RuntimeError("the regular expressions of this Python return wrong groups for a response")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
+from tidegate.headers import TimeoutFieldError, read_timeout_s
 
 
 @pytest.mark.parametrize(
