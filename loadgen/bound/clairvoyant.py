@@ -1,8 +1,8 @@
 """What a trace costs at the very least under an SLA, for somebody who knows the future.
 
 A lower bound that holds for every plan: starts are paid, fleets are whole, but a plan may split a request's work over
-time and replicas as it likes, and starts and ends may fall anywhere in a slot. docs/bound.md says what is relaxed and
-why it stays a bound.
+time and replicas as it likes, and starts and ends may fall anywhere in a slot. docs/inside/bound.md says what is
+relaxed and why it stays a bound.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

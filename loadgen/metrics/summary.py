@@ -6,7 +6,7 @@ A sink of the simulator whose memory does not grow with the requests::
     result = Simulation(scenario, summary).run()
     figures = summary.figures(result)
 
-docs/figures.md lists the figures.
+docs/inside/figures.md lists the figures.
 """
 
 from collections.abc import Callable, Mapping, Sequence

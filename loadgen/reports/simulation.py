@@ -24,7 +24,7 @@ class BoundFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """One policy's. ``figures``: docs/figures.md; the name of each tells its unit."""
+    """One policy's. ``figures``: docs/inside/figures.md; the name of each tells its unit."""
 
     policy: str
     is_partial: bool

@@ -1,7 +1,7 @@
 """The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations and what steers scaling.
 
-Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/annotations.md. A key
-may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
+Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/use/annotations.md. A
+key may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
 ``tidegate.dev/policy.NAME``; the KPA's have Knative's names and bounds (:data:`KPA_PARAMETERS`).
 """
 
@@ -236,7 +236,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Choice(TaskClass),
         default="latency-critical",
         lands="task_class",
-        sentence="Whether somebody waits for each answer, or only the rate counts.",
+        sentence="Whether a client waits for each answer, or only the rate counts.",
     ),
     Row(
         key="concurrency",

@@ -288,7 +288,7 @@ class Demo:
     def _real_files(self) -> list[tuple[str, list[int]]]:
         """Files of this source tree that the model can judge, each as a row of its input."""
         root = example_folder().parent.parent
-        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/*.md"))]
+        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/**/*.md"))]
         rows = []
         for path in paths:
             row = self._example.features_of(path.read_bytes(), self._layout) if path.is_file() else None

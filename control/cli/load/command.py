@@ -33,7 +33,7 @@ def load(
     last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
     shape: Annotated[
         str | None,
-        typer.Option(help="Open loop: a rate that changes (docs/load.md).", metavar="SHAPE"),
+        typer.Option(help="Open loop: a rate that changes (docs/use/load.md).", metavar="SHAPE"),
     ] = None,
     callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers, one request each.")] = None,
     phase: Annotated[

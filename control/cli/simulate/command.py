@@ -12,7 +12,8 @@ def simulate(
     function: Annotated[Path, typer.Option(metavar="FILE", help="Manifest of the function, as for deploy.")],
     accelerators: Annotated[Path, typer.Option(metavar="FILE", help="Its hardware, as for up.")],
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Service times where they are not emulated (docs/simulator.md).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Service times where they are not emulated (docs/inside/simulator.md)."),
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -27,7 +28,7 @@ def simulate(
     first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
     last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
     rate: Annotated[str | None, typer.Option(help="Load of so many requests/s.")] = None,
-    shape: Annotated[str | None, typer.Option(metavar="SHAPE", help="Load of a shape (docs/load.md).")] = None,
+    shape: Annotated[str | None, typer.Option(metavar="SHAPE", help="Load of a shape (docs/use/load.md).")] = None,
     span: Annotated[str | None, typer.Option("--for", help="How long the load lasts, such as 30m.")] = None,
     arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
     callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers.")] = None,
@@ -41,7 +42,7 @@ def simulate(
     ready: Annotated[str, typer.Option(help="Replicas ready at the beginning, on the cheapest accelerator.")] = "0",
     seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
     no_bound: Annotated[
-        bool, typer.Option("--no-bound", help="Leave out what the load costs at least (docs/bound.md).")
+        bool, typer.Option("--no-bound", help="Leave out what the load costs at least (docs/inside/bound.md).")
     ] = False,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the decision log, as JSON lines.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
