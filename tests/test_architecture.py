@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_IMPORT: dict[str, set[str]] = {
     "tidegate": set(),
     "traffic": {"tidegate"},
-    "activator": {"tidegate", "traffic"},
-    "gateway": {"tidegate", "activator", "traffic"},
+    "activator": {"tidegate"},
+    "gateway": {"tidegate", "activator"},
     "queue_proxy": {"tidegate"},
     "deploy": {"tidegate"},
     "autoscaler": {"tidegate", "deploy"},
