@@ -11,9 +11,8 @@ from tidegate.autoscaler.measure.rates import FEW_UNANSWERED, WARM_REQUESTS, WAR
 from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, gained, seen
 from tidegate.autoscaler.measure.sources import ReplicaGain, ReplicaSource, WorkerDemand
 from tidegate.autoscaler.measure.tokens import TokenMeter
-from tidegate.records.gateway_sample import RevisionDemand
+from tidegate.records.gateway_sample import RevisionDemand, TokensSeen
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.tokens import TokensSeen
 
 RATE_SLOTS = 10
 """Seconds over which arrival rates and execution means are taken."""

@@ -1,6 +1,6 @@
 """Rates in tokens: what arrives, what each group does, and what one of its replicas can do (lambda, throughput, mu).
 
-Tokens are counted at the gateways (``tidegate.records.tokens``), where an answer's are known at its end; what arrives
+Tokens are counted at the gateways (``tidegate.records``), where an answer's are known at its end; what arrives
 counts with what it is expected to take. A replica's rate in tokens is its rate in inferences, as it was learnt at the
 limit (``tidegate.autoscaler.measure.rates``), times the tokens that an inference had then: so both are of the same
 work, and the rate in tokens stands while the sizes of requests change and the one in inferences has to be learnt anew.
@@ -14,7 +14,7 @@ from typing import Final
 from tidegate.autoscaler.measure.observation import GroupObservation, GroupTokenRate, TokenRates
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
 from tidegate.autoscaler.measure.series import RecentSums
-from tidegate.records.tokens import GroupTokens, TokensSeen
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 SLOTS: Final = 10
 """Seconds over which rates are taken, as those in inferences are."""

@@ -27,7 +27,7 @@ from tidegate.loadgen.clients.outcomes import Shot, posts
 from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers as callers_of
 from tidegate.records.codec import decode
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.route_table import RevisionRoute, RouteTable
 
 HERE = Path(__file__).resolve().parent

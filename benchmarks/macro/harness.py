@@ -1,8 +1,8 @@
 """Processes of a measurement: started fresh, pinned to a core, counted, and gone at the end.
 
 The proxies run on one core; load, backend and this process share the next one (guide to the method:
-``docs/benchmarks.md``). CPU time is what the kernel's scheduler counted (``/proc/PID/task/*/schedstat``) for all
-threads and child processes.
+``docs/operate/benchmarks.md``). CPU time is what the kernel's scheduler counted (``/proc/PID/task/*/schedstat``) for
+all threads and child processes.
 """
 
 import contextlib

@@ -114,25 +114,25 @@ def queue_proxy_with_ledger(sweeper: LoopServices, token: bytes | None) -> tuple
     """The whole queue_proxy, and who knows its credits; ``token``: of the gateways that it trusts."""
     settings = ProxySettings(limit=CONNECTIONS, revision="bench-00001")
     ledger = SlotLedger(incarnation="bench", limit=CONNECTIONS, fifo_bound=NO_BOUND)
-    life = ReplicaLifecycle(limit=CONNECTIONS, phases=settings.phases, epoch=0)
+    lifecycle = ReplicaLifecycle(limit=CONNECTIONS, phases=settings.phases, epoch=0)
     identity = Identity(function="", revision=settings.revision, group="", replica="", incarnation="bench")
     pool = UpstreamPool("127.0.0.1:1", sweeper)
     app = Sidecar(
         settings,
         token=token,
         ledger=ledger,
-        life=life,
-        measure=ReplicaCounters(identity, time.monotonic()),
+        lifecycle=lifecycle,
+        counters=ReplicaCounters(identity, time.monotonic()),
         pool=pool,
         clock=time.monotonic,
         pump=lambda: port.pump(),
         open_channel=lambda ex: None,
-        suspect=lambda why: None,
+        check_model=lambda why: None,
     )
     port = SlotPort(
         ledger, asyncio.get_running_loop(), admit=app.admitted, reject=app.rejected, state=lambda state: None
     )
-    life.model_ready(limit=CONNECTIONS, load_s=1.0, warm_s=None)
+    lifecycle.model_ready(limit=CONNECTIONS, load_s=1.0, warm_s=None)
     ledger.ready(time.monotonic())
     port.pump()
     return ledger, Subject(app, pool, ProxyServer(app, client_limits(settings), sweeper), lambda _: b"")

@@ -35,10 +35,10 @@ from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.http2_connection import H2Conn
 from tidegate.aio.upstream.http2 import H2Upstream
-from tidegate.timeout import request_timeout_s
-from tidegate.wire.grpc import grpc
+from tidegate.headers import request_timeout_s
 from tidegate.wire.http2 import frames as wire
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 
 CALLS = 1024
 CONNECTIONS, TOGETHER = 4, 4

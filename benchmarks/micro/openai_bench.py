@@ -23,7 +23,7 @@ from tidegate.wire.bodies.openai import RequestReader, UsageFinder, read_request
 from tidegate.wire.bodies.sse import EventStream
 from tidegate.wire.bodies.tokens import script
 from tidegate.wire.http1.client import H1Client
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 ROUNDS = 7
 ROUND_S = 0.03

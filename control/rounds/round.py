@@ -42,11 +42,10 @@ from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.control.workers.links import Link
 from tidegate.errors import TidegateError
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.decision import Decision
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import RouteTable
 
 if TYPE_CHECKING:
