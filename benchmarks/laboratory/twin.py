@@ -11,7 +11,7 @@ from statistics import median
 from benchmarks.autoscaling.lab import HERE, Kind, Lab, manifest_text
 from benchmarks.autoscaling.timeline import Run
 from benchmarks.laboratory.rows import start_s
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Function, Revision
 from tidegate.loadgen.arrivals.arrival import Arrival
@@ -57,7 +57,7 @@ class Twin:
         """Read from the manifest that is deployed."""
         text = manifest_text(self.name, on=self._names, annotations=self._annotations)
         known = dict.fromkeys(self._names, AcceleratorKind.EMULATED.value)
-        (found,) = manifest.parse(text, source=self.name, base=str(HERE), policies=policies.names(), accelerators=known)
+        (found,) = manifest.parse(text, source=self.name, base=str(HERE), policies=registry.names(), accelerators=known)
         return found
 
     @property
