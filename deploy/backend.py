@@ -142,11 +142,6 @@ class Backend(Protocol):
         Raises ResizeRefusedError where that is impossible here, UnknownReplicaError for no such replica."""
         ...
 
-    async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
-        """Sets the batching of a group's model servers to come, and of running ones where they can be told; answers
-        how many running ones were."""
-        ...
-
     def watch(self, listener: Listener) -> Callable[[], None]:
         """Calls ``listener`` with the new status at every change of a replica, in order, from the backend's own loop,
         as soon as it is known; a replica's last status is ``stopped``. The listener must not raise or block. Returns

@@ -1,4 +1,4 @@
-"""The access rule of a function, from ``spec.access`` of its manifest (docs/tenants.md)::
+"""The access rule of a function, from ``spec.access`` of its manifest (docs/use/tenants.md)::
 
 access:
   api-keys: true

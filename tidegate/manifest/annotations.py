@@ -1,7 +1,7 @@
 """The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations, and scaling.
 
-Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/annotations.md. A key
-may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
+Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/use/annotations.md. A
+key may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
 ``tidegate.dev/policy.NAME``; those of the KPA have Knative's names and bounds (:data:`KPA_PARAMETERS`).
 """
 

@@ -59,7 +59,7 @@ _UNIT_WORDS: Final = {"s": ("duration",), "%": ("percent",), "GB": ("gigabytes",
 
 def pages() -> dict[str, str]:
     """Returns the text of each page by file name."""
-    return {"annotations.md": annotations_page(), "settings.md": settings_page()}
+    return {"use/annotations.md": annotations_page(), "use/settings.md": settings_page()}
 
 
 def annotations_page() -> str:

@@ -1,4 +1,4 @@
-"""Tenants: their keys, weight, priority and quotas (docs/tenants.md). Frozen records.
+"""Tenants: their keys, weight, priority and quotas (docs/use/tenants.md). Frozen records.
 
 A key is identified by its SHA-256 alone, in hexadecimal: the key itself is never kept, sent or compared. Keys carry
 their own randomness (``tidegate tenant-key`` makes 256 bits), so a plain hash of them cannot be searched.

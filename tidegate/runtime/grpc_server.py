@@ -13,9 +13,9 @@ from typing import Final, cast
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.headers import TimeoutFieldError, read_timeout_s
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2 import grpc_fields as grpc

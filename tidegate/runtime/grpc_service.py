@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
 from tidegate.runtime.protocols import grpc_messages as messages
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.v2 import InferRequest
 from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
 from tidegate.wire.grpc import messages as protos

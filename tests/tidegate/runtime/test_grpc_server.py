@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.support.http2.grpc_client import Client, framed
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.grpc_server import STALLED_S, GrpcServer
 from tidegate.runtime.grpc_service import GrpcService
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
 from tidegate.runtime.service import Service

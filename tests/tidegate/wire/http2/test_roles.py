@@ -20,7 +20,7 @@ from tidegate.wire.http2.limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW
 from tidegate.wire.http2.roles import H2Client, H2Server
 from tidegate.wire.http2.streams import Stream
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "data-plane.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "inside" / "data-plane.md"
 CALL = b"".join(
     literal(name, value)
     for name, value in (
