@@ -1,6 +1,6 @@
-"""What must hold of bodies that are looked into: a JSON object's members, a form's fields, a stream's events.
+"""Invariants of body readers: a JSON object's members, a form's fields, a stream's events.
 
-The first four bytes of an input say how the rest is cut.
+The first four bytes of an input state how the rest is split.
 """
 
 import json
@@ -21,7 +21,7 @@ def _cut(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def bodies(data: bytes) -> None:
-    """Any cut and the decoder of whole bodies say the same, and json.loads what they say."""
+    """Any split and the decoder of whole bodies agree, and json.loads agrees with them."""
     body, pieces = _cut(data)
     told = [_told(_scanned(pieces)), _told(_scanned([body])), _told(read_object(body, KEYS))]
     assert told[0] == told[1] == told[2], told
@@ -49,7 +49,7 @@ def _told(found: Found | Rejected) -> str:
 
 
 def forms(data: bytes) -> None:
-    """Any cut gives the same fields."""
+    """Any split gives the same fields."""
     body, pieces = _cut(data)
     told = []
     for parts in ([body], pieces):
@@ -61,7 +61,7 @@ def forms(data: bytes) -> None:
 
 
 def streams(data: bytes) -> None:
-    """Any cut gives the same events and the same usage."""
+    """Any split gives the same events and the same usage."""
     body, pieces = _cut(data)
     told = []
     for parts in ([body], pieces):

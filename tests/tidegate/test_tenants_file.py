@@ -1,4 +1,4 @@
-"""The tenants' file: every fault at once with its line, and never a key in one."""
+"""The tenants' file: all faults at once with their lines, and never a key in one."""
 
 import math
 
@@ -141,7 +141,7 @@ def test_functions_without_a_value_are_not_every_function() -> None:
 
 
 def test_a_quota_without_a_value_is_not_no_limit() -> None:
-    """What it was to say may have been lost, as where a template had nothing to put in."""
+    """The value may have been lost, for example in a template without input."""
     amount = "a whole number, 1 to 1099511627776, or no such key"
     lost = "{name: b, weight: , quotas: {concurrency: , tokens-per-minute: ~}}"
     assert faults(f"tenants: [{{name: a, quotas: }}, {lost}]") == [

@@ -1,4 +1,4 @@
-"""Windows of time: cron expressions in the time of a zone, an end or a duration, every fault at once."""
+"""Time windows: cron expressions in a time zone, an end or a duration, all faults at once."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo

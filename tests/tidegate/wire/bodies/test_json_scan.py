@@ -1,4 +1,4 @@
-"""The outline of a JSON object: json.loads says what is there; any cut says the same; hostile bytes cost few steps."""
+"""The outline of a JSON object: json.loads agrees; any split agrees; hostile bytes cost few steps."""
 
 import json
 from typing import Any
@@ -22,7 +22,8 @@ def scanned(pieces: list[bytes]) -> Found | Rejected:
 
 
 def told(found: Found | Rejected) -> object:
-    """What can be compared; of a refusal only that it is one: which of two faults is seen first depends on the cuts."""
+    """Returns the comparable part; of a refusal only that it is one: the split decides which of two faults is seen
+    first."""
     if type(found) is Rejected:
         assert found.status == 400
         return "refused"
@@ -32,7 +33,7 @@ def told(found: Found | Rejected) -> object:
 
 
 def expected(pairs: list[tuple[str, Any]]) -> object:
-    """What json.loads says, with the members of the first level as pairs."""
+    """Returns the result of json.loads, with the members of the first level as pairs."""
     names = [key for key, _ in pairs if key in KEYS.chosen | KEYS.measured]
     if len(set(names)) < len(names):
         return "refused"
@@ -56,13 +57,13 @@ _CUTS = st.binary(min_size=1, max_size=6)
 
 
 def escaped(key: str) -> str:
-    """A key with each letter as an escape."""
+    """Returns a key with each letter as an escape."""
     return '"' + "".join(f"\\u{unit:04x}" for unit in memoryview(key.encode("utf-16-le")).cast("H")) + '"'
 
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
-    """An object as somebody may write it, and its members."""
+    """Draws an object in any writing, and its members."""
     pairs = draw(st.lists(st.tuples(_KEYS, _VALUES), max_size=6))
     ascii_only = draw(st.booleans())
     comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", "\t:\r\n")]))
@@ -174,7 +175,7 @@ def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
 @pytest.mark.parametrize("escapes", range(5))
 @pytest.mark.parametrize("front", [10, 100])
 def test_escapes_far_apart_and_close_together_wherever_it_is_cut(front: int, escapes: int) -> None:
-    r"""Of a run of backslashes before a quote, an odd one means that the string goes on."""
+    r"""An odd run of backslashes before a quote means that the string goes on."""
     text = "a" * front + "\\" * escapes
     for prompt in (text, text + '"', text + '"' + "b" * 100 + '","model":"evil'):
         body = json.dumps({"messages": [prompt, "next"], "x": prompt, "model": "good"}).encode()
@@ -223,7 +224,7 @@ _HOSTILE = {
 @pytest.mark.parametrize("name", sorted(_HOSTILE))
 @pytest.mark.parametrize("step", [4096, 65536])
 def test_hostile_bodies_take_few_steps(name: str, step: int) -> None:
-    """Of Python, each of bounded work or of one pass of a regular expression; a megabyte takes a few thousand."""
+    """Each step of Python is of bounded work or one pass of a regular expression; a megabyte takes a few thousand."""
     body = b'{"messages":' + _HOSTILE[name]
     scan = ObjectScan(KEYS)
     for at in range(0, len(body), step):

@@ -1,4 +1,4 @@
-"""What a request asks for, what its answer used, failures in the clients' shapes."""
+"""Parameters of a request, usage of its response, failures in the clients' shapes."""
 
 import json
 import random
