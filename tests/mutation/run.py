@@ -15,8 +15,9 @@ import random
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,11 +114,11 @@ def run(name: str, group: Group, sample: int, rng: random.Random) -> Iterator[Mu
     sessions = [session for module in modules if (session := listed(folder, module, group.tests)) is not None]
     drawn = draw(sessions, sample, rng)
     for session in sessions:
-        jobs = [job for owner, job in drawn if owner is session]
+        jobs = {job for owner, job in drawn if owner is session}
         if jobs:
-            leave_out(session, lambda item, jobs=jobs: item.job_id not in jobs)
+            leave_out(session, partial(is_other, jobs))
             subprocess.run(cosmic_ray("exec", session), cwd=folder, check=True, env=environment(folder))
-            yield from outcomes(folder, session, jobs)
+            yield from outcomes(session, jobs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,6 +201,10 @@ def unseen(tree: ast.Module) -> Callable[[Any], bool]:
     return lambda item: any(first <= item.mutations[0].start_pos <= last for first, last in spans)
 
 
+def is_other(jobs: Collection[str], item: Any) -> bool:
+    return item.job_id not in jobs
+
+
 def leave_out(session: Session, is_left_out: Callable[[Any], bool]) -> None:
     """Marks jobs as skipped."""
     from cosmic_ray.work_item import WorkerOutcome, WorkResult
@@ -209,12 +214,11 @@ def leave_out(session: Session, is_left_out: Callable[[Any], bool]) -> None:
         work.set_multiple_results(rest, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
 
 
-def outcomes(folder: Path, session: Session, jobs: Sequence[str]) -> Iterator[Mutant]:
+def outcomes(session: Session, jobs: Collection[str]) -> Iterator[Mutant]:
     """Yields the tested mutants of a session."""
     with database(session) as work:
         found = {item.job_id: (item, result) for item, result in work.completed_work_items if item.job_id in jobs}
-    for job in jobs:
-        item, result = found[job]
+    for item, result in found.values():
         mutation = item.mutations[0]
         changed = [
             line for line in (result.diff or "").split("\n") if line[:1] in "+-" and line[:3] not in ("+++", "---")
