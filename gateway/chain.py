@@ -42,7 +42,7 @@ from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.wiring import Parts
 from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

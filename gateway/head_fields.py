@@ -15,8 +15,8 @@ from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Target
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.timeout import TimeoutFieldError, request_timeout_s
-from tidegate.wire.http1.head import RequestHead
+from tidegate.headers import TimeoutFieldError, request_timeout_s
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

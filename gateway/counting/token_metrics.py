@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from tidegate import gen_ai, metrics
 from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
-from tidegate.records.tokens import GroupTokens, TokensSeen
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 OTHER_MODEL: Final = "_OTHER"
 """A model that the function does not declare: OpenTelemetry's word for a value that is not told apart."""

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.counting.token_metrics import Call, TokenCounters
 from tidegate.wire.bodies.openai import Asked
-from tidegate.wire.bodies.tokens import PLAIN, AnswerLength, BodyReader, PromptEstimate, StreamReader
-from tidegate.wire.bodies.tokens_coded import CODINGS, CodedReader
+from tidegate.wire.bodies.tokens import (
+    CODINGS,
+    PLAIN,
+    AnswerLength,
+    BodyReader,
+    CodedReader,
+    PromptEstimate,
+    StreamReader,
+)
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.tapped import BodyTap
