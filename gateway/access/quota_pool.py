@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tidegate.aio.admin.client import FetchError, fetch
-from tidegate.flow.quota import Answer, Report, Reservation
+from tidegate.flow.quota import QuotaAnswer, QuotaReport, Reservation
 from tidegate.flow.quota_message import decode_answer, encode_exchange
 from tidegate.records.codec import CodecError
 from tidegate.store.counters import Asking, Short, Wanted
@@ -40,7 +40,7 @@ class SocketPool:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         """Sends this worker's reports and returns the pool's answer. Raises StoreFaultError if the call fails."""
         body = encode_exchange(member, tuple(reports))
         try:
