@@ -6,9 +6,9 @@ The first four bytes of an input state how the rest is split.
 import json
 
 from tests.fuzz.bytes_plan import Plan, cut
-from tidegate.wire.bodies.json_scan import Found, ObjectScan, read_object
+from tidegate.wire.bodies.json_scan import FoundMembers, ObjectScan, read_object
 from tidegate.wire.bodies.multipart import FormScan
-from tidegate.wire.bodies.openai import KEYS, USAGE_BYTES, UsageFinder, asked_by
+from tidegate.wire.bodies.openai import KEYS, USAGE_BYTES, UsageFinder, request_of
 from tidegate.wire.bodies.sse import EVENT_BYTES, EventStream
 from tidegate.wire.http1.fields import Rejected
 
@@ -26,8 +26,8 @@ def bodies(data: bytes) -> None:
     told = [_told(_scanned(pieces)), _told(_scanned([body])), _told(read_object(body, KEYS))]
     assert told[0] == told[1] == told[2], told
     found = read_object(body, KEYS)
-    if type(found) is Found:
-        asked_by(found)
+    if type(found) is FoundMembers:
+        request_of(found)
         try:
             members = json.loads(body.decode(), object_pairs_hook=list)
         except (ValueError, RecursionError):
@@ -37,14 +37,14 @@ def bodies(data: bytes) -> None:
         assert repr(ours) == repr(theirs), "NaN is not itself"
 
 
-def _scanned(pieces: list[bytes]) -> Found | Rejected:
+def _scanned(pieces: list[bytes]) -> FoundMembers | Rejected:
     scan = ObjectScan(KEYS)
     for piece in pieces:
         scan.feed(piece)
     return scan.end() or scan.found
 
 
-def _told(found: Found | Rejected) -> str:
+def _told(found: FoundMembers | Rejected) -> str:
     return "refused" if type(found) is Rejected else repr(found)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tidegate.errors import InvalidInputError
-from tidegate.records.tenants import Limit, Quotas, Tenant, digest
+from tidegate.records.tenants import QuotaLimit, Quotas, Tenant, digest
 from tidegate.tenants_file import MAX_KEYS, MAX_TENANTS, parse
 
 KEY = b"tg-a-key-of-a-tenant-0123456789"
@@ -53,9 +53,9 @@ def test_what_is_written_is_what_holds() -> None:
     assert plain == Tenant(name="user@plain.example")
     assert not plain.quotas and acme.quotas
     assert list(acme.quotas.limits()) == [
-        Limit("requests", 1.0, 50),
-        Limit("tokens", 60.0, 100000),
-        Limit("concurrency", math.inf, 20),
+        QuotaLimit("requests", 1.0, 50),
+        QuotaLimit("tokens", 60.0, 100000),
+        QuotaLimit("concurrency", math.inf, 20),
     ]
     assert [limit.name for limit in acme.quotas.limits()] == ["requests-per-second", "tokens-per-minute", "concurrency"]
 

@@ -8,26 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
-from tidegate.wire.bodies.json_scan import BINARY_BYTES, MAX_DEPTH, VALUE_BYTES, Found, Keys, ObjectScan, read_object
+from tidegate.wire.bodies.json_scan import (
+    BINARY_BYTES,
+    MAX_DEPTH,
+    VALUE_BYTES,
+    FoundMembers,
+    Keys,
+    ObjectScan,
+    read_object,
+)
 from tidegate.wire.http1.fields import Rejected
 
 KEYS = Keys(("model", "stream", "n"), ("messages", "input"), ("input",))
 
 
-def scanned(pieces: list[bytes]) -> Found | Rejected:
+def scanned(pieces: list[bytes]) -> FoundMembers | Rejected:
     scan = ObjectScan(KEYS)
     for piece in pieces:
         scan.feed(piece)
     return scan.end() or scan.found
 
 
-def told(found: Found | Rejected) -> object:
+def told(found: FoundMembers | Rejected) -> object:
     """Returns the comparable part; of a refusal only that it is one: the split decides which of two faults is seen
     first."""
     if type(found) is Rejected:
         assert found.status == 400
         return "refused"
-    assert type(found) is Found
+    assert type(found) is FoundMembers
     extents = {key: (extent.start, extent.size, extent.items) for key, extent in found.extents.items()}
     return found.chosen, extents
 
@@ -87,7 +95,7 @@ def test_what_json_says_however_it_is_cut(case: tuple[bytes, list[tuple[str, Any
     if type(found) is Rejected:
         assert wanted == "refused"
         return
-    assert type(found) is Found and type(wanted) is dict
+    assert type(found) is FoundMembers and type(wanted) is dict
     assert {*found.chosen, *found.extents} == set(wanted)
     for key, value in found.chosen.items():
         assert json.loads(value) == wanted[key]
@@ -116,7 +124,7 @@ def test_any_bytes_however_they_are_cut(tail: bytes, opened: bool, cuts: bytes) 
         return
     if type(theirs) is not dict:
         assert type(found) is Rejected
-    elif type(found) is Found:
+    elif type(found) is FoundMembers:
         assert {key: json.loads(value) for key, value in found.chosen.items()} == {
             key: value for key, value in theirs.items() if key in KEYS.chosen
         }
@@ -162,7 +170,7 @@ def test_depth_is_bounded(step: int) -> None:
     for levels in (MAX_DEPTH, MAX_DEPTH + 1):
         body = b'{"a":' + b"[" * levels + b"]" * levels + b"}"
         found = scanned([body[at : at + step] for at in range(0, len(body), step)])
-        assert type(found) is (Found if levels == MAX_DEPTH else Rejected)
+        assert type(found) is (FoundMembers if levels == MAX_DEPTH else Rejected)
 
 
 def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
@@ -181,7 +189,7 @@ def test_escapes_far_apart_and_close_together_wherever_it_is_cut(front: int, esc
         body = json.dumps({"messages": [prompt, "next"], "x": prompt, "model": "good"}).encode()
         for at in range(len(body)):
             found = scanned([body[:at], body[at:]])
-            assert type(found) is Found and found.chosen == {"model": b'"good"'}
+            assert type(found) is FoundMembers and found.chosen == {"model": b'"good"'}
 
 
 def test_the_model_is_known_before_the_end_and_final_at_it() -> None:
@@ -201,7 +209,7 @@ def test_images_count_some_kilobytes() -> None:
     for value, size in ((image, BINARY_BYTES + 2), (slashes, BINARY_BYTES + 2), *whole):
         body = b'{"messages":[%b]}' % value
         for found in (read_object(body, KEYS), scanned([body]), scanned(cut(body, b"\7\0"))):
-            assert type(found) is Found
+            assert type(found) is FoundMembers
             assert found.extents["messages"].size == size + 2
 
 
