@@ -62,7 +62,7 @@ _OF_GATEWAY = (
     b'x-forwarded-for: 127.0.0.1\r\nforwarded: for=127.0.0.1;host="resnet.localhost";proto=http\r\n'
     b"via: 1.1 tidegate\r\nx-forwarded-proto: http\r\nx-forwarded-host: resnet.localhost\r\n"
 )
-"""What a gateway adds behind the client's fields."""
+"""Header fields that a gateway adds behind the client's."""
 _GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Fri, 21 Nov 2026 11:11:11 GMT\r\n"
@@ -233,7 +233,7 @@ def reference() -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of the best round."""
+    """Cost of the best round."""
 
     us_per_request: float
     ratio: float

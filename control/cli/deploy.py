@@ -129,12 +129,12 @@ def _checked(file: str, name: str | None, flags: Mapping[str, str], faults: list
 def _faults_in(text: str, base: Path, source: str, flags: Mapping[str, str]) -> tuple[Fault, ...]:
     """Returns the faults that the control process would report for a manifest. Only the control process knows the
     accelerators' names."""
-    from tidegate.autoscaler import policies
+    from tidegate.autoscaler.policies import registry
     from tidegate.manifest.builder import ParseContext
     from tidegate.manifest.reader import read as read_manifest
 
     try:
-        read_manifest(text, source=source, terms=ParseContext(base=str(base), policies=policies.names(), flags=flags))
+        read_manifest(text, source=source, terms=ParseContext(base=str(base), policies=registry.names(), flags=flags))
     except InvalidInputError as error:
         return error.faults
     return ()

@@ -1,8 +1,8 @@
 """The least cost of a trace under an SLA, for a planner that knows the future.
 
 A lower bound that holds for every plan: starts are paid and fleets are whole, but a plan may split a request's work
-over time and replicas, and starts and ends may fall anywhere in a slot. docs/inside/bound.md lists the relaxations and why it
-stays a bound.
+over time and replicas, and starts and ends may fall anywhere in a slot. docs/inside/bound.md lists the relaxations and
+why it stays a bound.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

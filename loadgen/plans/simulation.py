@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.replay.changes import changed
 from tidegate.deploy.devices import declared
 from tidegate.deploy.placement.ledger import Accelerator, candidates
@@ -185,7 +185,7 @@ class _SimulationReader:
             return ()
         terms = ParseContext(
             base=str(path.absolute().parent),
-            policies=policies.names(),
+            policies=registry.names(),
             accelerators={each.name: each.kind.value for each in accelerators} or None,
             images=True,
         )

@@ -29,7 +29,7 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from tidegate.flow.accounts import LOST_S, SlotAccounting, parts
+from tidegate.flow.accounting import LOST_S, SlotAccounting, parts
 from tidegate.flow.credits import (
     BUSY,
     IDLE,

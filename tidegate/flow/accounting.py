@@ -23,7 +23,12 @@ CREDITS_PER_LINE: Final = 1000
 
 
 class SlotAccounting:
-    """Credits, wants and turns of one replica."""
+    """Credits, wants and turns of one replica.
+
+    A base class of :class:`~tidegate.flow.slots.SlotLedger` and not a member of it: as a member every request pays for
+    one more attribute on each access. Measured in turns on one core: a request on a kept credit 0.67 -> 0.72 us
+    (+7 %), one without a credit 0.25 -> 0.28 us (+11 %); 3 % was the limit.
+    """
 
     def __init__(self, *, incarnation: str, limit: int, unit: ConcurrencyUnit) -> None:
         self.incarnation = incarnation
