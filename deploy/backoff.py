@@ -13,8 +13,8 @@ from typing import Final
 
 from tidegate.deploy.backend import RevisionFailure
 
-FIRST_S: Final = 0.2
-LONGEST_S: Final = 30.0
+FIRST_WAIT_S: Final = 0.2
+MAX_WAIT_S: Final = 30.0
 HEALTHY_AFTER_S: Final = 60.0
 FORGOTTEN_S: Final = 600.0
 """A failure so long after the last wait was over begins a new row. Our choice: replicas that go to zero within a minute
@@ -24,7 +24,7 @@ JITTER: Final = 0.2
 
 def wait_s(failures: int, rng: random.Random) -> float:
     """Seconds to wait after the ``failures``-th failure in a row (1, 2, ...)."""
-    base = min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 30))
+    base = min(MAX_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failures - 1, 30))
     return base * rng.uniform(1.0 - JITTER, 1.0 + JITTER)
 
 
@@ -48,7 +48,7 @@ class BackOff:
         if before is not None and now - before.not_before >= FORGOTTEN_S:
             before = None
         began = now
-        if before is not None and (now < before.not_before or (before.is_excused and now < before.at + FIRST_S)):
+        if before is not None and (now < before.not_before or (before.is_excused and now < before.at + FIRST_WAIT_S)):
             count, not_before = before.failures, before.not_before
             began = before.at if before.is_excused else now
         else:

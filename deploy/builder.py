@@ -103,7 +103,7 @@ def _manifest(
 ) -> str:
     if not accepts(NAME_KIND, name):
         raise InvalidInputError(next(iter(server.values())), [Fault("--name", repr(name), NAME_KIND.allowed)])
-    annotations = {f"{PREFIX}{key}": value for key, value in {**_filled_in(name, flags, size_bytes), **flags}.items()}
+    annotations = {f"{PREFIX}{key}": value for key, value in {**_defaults(name, flags, size_bytes), **flags}.items()}
     metadata: dict[str, object] = {"name": name}
     if annotations:
         metadata["annotations"] = annotations
@@ -117,7 +117,7 @@ GPU_FLAGS: Final = frozenset({"gpu-model", "gpu-mem-limit", "mps-on", "gpu-core-
 CONTEXT_BYTES: Final = 500 * 10**6
 
 
-def _filled_in(name: str, flags: Mapping[str, str], size_bytes: int | None) -> dict[str, str]:
+def _defaults(name: str, flags: Mapping[str, str], size_bytes: int | None) -> dict[str, str]:
     """What SMIF requires of a function that asks for a GPU, or for a stored form, and a file can answer itself.
 
     Our choice for the memory: twice the file (weights, and as much again for activations) and 0.5 GB for the

@@ -177,7 +177,7 @@ def server_launch(
         if host.source_root is not None:
             env["PYTHONPATH"] = _joined_path(host.source_root, env.get("PYTHONPATH"))
     else:
-        argv = tuple(_filled(word, endpoints) for word in function.server.argv)
+        argv = tuple(_with_addresses(word, endpoints) for word in function.server.argv)
     return Launch(argv=argv, env=env, cwd=function.workdir, secrets=dict(function.secrets))
 
 
@@ -327,7 +327,7 @@ def _joined_path(first: str, rest: str | None) -> str:
     return f"{first}:{rest}" if rest else first
 
 
-def _filled(word: str, endpoints: Endpoints) -> str:
+def _with_addresses(word: str, endpoints: Endpoints) -> str:
     """``{port}``, ``{metrics_port}`` and ``{socket}`` replaced; other braces stay."""
     if endpoints.metrics_port is not None:
         word = word.replace("{metrics_port}", str(endpoints.metrics_port))

@@ -40,7 +40,7 @@ UNSET_LIMIT = 4
 
 
 @dataclass(slots=True)
-class _Fake:
+class _FakeReplica:
     status: ReplicaStatus
     function: Function
     ready_due: float | None
@@ -65,7 +65,7 @@ class FakeBackend:
         self._clock = clock
         self._ledger = Ledger.of(accelerators, host_cores)
         self._back_off = BackOff(rng)
-        self._replicas: dict[str, _Fake] = {}
+        self._replicas: dict[str, _FakeReplica] = {}
         self._listeners: list[Listener] = []
         self._broken: dict[str, tuple[str, int]] = {}
         self._closing = False
@@ -101,7 +101,7 @@ class FakeBackend:
         """Does what is due by ``now``."""
         for fake in tuple(self._replicas.values()):
             if fake.ready_due is not None and fake.ready_due <= now:
-                self._arrive(fake, now)
+                self._finish_start(fake, now)
             elif fake.drain_until is not None and fake.drain_until <= now:
                 self._stop(fake)
 
@@ -146,9 +146,9 @@ class FakeBackend:
             emulated=kind.is_emulated,
         )
         due = None if accelerator in self.stalled else now + self.start_up_s + kind.start_up_s
-        fake = _Fake(status, function, ready_due=due)
+        fake = _FakeReplica(status, function, ready_due=due)
         self._replicas[replica_id] = fake
-        self._tell(status)
+        self._notify(status)
         return status
 
     async def remove(self, replica_id: str) -> None:
@@ -230,7 +230,7 @@ class FakeBackend:
 
     # --- inside ---
 
-    def _arrive(self, fake: _Fake, now: float) -> None:
+    def _finish_start(self, fake: _FakeReplica, now: float) -> None:
         reason, times = self._broken.get(fake.status.revision, ("", 0))
         if times > 0:
             self._broken[fake.status.revision] = (reason, times - 1)
@@ -241,7 +241,7 @@ class FakeBackend:
         phases = replace(fake.status.phases, load_s=now - fake.status.created_at, warm_s=0.0)
         self._set(fake, state=ReplicaState.READY, ready_at=now, limit=limit, phases=phases)
 
-    def _fail(self, fake: _Fake, reason: str, *, was_killed: bool = False) -> None:
+    def _fail(self, fake: _FakeReplica, reason: str, *, was_killed: bool = False) -> None:
         leaving = fake.status.is_leaving
         if not leaving:
             status, now = fake.status, self._clock.now()
@@ -252,25 +252,25 @@ class FakeBackend:
         if leaving:
             self._stop(fake)
 
-    def _stop_if_drained(self, fake: _Fake) -> None:
+    def _stop_if_drained(self, fake: _FakeReplica) -> None:
         if fake.status.state is ReplicaState.DRAINING and fake.work <= 0:
             self._set(fake, state=ReplicaState.DRAINED)
             self._stop(fake)
 
-    def _stop(self, fake: _Fake) -> None:
+    def _stop(self, fake: _FakeReplica) -> None:
         self._replicas.pop(fake.status.id, None)
         self._ledger.release(fake.status.id)
         self._set(fake, state=ReplicaState.STOPPED)
 
-    def _set(self, fake: _Fake, **changes: object) -> None:
+    def _set(self, fake: _FakeReplica, **changes: object) -> None:
         fake.status = replace(fake.status, **changes)  # type: ignore[arg-type]  # field names of ReplicaStatus
-        self._tell(fake.status)
+        self._notify(fake.status)
 
-    def _tell(self, status: ReplicaStatus) -> None:
+    def _notify(self, status: ReplicaStatus) -> None:
         for listener in tuple(self._listeners):
             listener(status)
 
-    def _find(self, replica_id: str) -> _Fake:
+    def _find(self, replica_id: str) -> _FakeReplica:
         fake = self._replicas.get(replica_id)
         if fake is None:
             raise UnknownReplicaError(f"no replica {replica_id}")

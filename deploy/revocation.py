@@ -32,7 +32,7 @@ FORGOTTEN_S: Final = 3600.0
 PENDING_SLACK_S: Final = 10.0
 """A backend that watches its starts itself has this much longer than the function's start timeout to say so."""
 BAR_S: Final = 60.0
-LONGEST_BAR_S: Final = 900.0
+MAX_BAR_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Revoked:
 
 
 @dataclass(slots=True)
-class _Kind:
+class _KindState:
     failing_since: float | None = None
     failed_at: float = 0.0
     """The last time."""
@@ -69,20 +69,20 @@ class Revocations:
     __slots__ = ("_kinds", "counts")
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[str, _Kind]] = {}
+        self._kinds: dict[str, dict[str, _KindState]] = {}
         self.counts: Counter[tuple[str, str]] = Counter()
         """Kinds barred so far, by (revision, accelerator)."""
 
     def failed(self, revision: str, accelerator: str, now: float, why: str) -> None:
         """A start was refused, or broke before it was ready."""
-        kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _Kind())
+        kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _KindState())
         if now - kind.failed_at > FORGOTTEN_S:
             kind.failing_since, kind.bars = None, 0
         if kind.failing_since is None:
             kind.failing_since = now
         kind.why, kind.failed_at = why, now
 
-    def concerns(self, revision: str, replicas: Sequence[ReplicaStatus]) -> bool:
+    def needs_review(self, revision: str, replicas: Sequence[ReplicaStatus]) -> bool:
         """Whether :meth:`review` has anything to look at; mostly nothing starts, and nothing has failed."""
         return bool(self._kinds.get(revision)) or any(each.state is ReplicaState.STARTING for each in replicas)
 
@@ -111,14 +111,14 @@ class Revocations:
                 continue
             if now < kind.until or not self._has_other(revision, accelerator, room, replicas, now):
                 continue
-            lasts_s = min(BAR_S * 2.0 ** min(kind.bars, 30), LONGEST_BAR_S)
+            lasts_s = min(BAR_S * 2.0 ** min(kind.bars, 30), MAX_BAR_S)
             kind.failing_since, kind.bars, kind.until = None, kind.bars + 1, now + lasts_s
             self.counts[revision, accelerator] += 1
             words = f"{accelerator} for {lasts_s:.0f} s: {kind.why}"
             found.append(Revoked(accelerator=accelerator, replicas=tuple(each.id for each in starting), why=words))
         return found
 
-    def open_room(
+    def without_barred(
         self, revision: str, replicas: Sequence[ReplicaStatus], room: Mapping[str, Room], now: float
     ) -> dict[str, Room]:
         """``room`` without the free places of barred kinds, while there is another. ``replicas``: the revision's."""

@@ -1,7 +1,7 @@
 """``accelerators.yaml``: what the operator says this machine has. Text in, records out; every fault at once.
 
 An entry may leave out what the machine itself can tell (an ``nvidia`` entry that only gives a price, a ``cpu`` entry
-without memory): ``discovered.settle`` fills it in. An emulated one must say everything, nobody else knows it.
+without memory): ``discovered.complete`` fills it in. An emulated one must say everything, nobody else knows it.
 """
 
 from collections.abc import Collection, Mapping
@@ -145,7 +145,7 @@ class Declared:
     mps: bool = False
     mig: bool = False
 
-    def settled(self, count: int, memory_bytes: int) -> Accelerator:
+    def completed(self, count: int, memory_bytes: int) -> Accelerator:
         """With what was not said, or is the machine's. Cores are of ``cpu`` entries alone."""
         return Accelerator(
             name=self.name,

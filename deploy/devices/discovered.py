@@ -56,7 +56,7 @@ def take_inventory(file: Path | None, log: Log) -> Inventory:
     if file is None:
         return Inventory(accelerators=discover(cpu, gpus, log), host_cores=cpu.cores)
     declared = parse(file.read_text(encoding="utf-8"), source=str(file))
-    return Inventory(accelerators=settle(declared, cpu, gpus, log), host_cores=cpu.cores)
+    return Inventory(accelerators=complete(declared, cpu, gpus, log), host_cores=cpu.cores)
 
 
 def host_cpu() -> HostCpu:
@@ -163,25 +163,25 @@ def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, 
     return tuple(found.values())
 
 
-def settle(declared: Sequence[Declared], cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
+def complete(declared: Sequence[Declared], cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
     """The operator's entries, completed by what the machine has. Only what is declared is used.
 
     An ``nvidia`` entry takes the devices of its name (or of a model whose name begins with it: ``h100`` takes
     ``h100-80gb-hbm3``) that no entry before it took; without any it is left out, and said aloud.
     """
     by_name = {each.name: each for each in discover(cpu, gpus, log) if each.kind is AcceleratorKind.NVIDIA}
-    settled: list[Accelerator] = []
+    completed: list[Accelerator] = []
     for entry in declared:
         if entry.kind is not AcceleratorKind.NVIDIA:
-            settled.append(_complete(entry, cpu))
+            completed.append(_complete(entry, cpu))
             continue
         match = next((name for name in by_name if name == entry.name or name.startswith(f"{entry.name}-")), None)
         if match is None:
             log(f"accelerator {entry.name} is declared, but no such NVIDIA device is here; it is left out")
             continue
-        settled.append(_with_devices(entry, by_name.pop(match), log))
-    _warn_of_overdraft(settled, cpu, log)
-    return tuple(settled)
+        completed.append(_with_devices(entry, by_name.pop(match), log))
+    _warn_of_overdraft(completed, cpu, log)
+    return tuple(completed)
 
 
 def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
@@ -191,7 +191,7 @@ def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
         count = max(1, len(cpu.cores) // cores)
     if memory is None:
         memory = cpu.memory_per_core * cores
-    return entry.settled(count, memory)
+    return entry.completed(count, memory)
 
 
 def _with_devices(entry: Declared, found: Accelerator, log: Log) -> Accelerator:

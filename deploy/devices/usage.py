@@ -23,13 +23,13 @@ class NvidiaUse:
         self._nvml = nvml
         self._handles: dict[str, Any] = {}
         self._is_open = False
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self.fault: str | None = None
         """Why something could not be read the last time; None: everything was."""
 
     def read(self, uuids: Collection[str]) -> dict[str, DeviceUse]:
         """Those that could be read; what is wrong with the others is in :attr:`fault`."""
-        with self._one:
+        with self._lock:
             self.fault = None
             if not self._open():
                 return {}

@@ -15,7 +15,7 @@ from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 COMMAND_TIMEOUT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.005
-_LONGEST_PAUSE_S: Final = 0.1
+_MAX_PAUSE_S: Final = 0.1
 
 
 class LinkError(TidegateError):
@@ -75,7 +75,7 @@ class ProxyLink:
             except httpx.TransportError:
                 pass  # not there yet, or just gone: its process is watched elsewhere
             await asyncio.sleep(pause)
-            pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+            pause = min(_MAX_PAUSE_S, pause * 1.5)
 
     async def command(self, name: str, body: dict[str, int]) -> None:
         """``POST /<name>``; raises LinkError unless it is answered 2xx."""

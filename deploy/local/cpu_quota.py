@@ -17,7 +17,7 @@ from typing import Final
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator
 
 PERIOD_US: Final = 10_000
-LEAST_US: Final = 1_000
+MIN_QUOTA_US: Final = 1_000
 """The kernel takes no smaller quota."""
 _PROC: Final = Path("/proc/self")
 
@@ -45,7 +45,7 @@ class CpuQuotas:
         """Why that is not possible; None: it is done."""
         if self._parent is None:
             return self.why
-        quota_us = max(LEAST_US, round(PERIOD_US * kind.cores * kind.quota / 100.0))
+        quota_us = max(MIN_QUOTA_US, round(PERIOD_US * kind.cores * kind.quota / 100.0))
         group = self._parent / f"{self._prefix}{replica}"
         try:
             group.mkdir(exist_ok=True)

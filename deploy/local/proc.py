@@ -25,7 +25,7 @@ def boot_id() -> str:
     path = PROC / "sys/kernel/random/boot_id"
     if path.exists():
         return path.read_text(encoding="ascii").strip()
-    return _ask("sysctl", "-n", "kern.boottime")
+    return _output_of("sysctl", "-n", "kern.boottime")
 
 
 def start_time(pid: int) -> int | None:
@@ -38,7 +38,7 @@ def start_time(pid: int) -> int | None:
     return int(fields[19])
 
 
-def birth(pid: int) -> int | None:
+def child_start_time(pid: int) -> int | None:
     """As :func:`start_time`, for a child of this process that nobody has waited for: its zombie counts too."""
     fields = _stat_fields(pid)
     return int(fields[19]) if fields is not None else start_time(pid)
@@ -62,14 +62,14 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 def _start_time_by_ps(pid: int) -> int | None:
-    text = _ask("ps", "-o", "state=,lstart=", "-p", str(pid))
+    text = _output_of("ps", "-o", "state=,lstart=", "-p", str(pid))
     if not text or text.startswith("Z"):
         return None
     # The words of a start time, as a number: it is only ever compared with itself.
     return int.from_bytes(text.split(maxsplit=1)[1].encode(), "big") % (1 << 62)
 
 
-def _ask(*command: str) -> str:
+def _output_of(*command: str) -> str:
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
     return found.stdout.strip()
 
@@ -156,7 +156,7 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdigit()] if PROC.is_dir() else []  # noqa: PTH208
 
 
-def carrying(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, str]]:
+def with_variable(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, str]]:
     """Processes of this user that were started with ``variable`` in their environment (and what they started),
     with its value, where ``accepts(value)``."""
     prefix = f"{variable}=".encode()
@@ -175,7 +175,7 @@ def carrying(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, s
     return found
 
 
-def members(leader: int) -> list[int]:
+def session_members(leader: int) -> list[int]:
     """The processes of the session that ``leader`` leads; itself only where there is no ``/proc``."""
     found = [pid for pid in pids() if (fields := _stat_fields(pid)) is not None and int(fields[3]) == leader]
     return found or [leader]
@@ -208,7 +208,7 @@ def _bind(task: int, cores: set[int]) -> None:
 
 def listening_ports(leader: int) -> tuple[int, ...]:
     """TCP ports on which the processes of ``leader``'s session listen, for telling a developer of a wrong port."""
-    inodes = {inode for pid in members(leader) for inode in _socket_inodes(pid)}
+    inodes = {inode for pid in session_members(leader) for inode in _socket_inodes(pid)}
     ports = set()
     for name in ("tcp", "tcp6"):
         try:

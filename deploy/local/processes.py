@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.deploy.local.logs import open_log, tail, trim
-from tidegate.deploy.local.proc import ProcessHandle, birth, boot_id
+from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
 from tidegate.deploy.local.recovery import clear, end_hidden, survey
 from tidegate.errors import TidegateError
 
 KILL_AFTER_S: Final = 5.0
 """Between SIGTERM and SIGKILL."""
-_ASK_EVERY_S: Final = 0.25
+_POLL_INTERVAL_S: Final = 0.25
 """Where there is no pidfd."""
 
 Warn = Callable[[str], None]
@@ -183,13 +183,13 @@ class Child:
         if fd is not None:
             loop.add_reader(fd, self._on_end)
         else:
-            loop.call_later(_ASK_EVERY_S, self._ask)
+            loop.call_later(_POLL_INTERVAL_S, self._poll)
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         if self._handle is None:
             return
         if self.is_alive:
-            asyncio.get_running_loop().call_later(_ASK_EVERY_S, self._ask)
+            asyncio.get_running_loop().call_later(_POLL_INTERVAL_S, self._poll)
         else:
             self._on_end()
 
@@ -313,7 +313,7 @@ class ProcessTable:
         """Adds to the record who the process is. Not in the spawn itself: reading ``/proc/PID/stat`` waits for the
         process's ``exec``, two milliseconds that a cold start need not pay."""
         if child.exit is None and child.record.start_time is None:
-            child.rewrite(replace(child.record, start_time=birth(child.pid)))
+            child.rewrite(replace(child.record, start_time=child_start_time(child.pid)))
 
     async def recover(self) -> tuple[ProcessRecord, ...]:
         """To be called once, before anything is spawned: the records of living processes that an earlier control
@@ -324,7 +324,7 @@ class ProcessTable:
             await asyncio.to_thread(clear, found, KILL_AFTER_S)
         return found.living
 
-    def go_on(self) -> None:
+    def continue_stopped(self) -> None:
         """Before everything ends: children that are stopped (SIGSTOP) go on, so that others need not wait for them."""
         for child in self._children.values():
             child.send(signal.SIGCONT)

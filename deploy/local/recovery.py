@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tidegate.deploy.local.proc import ProcessHandle, carrying, is_same
+from tidegate.deploy.local.proc import ProcessHandle, is_same, with_variable
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
 from tidegate.deploy.local.sockets import unlink
 from tidegate.function import Revision
@@ -104,11 +104,11 @@ def survey(store: RecordStore) -> Survey:
     """Looks at the records and at the machine."""
     records, unreadable = store.read_all()
     folder = f"{store.directory}/"
-    marked = carrying(MARK, lambda path: path.startswith(folder))
-    return sort_traces(records, unreadable, marked, store.path, _lives)
+    marked = with_variable(MARK, lambda path: path.startswith(folder))
+    return sort_traces(records, unreadable, marked, store.path, _is_alive)
 
 
-def _lives(record: ProcessRecord) -> bool:
+def _is_alive(record: ProcessRecord) -> bool:
     if record.pid is None or record.start_time is None:
         return False
     return is_same(record.pid, record.start_time, record.boot_id)
@@ -124,7 +124,7 @@ def clear(found: Survey, grace_s: float) -> None:
 
 def end_hidden(paths: Collection[str]) -> None:
     """Kills what the ended processes of these records left behind, in whatever session it hides. Blocks shortly."""
-    found = carrying(MARK, lambda path: path in paths)
+    found = with_variable(MARK, lambda path: path in paths)
     handles = [handle for pid, _ in found if (handle := ProcessHandle.open(pid)) is not None]
     for handle in handles:
         handle.send(signal.SIGKILL)
@@ -144,7 +144,7 @@ def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, .
     found = survey(store)
     ended: list[Ended] = []
     living = sorted(found.living, key=lambda record: _ORDER.index(record.kind))
-    _go_on(living)
+    _continue_stopped(living)
     for _, group in groupby(living, key=lambda record: record.kind):
         ended += _end_records(list(group), grace_s)
     for record in living:
@@ -154,7 +154,7 @@ def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, .
     return tuple(ended)
 
 
-def _go_on(records: Sequence[ProcessRecord]) -> None:
+def _continue_stopped(records: Sequence[ProcessRecord]) -> None:
     """What is stopped (SIGSTOP) goes on, or others would wait for its answers."""
     for handle in _handles(records).values():
         handle.send(signal.SIGCONT)

@@ -206,7 +206,7 @@ class Ledger:
     """Replicas by host core."""
 
     def __post_init__(self) -> None:
-        self._add_up()
+        self._recount()
 
     @classmethod
     def of(cls, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> "Ledger":
@@ -243,7 +243,7 @@ class Ledger:
         ]
         if not fitting:
             raise NoRoomError(f"no room on {accelerator}: {self.describe(accelerator)}")
-        return self._take(replica, kind, min(fitting)[2], demand, self._deal_cores(kind.cores))
+        return self._take(replica, kind, min(fitting)[2], demand, self._choose_cores(kind.cores))
 
     def restore(self, replica: str, assignment: Assignment) -> None:
         """Takes back what an adopted replica held before; raises NoRoomError where that is no longer there."""
@@ -255,7 +255,7 @@ class Ledger:
             raise NoRoomError(f"unit {assignment.unit} of {kind.name} is taken: {self.describe(kind.name)}")
         known = set(self.host_cores)
         kept = tuple(core for core in assignment.cores if core in known)
-        cores = kept if len(kept) == len(assignment.cores) else self._deal_cores(kind.cores)
+        cores = kept if len(kept) == len(assignment.cores) else self._choose_cores(kind.cores)
         self._take(replica, kind, assignment.unit, demand, cores)
 
     def reassign_cores(self, replica: str, count: int) -> Assignment:
@@ -264,9 +264,9 @@ class Ledger:
         kind = self.kind(held.accelerator)
         if kind.kind is not AcceleratorKind.CPU or not 1 <= count <= kind.cores:
             raise NoRoomError(f"{replica} on {kind.name} cannot have {count} cores; a unit has {kind.cores}")
-        self._give_back(replica)
+        self._return(replica)
         kept = held.cores[:count]
-        more = self._deal_cores(count - len(kept), without=kept)
+        more = self._choose_cores(count - len(kept), without=kept)
         demand = Demand(memory_bytes=held.memory_bytes, share=held.share)
         return self._take(replica, kind, held.unit, demand, kept + more)
 
@@ -274,7 +274,7 @@ class Ledger:
         """Gives back what ``replica`` holds; nothing if it holds nothing."""
         if replica not in self._held:
             return
-        held = self._give_back(replica)
+        held = self._return(replica)
         if self.kind(held.accelerator).count == 0 and self._units[held.accelerator].beyond == 0:
             self.set_accelerators([each for each in self.accelerators.values() if each.count], self.host_cores)
 
@@ -285,7 +285,7 @@ class Ledger:
         for name in sorted({held.accelerator for held in self._held.values()} - fresh.keys()):
             fresh[name] = replace(self.accelerators[name], count=0)
         self.accelerators, self.host_cores = MappingProxyType(fresh), tuple(sorted(host_cores))
-        self._add_up()
+        self._recount()
 
     def room(self, accelerator: str, demand: Demand) -> Room:
         """How many replicas of this demand the accelerator takes, now and empty."""
@@ -306,7 +306,7 @@ class Ledger:
             raise NoRoomError(f"no accelerator {accelerator}; there are: {self.names}")
         return kind
 
-    def _add_up(self) -> None:
+    def _recount(self) -> None:
         """The sums anew, from what is held."""
         self._units = {name: _Units(kind.count) for name, kind in self.accelerators.items()}
         self._core_load = Counter()
@@ -329,7 +329,7 @@ class Ledger:
             return by_share
         return min(by_share, (kind.memory_bytes - fill.memory_bytes) // demand.memory_bytes)
 
-    def _deal_cores(self, count: int, without: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def _choose_cores(self, count: int, without: tuple[int, ...] = ()) -> tuple[int, ...]:
         if count <= 0 or not self.host_cores:
             return ()
         free = [core for core in self.host_cores if core not in without]
@@ -344,7 +344,7 @@ class Ledger:
         self._core_load.update(cores)
         return assignment
 
-    def _give_back(self, replica: str) -> Assignment:
+    def _return(self, replica: str) -> Assignment:
         held = self._held.pop(replica)
         self._units[held.accelerator].remove(held)
         self._core_load.subtract(held.cores)
