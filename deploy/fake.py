@@ -1,9 +1,9 @@
-"""A backend without processes, under a clock that is moved by hand: for the simulator and for tests.
+"""A backend without processes, on a clock that is moved by hand: for the simulator and for tests.
 
-Replicas become ready ``start_up_s`` after their creation, drain at once or when the work that was put on them
-(:meth:`FakeBackend.begin_work`) has ended, and break when told to. It keeps the same ledger and back-off as the real
-ones and passes the same conformance suite. Nothing happens by itself: whoever owns the clock calls
-:meth:`FakeBackend.on_wakeup` at (or after) :meth:`FakeBackend.next_wakeup`.
+Replicas become ready ``start_up_s`` after their creation, drain at once or when the work put on them
+(:meth:`FakeBackend.begin_work`) has ended, and break on request. The ledger, the back-off and the conformance suite are
+those of the real backend. Nothing happens by itself: the owner of the clock calls :meth:`FakeBackend.on_wakeup` at (or
+after) :meth:`FakeBackend.next_wakeup`.
 """
 
 import random
@@ -36,7 +36,7 @@ from tidegate.function import Function, Revision
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 UNSET_LIMIT = 4
-"""Slots where the function says ``auto``."""
+"""Slots if the function says ``auto``."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _FakeReplica:
 
 
 class FakeBackend:
-    """See ``tidegate.deploy.backend.Backend``."""
+    """Implements ``tidegate.deploy.backend.Backend``."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class FakeBackend:
         host_cores: Sequence[int] = (),
     ) -> None:
         self.start_up_s = start_up_s
-        """Time from creation to ready, besides the ``start_up_s`` of an emulated accelerator."""
+        """Time from creation to ready, in addition to the ``start_up_s`` of an emulated accelerator."""
         self._clock = clock
         self._ledger = Ledger.of(accelerators, host_cores)
         self._back_off = BackOff(rng)
@@ -70,20 +70,20 @@ class FakeBackend:
         self._broken: dict[str, tuple[str, int]] = {}
         self._closing = False
         self.stalled: set[str] = set()
-        """Accelerators on which nothing that is started ever becomes ready."""
+        """Accelerators on which no start ever becomes ready."""
 
     # --- what the world does to it ---
 
     def break_starts(self, revision_id: str, reason: str, times: int) -> None:
-        """The next ``times`` starts of the revision fail when they should become ready."""
+        """Makes the next ``times`` starts of the revision fail at the moment when they would become ready."""
         self._broken[revision_id] = (reason, times)
 
     def crash(self, replica_id: str, reason: str = "the model server was killed by SIGKILL") -> None:
-        """A process of the replica dies."""
+        """Makes a process of the replica die."""
         self._fail(self._find(replica_id), reason, was_killed=True)
 
     def begin_work(self, replica_id: str) -> None:
-        """A request runs on the replica: it cannot be drained until the work has ended."""
+        """Puts a request on the replica, which delays its drain."""
         self._find(replica_id).work += 1
 
     def end_work(self, replica_id: str) -> None:
@@ -92,13 +92,13 @@ class FakeBackend:
         self._stop_if_drained(fake)
 
     def next_wakeup(self) -> float | None:
-        """When something happens by itself next; None: nothing will."""
+        """Returns the time of the next event. Returns None if there is none."""
         times = [fake.ready_due for fake in self._replicas.values() if fake.ready_due is not None]
         times += [fake.drain_until for fake in self._replicas.values() if fake.drain_until is not None]
         return min(times, default=None)
 
     def on_wakeup(self, now: float) -> None:
-        """Does what is due by ``now``."""
+        """Handles all events that are due at ``now``."""
         for fake in tuple(self._replicas.values()):
             if fake.ready_due is not None and fake.ready_due <= now:
                 self._finish_start(fake, now)
@@ -123,7 +123,7 @@ class FakeBackend:
     ) -> ReplicaStatus:
         """See the protocol."""
         if self._closing:
-            raise BackendError(f"{replica_id} is not started: everything ends")
+            raise BackendError(f"{replica_id} is not started: the backend is closing")
         if replica_id in self._replicas:
             raise BackendError(f"{replica_id} exists")
         function, kind = revision.function, self._ledger.kind(accelerator)
@@ -192,7 +192,7 @@ class FakeBackend:
         return partial(self._listeners.remove, listener)
 
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> None:
-        """Other accelerators from now on."""
+        """Replaces the accelerators."""
         self._ledger.set_accelerators(accelerators, host_cores)
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
@@ -220,7 +220,7 @@ class FakeBackend:
         return self._back_off.failure(revision_id)
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
-        """See the protocol. Nobody moves the clock meanwhile, so work that has not ended by now is killed."""
+        """See the protocol. The clock does not move meanwhile, so work that has not ended is killed."""
         self._closing = True
         if stop_replicas:
             for replica_id in tuple(self._replicas):

@@ -464,7 +464,7 @@ def test_a_queue_proxy_that_talks_nonsense_is_ended() -> None:
     )
 
     async def scenario(bench: LocalBench) -> None:
-        assert "says what cannot be read" in await failed(bench, revision())
+        assert "sends an unreadable state" in await failed(bench, revision())
         await bench.until(lambda: marked(bench) == [])
 
     play(scenario, queue_proxy=(sys.executable, "-c", nonsense))

@@ -73,13 +73,13 @@ def test_fewer_may_be_declared_and_more_are_not_believed() -> None:
     assert (one.count, one.devices) == (1, ("GPU-0",))
     (two,) = complete([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=3)], CPU, H100, said.append)
     assert two.count == 2
-    assert said == ["accelerator h100: 3 are declared, 2 are here"]
+    assert said == ["accelerator h100: 3 are declared, 2 are present"]
 
 
 def test_a_declared_gpu_that_is_not_here_is_left_out_aloud() -> None:
     said: list[str] = []
     assert complete([Declared(name="v100", kind=AcceleratorKind.NVIDIA)], CPU, [T4], said.append) == ()
-    assert "v100 is declared, but no such NVIDIA device is here" in said[0]
+    assert "v100 is declared, but there is no such NVIDIA device" in said[0]
 
 
 def test_an_emulated_one_is_exactly_as_declared() -> None:
