@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.aio.admin.client import FetchError, fetch
-from tidegate.flow.quota import Answer, Report
+from tidegate.flow.quota import QuotaAnswer, QuotaReport
 from tidegate.flow.quota_message import decode_answer, encode_exchange
 from tidegate.records.codec import CodecError
 from tidegate.store.records import StoreFaultError
@@ -24,7 +24,7 @@ class SocketPool:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         told = encode_exchange(member, tuple(reports))
         try:
             reply = await fetch(self._address, "POST", PATH, told, timeout_s=CALL_S)
