@@ -17,7 +17,7 @@ from tests.support.patience import Patience
 from tests.support.redis_server import RedisServer
 from tests.support.tenants import ACME, SECOND, closed_function, in_one_minute, tenants_file
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.needs(tool="redis")]
 
 QUOTA = 200
 AWAY_S = 32.0
