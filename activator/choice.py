@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from math import log
 from typing import Final, Protocol, TypeVar
 
-from tidegate.records import Spread
+from tidegate.records.route_table import Spread
 
 SCAN_LIMIT: Final = 16
 """Above this many replicas two random picks replace the full pass (one pass over 8 is 0.4 us)."""

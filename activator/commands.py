@@ -5,19 +5,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ErrorKind
-from tidegate.flow.fair_queue import Claim
+from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import WorkerMessage
 from tidegate.flow.ordered_queue import Key
 from tidegate.flow.wants import Want, encode_want
-from tidegate.records import Activation
+from tidegate.records.gateway_sample import Activation
 
 if TYPE_CHECKING:
-    from activator.replicas import Group, Replica
-    from activator.revisions import RevisionRoom
+    from tidegate.activator.state.replicas import Group, Replica
+    from tidegate.activator.state.revisions import RevisionRoom
 
 
 Affinity = bytes | list[int]
-"""What ``Spread.HASH`` goes by: a key, or the chain of a prompt's blocks (:func:`activator.prefixes.chain`)."""
+"""What ``Spread.HASH`` goes by: a key, or the chain of a prompt's blocks
+(:func:`tidegate.activator.prefixes.chain`)."""
 
 
 class Bind:
@@ -82,7 +83,7 @@ class Bind:
         """The replica that holds back for it."""
         self.prefers: Affinity | None = None
         """What it has in common with requests that should go to the same replica."""
-        self.claim: Claim | None = None
+        self.claim: TenantCharge | None = None
         """Its tenant, and what it costs; None: it has none, or nothing is shared out between tenants."""
         self.avoid: str | None = None
         """A replica that must not take it."""

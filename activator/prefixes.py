@@ -5,8 +5,8 @@ conversation that comes back to its replica pays for its newest turn only. A :cl
 replica, the beginnings of the prompts that went there, in blocks hashed in a chain (a block's hash stands for all
 before it as well), and forgets what was not used for longest, as the cache behind does. :meth:`PrefixIndex.choose`
 takes the replica that remembers most, unless it has more than its part of the load; where nobody remembers, or several
-do alike, the hash decides that every gateway worker would choose by (:func:`activator.choice.preferred`): by the first
-block that nobody knows, so that conversations with one system prompt spread and each keeps its place.
+do alike, the hash decides that every gateway worker would choose by (:func:`tidegate.activator.choice.preferred`): by
+the first block that nobody knows, so that conversations with one system prompt spread and each keeps its place.
 
 An answer may be wrong (another worker's requests, another eviction): that costs a prefill, never correctness. Hashes
 have 32 bits; what a client could gain by equal ones is the wrong replica.
@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from activator.choice import LOAD_BOUND, Preferable, preferred
+from tidegate.activator.choice import LOAD_BOUND, Preferable, preferred
 
 BLOCK_BYTES: Final = 256
 """Some 64 tokens. Our choice: as fine as a short turn."""
@@ -121,8 +121,8 @@ class PrefixIndex(Generic[R]):
     def choose(self, replicas: Sequence[R], hashes: Sequence[int], inferences: int) -> R | None:
         """The replica with a free slot that should have this prompt (:func:`chain`); None: none has one.
 
-        Bounded as :func:`activator.choice.preferred` is, and wider the more there is to lose: a replica may run
-        ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times and one more where it
+        Bounded as :func:`tidegate.activator.choice.preferred` is, and wider the more there is to lose: a replica may
+        run ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times and one more where it
         remembers all of the prompt. Beyond that no memory counts while another has a free slot.
         """
         ready = [replica.in_flight for replica in replicas if replica.ready]

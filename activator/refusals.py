@@ -2,10 +2,10 @@
 
 import random
 
-from activator.commands import Bind, Refuse
-from activator.revisions import RevisionRoom
+from tidegate.activator.commands import Bind, Refuse
+from tidegate.activator.state.revisions import RevisionRoom
 from tidegate.errors import BATCH_TOO_LARGE, DEADLINE, NOT_SERVABLE, QUEUE_FULL, START_FAILED, WAITED_TOO_LONG
-from tidegate.records import FailureKind
+from tidegate.records.route_table import FailureKind
 
 
 def full(bind: Bind, rng: random.Random) -> Refuse:

@@ -17,22 +17,22 @@ import random
 from collections.abc import Hashable
 from math import inf
 
-from activator.choice import settle_debts
-from activator.commands import Affinity, Bind, Refuse, Send
-from activator.hall import HEARING_S, UNUSED_S, Hall
-from activator.lanes import Lane, first_served
-from activator.refusals import failed, full, too_late, unserved
-from activator.replicas import GOES, KEPT, Replica
-from activator.revisions import SHORT_S, RevisionRoom
-from activator.revisions import RoomCounts as RoomCounts
+from tidegate.activator.choice import settle_debts
+from tidegate.activator.commands import Affinity, Bind, Refuse, Send
+from tidegate.activator.refusals import failed, full, too_late, unserved
+from tidegate.activator.state.lanes import Lane, first_served
+from tidegate.activator.state.replicas import GOES, KEPT, Replica
+from tidegate.activator.state.revisions import SHORT_S, RevisionRoom
+from tidegate.activator.state.revisions import RoomCounts as RoomCounts
+from tidegate.activator.state.room_state import HEARING_S, UNUSED_S, RoomState
 from tidegate.errors import DEADLINE, NOT_SERVABLE
-from tidegate.flow.fair_queue import Claim
+from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
 from tidegate.flow.wants import DEFAULT_PRIORITY
-from tidegate.records import RouteTable
+from tidegate.records.route_table import RouteTable
 
 
-class WaitingRoom(Hall):
+class WaitingRoom(RoomState):
     """A gateway worker's waiting requests, of all revisions."""
 
     def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
@@ -57,7 +57,7 @@ class WaitingRoom(Hall):
         key: Affinity | None = None,
         pinned: bool = False,
         avoid: str | None = None,
-        claim: Claim | None = None,
+        claim: TenantCharge | None = None,
     ) -> Bind | Refuse | None:
         """A request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it waits.
 
@@ -65,7 +65,7 @@ class WaitingRoom(Hall):
         ``priority``: 0 goes first, 9 last. ``key``: requests with equal ones prefer one replica (``Spread.HASH``).
         ``pinned``: it is for this revision and never moves to another. ``avoid``: the replica of this id must not take
         it. ``claim``: its tenant, which has its turn among others (:mod:`tidegate.flow.fair_queue`) and its part of the
-        room (:mod:`activator.holdings`).
+        room (:mod:`tidegate.activator.state.tenants`).
         """
         room = self._fleet.revisions.get(revision)
         if room is None:

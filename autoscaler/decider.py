@@ -8,16 +8,17 @@ ticks and are idempotent: however many gateway workers push, one of them gives t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autoscaler import policies
-from autoscaler.groups import fitted, leaving, spread
-from autoscaler.limits import Standing, bounded, capped, kept_in_dry_run, within_total
-from autoscaler.observation import Observation
-from autoscaler.policy import Policy, Wish
-from autoscaler.reasons import figure, reason
-from autoscaler.state import Plain, StateError, restored, snapshot
+from tidegate.autoscaler import policies
+from tidegate.autoscaler.decisions.groups import fitted, leaving, spread
+from tidegate.autoscaler.decisions.limits import LimitContext, bounded, capped, kept_in_dry_run, within_total
+from tidegate.autoscaler.decisions.reasons import figure, reason
+from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies.contract import Policy, Recommendation
+from tidegate.autoscaler.policies.policy_state import Plain, StateError, recorded_name, restored, snapshot
 from tidegate.errors import TidegateError
 from tidegate.function import Revision
-from tidegate.records import Activation, Decision, GroupDecision, Reason
+from tidegate.records.decision import Decision, GroupDecision, Reason
+from tidegate.records.gateway_sample import Activation
 
 ACTIVATION_SEEN_WITHIN_S = 10.0
 """Time for a decided start from zero to show up as a replica; afterwards another push may ask again."""
@@ -85,7 +86,7 @@ class Decider:
         row = policies.row(function.scaling.policy)
         if not (isinstance(remembered, dict) and remembered.keys() == {*_REMEMBERED, "policy"}):
             raise StateError(f"a decider's state has {', '.join((*_REMEMBERED, 'policy'))}")
-        if type(remembered["policy"]) is not dict or row.keeps[0].__name__ not in remembered["policy"]:
+        if type(remembered["policy"]) is not dict or recorded_name(row.keeps[0]) not in remembered["policy"]:
             raise StateError(f"not a state of policy {row.name}")
         given = {name: remembered[name] for name in _REMEMBERED}
         policy = restored(remembered["policy"], function, row.keeps)
@@ -130,7 +131,7 @@ class Decider:
         )
 
     def _kept(
-        self, state: _State, observation: Observation, desired: int | None, standing: Standing
+        self, state: _State, observation: Observation, desired: int | None, standing: LimitContext
     ) -> tuple[int | None, tuple[Reason, ...]]:
         """What a dry run carries out; None: nothing. In the limit over all functions it counts with that and with what
         exists: what the policy wishes is nobody's loss."""
@@ -192,7 +193,7 @@ class Decider:
     def _is_activating(self, state: _State, now: float) -> bool:
         return state.activating_until is not None and now < state.activating_until
 
-    def _standing(self, state: _State, now: float, observation: Observation) -> Standing:
+    def _standing(self, state: _State, now: float, observation: Observation) -> LimitContext:
         scaling = state.revision.function.scaling
         if observation.existing > 0:
             state.activating_until = None
@@ -204,7 +205,7 @@ class Decider:
             bounds = (observation.ceiling, observation.most)
             goals = [scaling.initial_scale, scaling.max_scale or scaling.initial_scale, *bounds]
             state.is_initial = observation.ready < max(1, min(goal for goal in goals if goal is not None))
-        return Standing(
+        return LimitContext(
             idle_s=self.idle_s(now, observation),
             is_initial=state.is_initial,
             is_activating=self._is_activating(state, now),
@@ -212,14 +213,14 @@ class Decider:
             retention_s=state.policy.retention_s,
         )
 
-    def _ask(self, state: _State, observation: Observation, now: float) -> Wish:
+    def _ask(self, state: _State, observation: Observation, now: float) -> Recommendation:
         try:
             return state.policy.decide(observation, now)
         except (ArithmeticError, ValueError, LookupError) as error:
             # One function's figures must not stop the decisions of all others; the reason is in its decision log.
-            return Wish(desired=None, reasons=(reason("policy_failed", f"{type(error).__name__}: {error}"),))
+            return Recommendation(desired=None, reasons=(reason("policy_failed", f"{type(error).__name__}: {error}"),))
 
-    def _groups(self, desired: int, wish: Wish, observation: Observation) -> tuple[GroupDecision, ...]:
+    def _groups(self, desired: int, wish: Recommendation, observation: Observation) -> tuple[GroupDecision, ...]:
         most, draining = observation.most, sum(group.draining for group in observation.groups)
         # Under the limit over all functions a draining replica still has its place: it is taken back, not replaced.
         is_tight = most is not None and observation.existing < desired and desired + draining > most

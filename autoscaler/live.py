@@ -14,21 +14,23 @@ from typing import Protocol
 
 import msgspec
 
-from autoscaler.collector import Collector
-from autoscaler.decider import Decider
-from autoscaler.explain import DecisionFilter, explain_all, explain_now, is_change, logged
-from autoscaler.observation import AcceleratorRoom, FleetGroup, Observation
-from autoscaler.reasons import reason
-from autoscaler.replay.recorder import Recorder
-from autoscaler.sampling import ALL_UP_TO, asked
-from autoscaler.totals import Totals, Want, is_idle, starts
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.decisions.explain import DecisionFilter, explain_all, explain_now, is_change, logged
+from tidegate.autoscaler.decisions.reasons import reason
+from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, Observation
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.autoscaler.replay.recorder import Recorder
 from tidegate.clock import Clock
-from tidegate.codec import CodecError, decode, encode
 from tidegate.function import Revision
-from tidegate.records import Activation, ColdStartSeen, Decision, GatewaySample, Reason, ReplicaSample, RevisionDemand
-from tidegate.replica import ReplicaState
-from tidegate.schedule import least_scale, readable_windows
-from tidegate.tenants import TenantSeen
+from tidegate.records.codec import CodecError, decode, encode
+from tidegate.records.decision import Decision, Reason
+from tidegate.records.gateway_sample import Activation, ColdStartSeen, GatewaySample, RevisionDemand
+from tidegate.records.replica_sample import ReplicaSample
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.tenants import TenantSeen
+from tidegate.schema.time_windows import least_scale, readable_windows
 
 PULL_TIMEOUT_S = 0.5
 SLICE_S = 0.003

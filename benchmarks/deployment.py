@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from control.sdk import NotRunningError, Tidegate
+from tidegate.control.sdk import NotRunningError, Tidegate
 
 START_S = 20.0
 STOP_S = 30.0
@@ -72,7 +72,7 @@ class Deployment:
 def start(config: Path, root: Path) -> subprocess.Popen[bytes]:
     with (root / "up.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "control.cli", "up", "--config", str(config)],
+            [sys.executable, "-P", "-m", "tidegate.control.cli", "up", "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -127,7 +127,7 @@ def running(*, workers: int = 1, accelerators: str | None = None) -> Iterator[De
                 deployment.stop()
             finally:
                 subprocess.run(
-                    [sys.executable, "-P", "-m", "control.cli", "down", "--state", str(root / "state")],
+                    [sys.executable, "-P", "-m", "tidegate.control.cli", "down", "--state", str(root / "state")],
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     timeout=30,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from benchmarks.macro.harness import commit
-from control.sdk import ApiError, NotRunningError, StartFailedError
+from tidegate.control.sdk import ApiError, NotRunningError, StartFailedError
 
 
 class Figure(Protocol):

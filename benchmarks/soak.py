@@ -32,7 +32,7 @@ from time import monotonic
 import uvloop
 
 from benchmarks.soak_load import Clients, Counts
-from tests.support.edge_chaos import ChaosEdge
+from tests.support.live.chaos import ChaosEdge
 
 GROWTH_MB = 4.0
 SPARE_FDS = 4

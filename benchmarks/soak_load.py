@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import cast
 
-from tests.support.edge_load import Ask, Outcome, Wire, any_ask, exchange
+from tests.support.live.raw_clients import Ask, Outcome, Wire, any_ask, exchange
 
 BODY = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0.25,0.5,0.75,%d]}]}'
 HEAD = (

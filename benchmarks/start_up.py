@@ -135,7 +135,7 @@ def run_queue_proxy(directory: Path, model_port: int) -> dict[str, float]:
             TIDEGATE_CONCURRENCY="4",
             TIDEGATE_REPLICA="bench-00001-aaaaa",
         )
-        command = [sys.executable, "-P", "-m", "queue_proxy.main"]
+        command = [sys.executable, "-P", "-m", "tidegate.queue_proxy.main"]
         return measured(command, settings, listener.fileno(), admin, wait_for_ready)
 
 
@@ -154,7 +154,7 @@ def run_gateway(directory: Path) -> dict[str, float]:
                 }
             )
         )
-        command = [sys.executable, "-P", "-m", "gateway.main", "--config", str(config)]
+        command = [sys.executable, "-P", "-m", "tidegate.gateway.main", "--config", str(config)]
         return measured(command, environment(), listener.fileno(), admin, wait_for_admin)
 
 

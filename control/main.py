@@ -22,30 +22,30 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from control.faults import Faults
-from control.state import DirectoryLock, Holder, StateDirectory
-from tidegate.aio.loop import loop_factory, quiet_collector
-from tidegate.aio.sockets import address_of, listen
-from tidegate.aio.tasks import TaskOwner
+from tidegate.aio.loop.run import loop_factory, quiet_collector
+from tidegate.aio.loop.sockets import address_of, listen
+from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import LiveClock, wall
+from tidegate.control.state.directory import DirectoryLock, Holder, StateDirectory
+from tidegate.control.state.faults import Faults
 from tidegate.errors import TidegateError
-from tidegate.records import GatewaySample
+from tidegate.records.gateway_sample import GatewaySample
 from tidegate.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from control.deployment import Deployment
-    from control.key_sets import KeySets
-    from control.quotas import QuotaPool
-    from control.reloading import Reloading
-    from control.round import Round
-    from control.supervisor import Supervisor
-    from control.views import ReplacedView
-    from deploy.devices.discovered import Inventory
-    from deploy.local.backend import LocalBackend
-    from deploy.local.processes import ProcessTable
-    from tidegate.tenants import KeySet, Tenant
+    from tidegate.control.api.deployment import Deployment
+    from tidegate.control.rounds.round import Round
+    from tidegate.control.views.views import ReplacedView
+    from tidegate.control.workers.keys import KeySets
+    from tidegate.control.workers.quotas import QuotaPool
+    from tidegate.control.workers.reloading import Reloading
+    from tidegate.control.workers.supervisor import Supervisor
+    from tidegate.deploy.devices.discovered import Inventory
+    from tidegate.deploy.local.backend import LocalBackend
+    from tidegate.deploy.local.processes import ProcessTable
+    from tidegate.records.tenants import KeySet, Tenant
 
 GRACE_S: Final = 30.0
 """For work under way when everything ends."""
@@ -143,9 +143,9 @@ class ControlProcess:
             await self._serve(store, api, ready)
 
     async def _serve(self, store: Any, api_socket: socket.socket, ready: Ready) -> None:
-        from control.api import build_app
-        from control.ownership import Ownership
-        from control.registry import Registry
+        from tidegate.control.api.app import build_app
+        from tidegate.control.state.ownership import Ownership
+        from tidegate.control.state.registry import Registry
 
         owned = Ownership(store, self._state.name, self._faults)
         await owned.claim(wall())
@@ -198,26 +198,26 @@ class ControlProcess:
     async def _build(self, store: Any, registry: Any) -> "_Parts":
         from prometheus_client import CollectorRegistry
 
-        from autoscaler.live import Autoscaler
-        from control import own_metrics
-        from control.coldstarts import ColdStarts
-        from control.cpus import Cpus
-        from control.deployment import Deployment
-        from control.gpus import Gpus
-        from control.key_sets import KeySets, sources
-        from control.learning import Learning
-        from control.meter import TrafficMeter
-        from control.pulse import Pulse
-        from control.quotas import QuotaPool, open_pool
-        from control.reloading import Reloading
-        from control.round import Round
-        from control.supervisor import Supervisor
-        from control.tenants import Tenancy, tenants_of
-        from deploy.devices.usage import nvidia_use
-        from deploy.local.proc import cpu_seconds
-        from traffic.table import TableBuilder
+        from tidegate.autoscaler.live import Autoscaler
+        from tidegate.control.api import own_metrics
+        from tidegate.control.api.deployment import Deployment
+        from tidegate.control.rounds.profiles import LearnedProfiles
+        from tidegate.control.rounds.round import Round
+        from tidegate.control.state.pulse import ChangeSignal
+        from tidegate.control.watch.cold_starts import ColdStarts
+        from tidegate.control.watch.cpus import Cpus
+        from tidegate.control.watch.gpus import Gpus
+        from tidegate.control.watch.traffic import TrafficMeter
+        from tidegate.control.workers.keys import KeySets, sources
+        from tidegate.control.workers.quotas import QuotaPool, open_pool
+        from tidegate.control.workers.reloading import Reloading
+        from tidegate.control.workers.supervisor import Supervisor
+        from tidegate.control.workers.tenants import Tenancy, tenants_of
+        from tidegate.deploy.devices.usage import nvidia_use
+        from tidegate.deploy.local.proc import cpu_seconds
+        from tidegate.traffic.table import TableBuilder
 
-        faults, pulse, own = self._faults, Pulse(), CollectorRegistry()
+        faults, pulse, own = self._faults, ChangeSignal(), CollectorRegistry()
         rng = random.Random(os.urandom(16))
         processes, backend, living = await self._backend(registry, rng)
         workers = self._settings.gateway.workers or max(1, (os.cpu_count() or 1) - 1)
@@ -271,7 +271,9 @@ class ControlProcess:
             wall=wall,
             max_replicas=self._settings.scaling.max_replicas,
         )
-        learning = Learning(autoscaler=autoscaler, backend=backend, clock=self._clock, store=store, epoch=self._epoch)
+        learning = LearnedProfiles(
+            autoscaler=autoscaler, backend=backend, clock=self._clock, store=store, epoch=self._epoch
+        )
         await learning.load()
         world = Round(
             registry=registry,
@@ -349,8 +351,8 @@ class ControlProcess:
     async def _renew(
         self, gateways: "Supervisor", reloading: "Reloading", workers: int
     ) -> "tuple[tuple[ReplacedView, ...], tuple[str, ...]]":
-        from control.certificates import check
-        from control.renewal import renewed
+        from tidegate.control.workers.certificates import check
+        from tidegate.control.workers.renewal import renewed
 
         read = await asyncio.to_thread(self._reread)
         check(read.gateway, self._clock.now())
@@ -359,11 +361,11 @@ class ControlProcess:
 
     async def _backend(self, registry: Any, rng: random.Random) -> "tuple[ProcessTable, LocalBackend, Any]":
         """The local backend with everything adopted that lives and is still deployed."""
-        from control.reloading import inventory_of
-        from deploy.local.backend import LocalBackend
-        from deploy.local.processes import ProcessTable
-        from deploy.local.records import RecordStore
-        from deploy.local.replica import Places
+        from tidegate.control.workers.reloading import inventory_of
+        from tidegate.deploy.local.backend import LocalBackend
+        from tidegate.deploy.local.processes import ProcessTable
+        from tidegate.deploy.local.records import RecordStore
+        from tidegate.deploy.local.replica import Places
 
         found = inventory_of(self._settings)
         processes = ProcessTable(RecordStore(self._state.processes), self._epoch, _log.warning)
@@ -382,7 +384,7 @@ class ControlProcess:
         return processes, backend, living
 
     def _host(self) -> Any:
-        from deploy.environment import Host
+        from tidegate.deploy.environment import Host
 
         return Host(
             python=sys.executable,
@@ -396,7 +398,7 @@ class ControlProcess:
         )
 
     def _worker_environment(self) -> dict[str, str]:
-        from deploy.environment import inherited
+        from tidegate.deploy.environment import inherited
 
         root = _source_root()
         own = {"PYTHONUNBUFFERED": "1"}
@@ -414,7 +416,7 @@ class ControlProcess:
 
     def _kill_all(self) -> None:
         """Ends every child without asking, then this process."""
-        from deploy.local.recovery import end_all
+        from tidegate.deploy.local.recovery import end_all
 
         end_all(self._state.processes, grace_s=0.0)
         os._exit(1)
@@ -499,7 +501,7 @@ def _uvicorn(app: Any) -> "uvicorn.Server":
 
 
 def _gateway_settings(settings: Settings, workers: int) -> Any:
-    from control.supervisor import GatewaySettings
+    from tidegate.control.workers.supervisor import GatewaySettings
 
     limits: dict[str, Any] = asdict(settings.limits)
     limits["trusted_proxies"] = list(settings.gateway.trusted_proxies)

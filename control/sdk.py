@@ -2,7 +2,7 @@
 
 ::
 
-    from control.sdk import Tidegate
+    from tidegate.control.sdk import Tidegate
 
     with Tidegate.local() as tidegate:
         tidegate.deploy_file("examples/echo/function.yaml", wait=True)
@@ -22,9 +22,8 @@ from urllib.parse import urlencode
 
 import httpx
 
-from control.certificates import client_context
-from control.state import Holder, StateDirectory, default_directory
-from control.views import (
+from tidegate.control.state.directory import Holder, StateDirectory, default_directory
+from tidegate.control.views.views import (
     ColdStartView,
     DecisionView,
     DeploymentView,
@@ -46,8 +45,9 @@ from control.views import (
     SplitView,
     TenantView,
 )
-from tidegate.codec import CodecError, Lines, decode, encode
+from tidegate.control.workers.certificates import client_context
 from tidegate.errors import TidegateError
+from tidegate.records.codec import CodecError, Lines, decode, encode
 
 T = TypeVar("T")
 

@@ -4,21 +4,21 @@ A backend owns replicas. It is told *what* (create, remove, revive, resize) and 
 processes, follows them, drains before it stops, sees crashes at once. It never decides how many there should be, and
 it never starts a replica again by its own decision: a replica that broke stays in :meth:`Backend.replicas` as
 ``failed`` until it is removed, and :meth:`Backend.failure` says from when on another one may be tried
-(``deploy.plan`` obeys it).
+(``tidegate.deploy.plan`` obeys it).
 
-Implementations: ``deploy.local`` (process pairs on this machine) and ``deploy.fake`` (virtual time). One suite,
-``tests/deploy/test_backend_conformance.py``, holds for all of them.
+Implementations: ``tidegate.deploy.local`` (process pairs on this machine) and ``tidegate.deploy.fake`` (virtual time).
+One suite, ``tests/deploy/test_backend_conformance.py``, holds for all of them.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from deploy.placement.ledger import WHOLE, Accelerator, Room
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator, Room
 from tidegate.errors import TidegateError
 from tidegate.function import Revision
-from tidegate.records import ColdStartPhases
-from tidegate.replica import ReplicaState
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Backend(Protocol):
 
         ``phases.decide_s`` and the part of ``phases.schedule_s`` that has already passed are the caller's; the backend
         adds its own. A server that cannot be started is a ``failed`` replica, not an exception. Raises NoRoomError
-        (``deploy.placement.ledger``) where the accelerator is full and BackendError for an id that exists.
+        (``tidegate.deploy.placement.ledger``) where the accelerator is full and BackendError for an id that exists.
         """
         ...
 

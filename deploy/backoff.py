@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from deploy.backend import RevisionFailure
+from tidegate.deploy.backend import RevisionFailure
 
 FIRST_S: Final = 0.2
 LONGEST_S: Final = 30.0

@@ -1,7 +1,7 @@
 """From a file and flags to a manifest: what `tidegate deploy model.onnx --latency 200ms` deploys.
 
 The result is the text of an ordinary manifest, which goes through the same parser as one that a person wrote
-(:mod:`tidegate.manifest`); what a flag means and allows is said by the table of annotations alone.
+(:mod:`tidegate.manifest.reader`); what a flag means and allows is said by the table of annotations alone.
 """
 
 import ast
@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidegate.annotations import PREFIX
-from tidegate.document import dump
-from tidegate.draft import NAME_KIND
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.spec import API_VERSION, HANDLER, KIND
-from tidegate.table import accepts
+from tidegate.manifest.annotations import PREFIX
+from tidegate.manifest.builder import NAME_KIND
+from tidegate.manifest.spec import API_VERSION, HANDLER, KIND
+from tidegate.schema.rows import accepts
+from tidegate.schema.yaml_nodes import dump
 
 NAME_LENGTH: Final = 50
 """Of a derived name: leaves room for what revisions and replicas append within a DNS label."""

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
 from tidegate.function import Batching, Function, Protocol, Revision, ServerKind
-from tidegate.records import ColdStartPhases
-from tidegate.units import plain
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.schema.units import plain
 
 INHERITED: Final = frozenset(
     {
@@ -60,7 +60,7 @@ emulated replica runs it whatever its function's server would answer."""
 OUR_METRICS: Final = "/metrics"
 """Of the shipped runtime, on the address where it listens, whatever the manifest says of another server."""
 
-QUEUE_PROXY: Final = ("-P", "-m", "queue_proxy.main")
+QUEUE_PROXY: Final = ("-P", "-m", "tidegate.queue_proxy.main")
 RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
 
 
@@ -82,8 +82,8 @@ class Host:
     copies: str = ""
     """Folder of the copies that functions name."""
     limits: Mapping[str, int | float] = field(default_factory=dict)
-    """The front door's limits of requests, by the names of ``tidegate.aio.limits.Limits``: what it lets pass must not
-    end at the replica."""
+    """The front door's limits of requests, by the names of ``tidegate.aio.proxy.limits.Limits``: what it lets pass
+    must not end at the replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from deploy.backend import (
+from tidegate.clock import Clock
+from tidegate.deploy.backend import (
     BackendError,
     Listener,
     ReplicaStatus,
@@ -19,9 +20,9 @@ from deploy.backend import (
     RevisionFailure,
     UnknownReplicaError,
 )
-from deploy.backoff import BackOff
-from deploy.environment import threads_of
-from deploy.placement.ledger import (
+from tidegate.deploy.backoff import BackOff
+from tidegate.deploy.environment import threads_of
+from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
     AcceleratorKind,
@@ -31,10 +32,9 @@ from deploy.placement.ledger import (
     candidates,
     demand_of,
 )
-from tidegate.clock import Clock
 from tidegate.function import Function, Revision
-from tidegate.records import ColdStartPhases
-from tidegate.replica import ReplicaState
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
 
 UNSET_LIMIT = 4
 """Slots where the function says ``auto``."""
@@ -50,7 +50,7 @@ class _Fake:
 
 
 class FakeBackend:
-    """See ``deploy.backend.Backend``."""
+    """See ``tidegate.deploy.backend.Backend``."""
 
     def __init__(
         self,

@@ -14,10 +14,10 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from deploy.backend import ReplicaStatus, RevisionFailure
-from deploy.placement.ledger import WHOLE, Room
-from tidegate.records import Decision, Reason
-from tidegate.replica import ReplicaState
+from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
+from tidegate.deploy.placement.ledger import WHOLE, Room
+from tidegate.records.decision import Decision, Reason
+from tidegate.records.replica_state import ReplicaState
 
 _ALPHABET = string.ascii_lowercase + string.digits
 

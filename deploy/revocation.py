@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deploy.backend import ReplicaStatus
-from deploy.placement.ledger import Room
-from tidegate.replica import ReplicaState
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.placement.ledger import Room
+from tidegate.records.replica_state import ReplicaState
 
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 40.0

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from gateway.ticket import Ticket
+from tidegate.gateway.routing.request_state import RequestState
 
 if TYPE_CHECKING:
-    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.proxy.exchange import Exchange
 
 BUFFERED_BYTES: Final = 1 << 20
 """What waits to be written at most."""
@@ -61,7 +61,7 @@ class AccessLog:
         """``_second`` as text, without a zone."""
         self.dropped = 0
 
-    def ended(self, ex: "Exchange", ticket: Ticket, ending: str) -> None:
+    def ended(self, ex: "Exchange", ticket: RequestState, ending: str) -> None:
         """A request ended; perhaps it gets a line."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
@@ -85,7 +85,7 @@ class AccessLog:
             self._lines.insert(0, data)
             self._bytes += len(data)
 
-    def _entry(self, ex: "Exchange", ticket: Ticket, ending: str) -> Entry:
+    def _entry(self, ex: "Exchange", ticket: RequestState, ending: str) -> Entry:
         counters, received = ticket.counters, ex.received
         front = ticket.target.front
         return Entry(

@@ -3,33 +3,33 @@
     tag, deadline -> who calls -> size -> revision by weight -> priority -> quotas -> count -> room
 
 Each step passes the request on or answers it. What a function does not have (rules of access, tokens, a key for its
-replicas) costs its requests nothing (``Front.is_plain``), and a request with no field of ours passes no step that reads
-them (``RequestHead.plain``).
+replicas) costs its requests nothing (``FunctionRouter.is_plain``), and a request with no field of ours passes no step
+that reads them (``RequestHead.plain``).
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from activator.commands import Bind
-from activator.room import WaitingRoom
-from gateway.cold_answers import ColdAnswers
-from gateway.front import Front
-from gateway.grpc import Calls
-from gateway.quotas import Account
-from gateway.replies import Replies
-from gateway.report import Report, RevisionCounters
-from gateway.tenants import Denial, Gate
-from gateway.ticket import Ticket
-from gateway.tokens import TokenDesk
 from tidegate import headers
+from tidegate.activator.commands import Bind
+from tidegate.activator.room import WaitingRoom
 from tidegate.errors import BAD_REQUEST, BATCH_TOO_LARGE, NOT_GRPC, NOT_SERVABLE
-from tidegate.flow.fair_queue import Claim
+from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.outliers import Outliers
+from tidegate.gateway.access.control import AccessControl, Denial
+from tidegate.gateway.answers.cold_answers import ColdAnswers
+from tidegate.gateway.answers.errors import Replies
+from tidegate.gateway.answers.grpc import GrpcFrontend
+from tidegate.gateway.counting.counters import Report, RevisionCounters
+from tidegate.gateway.counting.tenant_accounts import Account
+from tidegate.gateway.counting.tokens import TokenAccounting
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.request_state import RequestState
 from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
 
 if TYPE_CHECKING:
-    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.proxy.exchange import Exchange
 
 KEPT_BYTES: Final = 256 * 1024
 """Of a waiting request's body stay in memory at most."""
@@ -59,9 +59,9 @@ class Admission:
         report: Report,
         replies: Replies,
         *,
-        calls: Calls,
-        gate: Gate,
-        tokens: TokenDesk,
+        calls: GrpcFrontend,
+        gate: AccessControl,
+        tokens: TokenAccounting,
         outliers: Outliers,
         cold_answers: ColdAnswers,
         run: "Callable[[Exchange, Bind, float], None]",
@@ -84,13 +84,13 @@ class Admission:
 
     # --- what the request says --------------------------------------------------------------------------------------
 
-    def read_head(self, ex: "Exchange", ticket: Ticket, front: Front) -> Front | None:
+    def read_head(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> FunctionRouter | None:
         """Tag and deadline, by fields of the request's own: the front that it means; None: one of them is nonsense,
         answered."""
         found = self.tagged(ex, ticket, front)
         return found if found is not None and self._set_deadline(ex, found) else None
 
-    def tagged(self, ex: "Exchange", ticket: Ticket, front: Front) -> Front | None:
+    def tagged(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> FunctionRouter | None:
         """The front that the request means: of the tag in its field, if it has one; None: the function has no such
         tag, answered."""
         tag = ex.head.control(headers.TAG)
@@ -103,7 +103,7 @@ class Admission:
             ticket.target = ticket.target.of(found)
         return found
 
-    def _set_deadline(self, ex: "Exchange", front: Front) -> bool:
+    def _set_deadline(self, ex: "Exchange", front: FunctionRouter) -> bool:
         """The request's own deadline, at most the function's timeout; False: the field was nonsense, answered."""
         ex.deadline = ex.received + front.timeout_s
         if not ex.head.mentions(b"-timeout"):
@@ -137,7 +137,7 @@ class Admission:
 
     # --- the way into the room --------------------------------------------------------------------------------------
 
-    def admit(self, ex: "Exchange", ticket: Ticket, front: Front, now: float) -> None:
+    def admit(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
         """All steps from who calls to the room. Once more for a request whose quota was to be asked for."""
         head = ex.head
         body = ex.body
@@ -171,7 +171,7 @@ class Admission:
                 priority = max(priority, tenant.best)
                 if ticket.held is None and not self._is_charged(ex, ticket, tenant):
                     return
-                claim = Claim(tenant.name, tenant.weight, inferences if tokens is None else tokens.expected)
+                claim = TenantCharge(tenant.name, tenant.weight, inferences if tokens is None else tokens.expected)
             if tokens is not None:
                 tokens.arrived()
             if front.hash_key is not None:
@@ -201,7 +201,7 @@ class Admission:
             self._cold_answers.waits(ex, ticket, front, now)
         self._flush()
 
-    def _may_call(self, ex: "Exchange", ticket: Ticket, front: Front) -> bool:
+    def _may_call(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> bool:
         """Whether it goes on to a function that asks who calls, or speaks gRPC alone; else it is answered."""
         if front.access is not None and ticket.tenant is None and not self.enters(ex, ticket, front):
             return False
@@ -210,14 +210,14 @@ class Admission:
             return False
         return True
 
-    def enters(self, ex: "Exchange", ticket: Ticket, front: Front) -> bool:
+    def enters(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> bool:
         """Whether the caller may call; else he is told why not."""
         denial = self._gate.enters(ex.head, ticket, front)
         if denial is not None:
             self._replies.denied(ex, ticket, denial)
         return denial is None
 
-    def _is_charged(self, ex: "Exchange", ticket: Ticket, account: Account) -> bool:
+    def _is_charged(self, ex: "Exchange", ticket: RequestState, account: Account) -> bool:
         """Whether the tenant's quotas let it through now. What they refuse is no demand that replicas are needed for:
         it is not counted as an arrival."""
         verdict = self._gate.charges(ex, ticket, account)
@@ -230,14 +230,14 @@ class Admission:
 
     def heard_of_quota(self, ex: "Exchange", denial: Denial | None) -> None:
         """A request that waited to hear of its quota goes on, or is denied."""
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         front = ticket.target.front
         if denial is not None:
             self._replies.denied(ex, ticket, denial)
         elif front is not None:
             self.admit(ex, ticket, front, self._clock())
 
-    def _counters(self, front: Front) -> RevisionCounters | None:
+    def _counters(self, front: FunctionRouter) -> RevisionCounters | None:
         """Those of the revision that a request goes to, by the revisions' percent; None: none takes traffic."""
         revision = front.revision()
         if revision is None:

@@ -16,34 +16,34 @@ What most requests are (no field of ours, a whole body, a slot at once, a 200) t
 import random
 from typing import TYPE_CHECKING, Final
 
-from activator.commands import Activate, Bind, Refuse
-from activator.room import WaitingRoom
-from gateway.access_log import AccessLog
-from gateway.admission import Admission
-from gateway.cold import ColdStarts
-from gateway.cold_answers import ColdAnswers
-from gateway.entrance import Entrance
-from gateway.front import Front, Memory
-from gateway.grpc import Calls
-from gateway.health import Desk
-from gateway.host import Host
-from gateway.match import Matcher, stripped
-from gateway.recovery import Recovery
-from gateway.replies import Replies
-from gateway.report import Ending, Report
-from gateway.resilience import Resilience
-from gateway.shadow import Shadows
-from gateway.tenants import Gate
-from gateway.ticket import Ticket
-from gateway.tokens import TokenDesk
 from tidegate import headers
+from tidegate.activator.commands import Activate, Bind, Refuse
+from tidegate.activator.room import WaitingRoom
 from tidegate.errors import Executed
 from tidegate.flow.messages import ProxyMessage, State
-from tidegate.records import RouteTable
-from tidegate.wire.head import ResponseHead
+from tidegate.gateway.access.control import AccessControl
+from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.admission import Admission
+from tidegate.gateway.answers.cold_answers import ColdAnswers
+from tidegate.gateway.answers.cold_starts import ColdStarts
+from tidegate.gateway.answers.errors import Replies
+from tidegate.gateway.answers.grpc import GrpcFrontend
+from tidegate.gateway.answers.health import HealthResponder
+from tidegate.gateway.counting.counters import Ending, Report
+from tidegate.gateway.counting.tokens import TokenAccounting
+from tidegate.gateway.effects import ChainEffects
+from tidegate.gateway.entrance import Entrance
+from tidegate.gateway.resilience.recovery import Recovery
+from tidegate.gateway.resilience.resilience import Resilience
+from tidegate.gateway.resilience.shadow import Shadows
+from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.match import Matcher, stripped
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.records.route_table import RouteTable
+from tidegate.wire.http1.head import ResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.proxy.exchange import Exchange
 
 _EVENT_STREAM: Final = b"text/event-stream"
 _LONG_BYTES: Final = 64 * 1024
@@ -52,7 +52,7 @@ _NO_WAIT: Final = b"x-request-id: %b\r\nserver-timing: wait;dur=0.000, queue;dur
 
 
 class Chain:
-    """The application behind the front door (``tidegate.aio.exchange.ProxyApp``)."""
+    """The application behind the front door (``tidegate.aio.proxy.exchange.ProxyApp``)."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Chain:
         report: Report,
         token: str,
         rng: random.Random,
-        host: Host,
+        host: ChainEffects,
         access: AccessLog | None = None,
     ) -> None:
         """``access``: None: not written."""
@@ -74,7 +74,7 @@ class Chain:
         self._pool_of = host.pool_of
         self._shell = host.shell
         self._after = host.after
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, FunctionState] = {}
         self._table = RouteTable(epoch=0, number=0, workers=1)
         self._cold = ColdStarts(report)
         self._unanswered = self._cold.unanswered
@@ -83,14 +83,14 @@ class Chain:
         self.shadows = Shadows(
             room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
         )
-        self._tokens = TokenDesk(host.clock, host.overhear)
-        self.gate = Gate(
+        self._tokens = TokenAccounting(host.clock, host.overhear)
+        self.gate = AccessControl(
             wall=host.wall, till=host.till, ask=host.ask, again=lambda *told: self._admission.heard_of_quota(*told)
         )
         self._outliers = self.resilience.outliers
         self._suspects = self._outliers.suspects
-        self.desk = Desk(self._cold, host.learn, self._watch)
-        self.calls = Calls(desk=self.desk, go=lambda *call: self.entrance.go_on(*call))
+        self.desk = HealthResponder(self._cold, host.learn, self._watch)
+        self.calls = GrpcFrontend(desk=self.desk, go=lambda *call: self.entrance.go_on(*call))
         self._replies = Replies(self.calls, report)
         self._admission = Admission(
             room,
@@ -134,9 +134,12 @@ class Chain:
             return False
         self._table = table
         self._memories = {
-            route.name: self._memories.get(route.name) or Memory(now, self._rng.random()) for route in table.functions
+            route.name: self._memories.get(route.name) or FunctionState(now, self._rng.random())
+            for route in table.functions
         }
-        fronts = {route.name: Front(route, self._memories[route.name], self._token_line) for route in table.functions}
+        fronts = {
+            route.name: FunctionRouter(route, self._memories[route.name], self._token_line) for route in table.functions
+        }
         matcher = Matcher(table, fronts)
         self.entrance.apply(table, matcher)
         self.cold_answers.domain = table.domain
@@ -162,7 +165,7 @@ class Chain:
 
     def _run(self, ex: "Exchange", bind: Bind, now: float) -> None:
         """Sends a request to the replica that it is bound to; never past its deadline."""
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         ticket.bind, ticket.bound_at = bind, now
         front = ticket.target.front
         deadline = ex.deadline
@@ -191,13 +194,13 @@ class Chain:
     # --- the engine's calls -----------------------------------------------------------------------------------------
 
     def abandoned(self, ex: "Exchange") -> None:
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         ticket.ending = Ending.CANCELLED
         if ticket.bind is None and self.room.leave(ex, self._clock()):
             self.flush()
 
     def expired(self, ex: "Exchange") -> None:
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         ticket.ending = Ending.EXPIRED
         if ticket.bind is None:
             if self.room.leave(ex, self._clock(), expired=True):
@@ -207,7 +210,7 @@ class Chain:
             self._replies.expired(ex, ticket, "its deadline passed while a replica ran it", Executed.UNKNOWN)
 
     def answering(self, ex: "Exchange", head: ResponseHead) -> bytes | None:
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         bind = ticket.bind
         if bind is None:
             return b""
@@ -244,7 +247,9 @@ class Chain:
         lines = self._cold.lines(bind.replica.id, ex.received, ticket.bound_at, told, self._clock())
         return b"x-request-id: %b\r\n%b" % (ticket.request_id, lines)
 
-    def _not_served(self, ex: "Exchange", ticket: Ticket, bind: Bind, status: int, *, is_started: bool) -> bytes | None:
+    def _not_served(
+        self, ex: "Exchange", ticket: RequestState, bind: Bind, status: int, *, is_started: bool
+    ) -> bytes | None:
         """A queue_proxy tells that this is no answer of its model."""
         take = self._recovery.broken if is_started else self._recovery.given_back
         told = take(ex, ticket, bind, status)
@@ -253,7 +258,7 @@ class Chain:
         return told
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         bind = ticket.bind
         front = ticket.target.front
         if bind is not None and front is not None:
@@ -261,7 +266,7 @@ class Chain:
             self.flush()
 
     def finished(self, ex: "Exchange") -> None:
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         now = ex.ended
         bind = ticket.bind
         well = ticket.is_answered and not ex.truncated and ticket.ending is None
@@ -386,7 +391,7 @@ class Chain:
         return f"<Chain table {self._table.version}, {self.room!r}>"
 
 
-def _ending(ex: "Exchange", ticket: Ticket) -> Ending:
+def _ending(ex: "Exchange", ticket: RequestState) -> Ending:
     if ticket.ending is not None:
         return ticket.ending
     return Ending.FAILED if ex.truncated or ex.status >= 500 else Ending.ANSWERED

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from tidegate.aio.limits import LimitValue, read_limits
-from tidegate.codec import CodecError, decode
+from tidegate.aio.proxy.limits import LimitValue, read_limits
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.records.codec import CodecError, decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class WorkerConfig:
     """Of the table until one is there."""
     workers: int = 1
     limits: dict[str, LimitValue] = field(default_factory=dict)
-    """By the names of ``tidegate.aio.limits.Limits``; absent ones keep their defaults."""
+    """By the names of ``tidegate.aio.proxy.limits.Limits``; absent ones keep their defaults."""
     tls_cert: str | None = None
     """File with the certificate chain (PEM); with ``tls_key`` the worker speaks HTTPS alone. None: plain HTTP."""
     tls_key: str | None = None

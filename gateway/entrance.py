@@ -12,23 +12,23 @@ from binascii import hexlify
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from activator.room import WaitingRoom
-from gateway.admission import Admission
-from gateway.grpc import Calls
-from gateway.health import Desk
-from gateway.match import Matcher, Target
-from gateway.openai_body import Bodies
-from gateway.replies import Replies
-from gateway.report import Ending
-from gateway.ticket import Ticket
 from tidegate import headers
+from tidegate.activator.room import WaitingRoom
 from tidegate.errors import ErrorKind
-from tidegate.records import RouteTable
-from tidegate.wire.head import RequestHead
+from tidegate.gateway.admission import Admission
+from tidegate.gateway.answers.errors import Replies
+from tidegate.gateway.answers.grpc import GrpcFrontend
+from tidegate.gateway.answers.health import HealthResponder
+from tidegate.gateway.counting.counters import Ending
+from tidegate.gateway.routing.match import Matcher, Target
+from tidegate.gateway.routing.openai_body import Bodies
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.records.route_table import RouteTable
+from tidegate.wire.http1.head import RequestHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.exchange import Exchange
-    from tidegate.wire.openai import Asked
+    from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.wire.bodies.openai import Asked
 
 _ID = re.compile(rb"[!-~]{1,128}").fullmatch
 
@@ -58,8 +58,8 @@ class Entrance:
         admission: Admission,
         replies: Replies,
         *,
-        calls: Calls,
-        desk: Desk,
+        calls: GrpcFrontend,
+        desk: HealthResponder,
         rng: random.Random,
         clock: Callable[[], float],
         flush: Callable[[], None],
@@ -91,7 +91,7 @@ class Entrance:
         target = self._matcher.of_call(head) if ex.is_rpc else self._matcher.match(head)
         given = head.get(headers.REQUEST_ID)
         if given is not None and ((given.isalnum() and len(given) <= 64) or _ID(given) is not None):
-            ex.context = ticket = Ticket(target, given, b"")
+            ex.context = ticket = RequestState(target, given, b"")
         else:
             ex.context = ticket = self._with_new_id(head, target, given)
         if ex.is_rpc:
@@ -118,7 +118,7 @@ class Entrance:
         else:
             self._admit(ex, ticket, front, ex.received)
 
-    def go_on(self, ex: "Exchange", ticket: Ticket) -> None:
+    def go_on(self, ex: "Exchange", ticket: RequestState) -> None:
         """What was read has told for which function the request is."""
         front = ticket.target.front
         if front is None:
@@ -131,14 +131,14 @@ class Entrance:
         if front is not None:
             self._admit(ex, ticket, front, self._clock())
 
-    def _with_new_id(self, head: RequestHead, target: Target, given: bytes | None) -> Ticket:
+    def _with_new_id(self, head: RequestHead, target: Target, given: bytes | None) -> RequestState:
         """A ticket for a request without an id, or with one that is none."""
         if given is not None:
             head.drop(headers.REQUEST_ID)
         made = hexlify(self._rng.getrandbits(128).to_bytes(16, "big"))
-        return Ticket(target, made, b"x-request-id: %b\r\n" % made)
+        return RequestState(target, made, b"x-request-id: %b\r\n" % made)
 
-    def _answered_here(self, ex: "Exchange", ticket: Ticket) -> bool:
+    def _answered_here(self, ex: "Exchange", ticket: RequestState) -> bool:
         """Answers what must not wake a function, or needs none; False: it is work after all."""
         front = ticket.target.front
         if front is not None:
@@ -157,14 +157,14 @@ class Entrance:
 
     def _named(self, ex: "Exchange", model: str | None, asked: "Asked | None") -> None:
         """The body has told for which model the request is."""
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         ticket.asked = asked
         ticket.target = self._matcher.of_model(ticket.target, model)
         self.go_on(ex, ticket)
 
     def _misread(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """A body that names the function cannot be read, or its rest is faulty: no replica ever sees its end."""
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         if ticket.target.front is not None:
             ticket.ending = Ending.CANCELLED
             if ticket.bind is None and self._room.leave(ex, self._clock()):
@@ -176,7 +176,7 @@ class Entrance:
 
     def _body_went_on(self, ex: "Exchange") -> None:
         """More of a body is there that may tell the size."""
-        ticket: Ticket = ex.context
+        ticket: RequestState = ex.context
         front = ticket.target.front
         if front is None:
             return

@@ -13,37 +13,37 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from activator.commands import Activate, Command, Link, Send, Unlink
-from activator.room import RoomCounts, WaitingRoom
-from gateway.access_log import AccessLog
-from gateway.chain import Chain
-from gateway.config import WorkerConfig
-from gateway.host import Host
-from gateway.quotas_pool import SocketPool
-from gateway.report import Report
-from gateway.resilience import PROBE_TIMEOUT_S
-from gateway.tenants import Answered
 from tidegate import metrics
-from tidegate.aio.broadcast import Broadcast
+from tidegate.activator.commands import Activate, Command, Link, Send, Unlink
+from tidegate.activator.room import RoomCounts, WaitingRoom
+from tidegate.aio.admin.broadcast import Broadcast
+from tidegate.aio.admin.client import FetchError, connect_once, fetch
+from tidegate.aio.admin.endpoint import Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.channel import ChannelClient
-from tidegate.aio.client import FetchError, connect_once, fetch
-from tidegate.aio.early import begin_stream
-from tidegate.aio.endpoint import Request, Response, StreamResponse, serve_endpoint
-from tidegate.aio.handover import give_listener
-from tidegate.aio.hedge import hand_over, second_copy
-from tidegate.aio.limits import read_limits
-from tidegate.aio.server import ProxyServer, serve_proxy
-from tidegate.aio.shadow import overhear, shadow_copy
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.tasks import TaskOwner
-from tidegate.aio.upstream import UpstreamPool
+from tidegate.aio.loop.handover import give_listener
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.early_stream import begin_stream
+from tidegate.aio.proxy.limits import read_limits
+from tidegate.aio.proxy.server import ProxyServer, serve_proxy
+from tidegate.aio.proxy.tapped import overhear, shadow_copy
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.clock import LiveClock, wall
-from tidegate.codec import CodecError, decode, encode
-from tidegate.records import RouteTable
+from tidegate.gateway.access.control import Answered
+from tidegate.gateway.access.quota_pool import SocketPool
+from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.chain import Chain
+from tidegate.gateway.config import WorkerConfig
+from tidegate.gateway.counting.counters import Report
+from tidegate.gateway.effects import ChainEffects
+from tidegate.gateway.resilience.resilience import PROBE_TIMEOUT_S
+from tidegate.records.codec import CodecError, decode, encode
+from tidegate.records.route_table import RouteTable
 from tidegate.store.counters import Asking, Counters, EmbeddedPool, SharedPool, Wanted
 
 if TYPE_CHECKING:
-    from tidegate.aio.certificate import Certificate
+    from tidegate.aio.loop.certificate import Certificate
 
 POOL_IDLE_S = 60.0
 """Below the 75 s for which a queue_proxy keeps an idle connection."""
@@ -124,7 +124,7 @@ class GatewayWorker:
         self._loop = loop
         self._rng = rng
         self._started = monotonic()
-        self._sweeper = Sweeper(loop)
+        self._sweeper = LoopServices(loop)
         self._tasks = TaskOwner(f"gateway-{config.worker}")
         self._activations = Broadcast()
         self._pools: dict[str, UpstreamPool] = {}
@@ -147,7 +147,7 @@ class GatewayWorker:
             report=Report(config.worker, incarnation, self._started),
             token=config.token,
             rng=rng,
-            host=Host(
+            host=ChainEffects(
                 clock=monotonic,
                 pool_of=self._pool,
                 shell=self._carry_out,

@@ -1,4 +1,4 @@
-"""A gateway worker process: ``python -P -m gateway.main --config FILE.json``."""
+"""A gateway worker process: ``python -P -m tidegate.gateway.main --config FILE.json``."""
 
 import os
 import random
@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.config import WorkerConfig, read_config
-from gateway.live import GatewayWorker
-from tidegate.aio.loop import run
-from tidegate.aio.sockets import inherited
+from tidegate.aio.loop.run import run
+from tidegate.aio.loop.sockets import inherited
 from tidegate.errors import InvalidInputError
+from tidegate.gateway.config import WorkerConfig, read_config
+from tidegate.gateway.live import GatewayWorker
 
 if TYPE_CHECKING:
-    from tidegate.aio.certificate import Certificate
+    from tidegate.aio.loop.certificate import Certificate
 
 EXIT_INVALID = 2
 
@@ -21,7 +21,7 @@ EXIT_INVALID = 2
 def main(arguments: list[str]) -> int:
     """Runs one worker to its end; the exit code of the process."""
     if len(arguments) != 2 or arguments[0] != "--config":
-        sys.stderr.write("usage: python -P -m gateway.main --config FILE.json\n")
+        sys.stderr.write("usage: python -P -m tidegate.gateway.main --config FILE.json\n")
         return EXIT_INVALID
     try:
         config = read_config(Path(arguments[1]).read_bytes(), arguments[1])
@@ -45,7 +45,7 @@ def _certificate(config: WorkerConfig) -> "Certificate | None":
     """Raises OSError where the pair cannot be used."""
     if config.tls_cert is None or config.tls_key is None:
         return None
-    from tidegate.aio.certificate import Certificate
+    from tidegate.aio.loop.certificate import Certificate
 
     return Certificate(config.tls_cert, config.tls_key)
 

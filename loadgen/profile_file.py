@@ -13,18 +13,18 @@
         sharing: mps                       # exclusive | time-multiplexed | mps
         gain: {2: 1.55, 3: 1.85}           # work that so many executions on one unit do together
 
-What the figures mean: :mod:`loadgen.simulator.profiles` and :mod:`loadgen.simulator.devices`.
+What the figures mean: :mod:`tidegate.loadgen.simulator.profiles` and :mod:`tidegate.loadgen.simulator.devices`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from loadgen.simulator.devices import Sharing
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table, Times
-from tidegate.document import Faults, Node, Section, load
-from tidegate.table import NAME, Choice, Duration, Kind, Number, Percent, Row, Text, Whole, YesNo
-from tidegate.units import UnreadableError
+from tidegate.loadgen.simulator.devices import Sharing
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table, Times
+from tidegate.schema.rows import NAME, Choice, Duration, Kind, Number, Percent, Row, Text, Whole, YesNo
+from tidegate.schema.units import UnreadableError
+from tidegate.schema.yaml_nodes import Faults, Node, Section, load
 
 _TIME: Final = Duration(0, 3600)
 _BATCH: Final = Whole(1, 100_000, "inferences")

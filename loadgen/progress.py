@@ -1,8 +1,8 @@
 """How a load is getting on: figures of the present moment, from what was counted. No clock, nothing printed."""
 
-from loadgen.reports.histogram import FineHistogram
-from loadgen.reports.tally import Tally
-from loadgen.reports.text import milliseconds
+from tidegate.loadgen.histogram import FineHistogram
+from tidegate.loadgen.reports.tally import Tally
+from tidegate.loadgen.reports.text import milliseconds
 
 RECENT_SLOTS = 5
 

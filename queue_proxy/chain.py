@@ -17,10 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from queue_proxy.drain import Life
-from queue_proxy.metrics import CLIENT_GONE, Measure
-from queue_proxy.probes import KnativeProbe, knative_probe
-from queue_proxy.settings import KNATIVE_QUEUE_PER_SLOT, ProxySettings
 from tidegate import headers
 from tidegate.errors import (
     BAD_REQUEST,
@@ -37,18 +33,22 @@ from tidegate.errors import (
 )
 from tidegate.flow.slots import Credit, SlotLedger, Visit
 from tidegate.flow.wants import read_want
-from tidegate.replica import ReplicaState
+from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
+from tidegate.queue_proxy.metrics import CLIENT_GONE, ReplicaCounters
+from tidegate.queue_proxy.probes import KnativeProbe, knative_probe
+from tidegate.queue_proxy.settings import KNATIVE_QUEUE_PER_SLOT, ProxySettings
+from tidegate.records.replica_state import ReplicaState
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
-from tidegate.wire.grpc import call_batch
-from tidegate.wire.head import ResponseHead
-from tidegate.wire.v2 import BatchSizer
+from tidegate.wire.bodies.v2 import BatchSizer
+from tidegate.wire.grpc.grpc import call_batch
+from tidegate.wire.http1.head import ResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.exchange import Exchange
-    from tidegate.aio.rpc import Rpc
-    from tidegate.aio.upstream import UpstreamPool
-    from tidegate.wire.h2_heads import CallHead
-    from tidegate.wire.head import Internal
+    from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.aio.proxy.grpc_call import GrpcCall
+    from tidegate.aio.upstream.pool import UpstreamPool
+    from tidegate.wire.http1.head import Internal
+    from tidegate.wire.http2.heads import CallHead
 
 SLOTS_FOR_QUEUE: Final = 100
 """For the bound of the queue of a replica without a limit, where requests wait during its start only."""
@@ -58,7 +58,7 @@ NO_CREDIT: Final = -1
 NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 
 
-class Run:
+class RequestState:
     """One request here, from its head to its end."""
 
     __slots__ = ("credit", "is_exposed", "is_unanswered", "sent_at", "trusted", "units", "visit", "was_sent")
@@ -81,7 +81,7 @@ class Run:
 
 
 class Sidecar:
-    """The application behind the listening side (``tidegate.aio.exchange.ProxyApp``)."""
+    """The application behind the listening side (``tidegate.aio.proxy.exchange.ProxyApp``)."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class Sidecar:
         *,
         token: bytes | None,
         ledger: SlotLedger,
-        life: Life,
-        measure: Measure,
+        life: ReplicaLifecycle,
+        measure: ReplicaCounters,
         pool: "UpstreamPool",
         clock: Callable[[], float],
         pump: Callable[[], None],
@@ -148,10 +148,10 @@ class Sidecar:
         ex.inferences = units = self._sizer.of(head, ex.body)
         charged = self._ledger.enter_at_once(units)
         if not charged:
-            ex.context = run = Run(False)
+            ex.context = run = RequestState(False)
             self._enter(ex, run, now)
             return
-        ex.context = run = Run(False, charged, now)
+        ex.context = run = RequestState(False, charged, now)
         self._measure.began(now, units)
         if self._held is None:
             run.is_exposed = True
@@ -166,10 +166,10 @@ class Sidecar:
         if ex.is_rpc or head.upgrade is not None or head.mentions(b"-probe"):
             type(self).start(self, ex)
         else:
-            ex.context = Run(False)
+            ex.context = RequestState(False)
             self._refuse(ex, NOT_GRPC, "the model server speaks gRPC alone")
 
-    def _start_call(self, ex: "Rpc") -> None:
+    def _start_call(self, ex: "GrpcCall") -> None:
         """A gRPC call. A stranger's that is usual and whole, with a free slot, is written out here."""
         head = ex.head
         told = head.internal
@@ -185,16 +185,16 @@ class Sidecar:
         ex.inferences = units = call_batch(head, ex.body, self._own_header, self._max_batch) or 1
         charged = self._ledger.enter_at_once(units) if now < ex.deadline else 0
         if not charged:
-            ex.context = run = Run(False)
+            ex.context = run = RequestState(False)
             self._enter(ex, run, now)  # type: ignore[arg-type]  # as above
             return
-        ex.context = run = Run(False, charged, now)
+        ex.context = run = RequestState(False, charged, now)
         self._measure.began(now, units)
         self._forward(ex)  # type: ignore[arg-type]  # as above
 
     def _start_told(self, ex: "Exchange", told: "Internal") -> None:
         """A gateway's request as gateways write them."""
-        ex.context = run = Run(True)
+        ex.context = run = RequestState(True)
         now = ex.received
         own = int(told.timeout_ms) / 1000
         timeout = self._timeout_s
@@ -212,7 +212,7 @@ class Sidecar:
         trusted = given is not None and self._is_token(given)
         if not trusted and not ex.is_rpc and head.mentions(b"-probe") and self._answered_probe(ex):
             return
-        ex.context = run = Run(trusted)
+        ex.context = run = RequestState(trusted)
         if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
             self._channel(ex, run)
         elif self._life.message:
@@ -229,7 +229,7 @@ class Sidecar:
         """The first bytes of a stranger's body have come."""
         self._admit_stranger(ex, ex.context, self._clock())
 
-    def _admit_stranger(self, ex: "Exchange", run: Run, now: float) -> None:
+    def _admit_stranger(self, ex: "Exchange", run: RequestState, now: float) -> None:
         ex.inferences = self._size(ex)
         self._enter(ex, run, now)
 
@@ -239,7 +239,7 @@ class Sidecar:
             return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) or 1
         return self._sizer.of(ex.head, ex.body)
 
-    def _admit_trusted(self, ex: "Exchange", run: Run, now: float) -> None:
+    def _admit_trusted(self, ex: "Exchange", run: RequestState, now: float) -> None:
         """A gateway's request: with a credit, or without one to a replica that has no limit."""
         head = ex.head
         told = head.get(headers.BATCH_SIZE)
@@ -251,7 +251,7 @@ class Sidecar:
             credit = int(number) if _is_number(number) else NO_CREDIT
             self._on_credit(ex, run, credit, head.get(headers.WANT) or b"", now)
 
-    def _on_credit(self, ex: "Exchange", run: Run, number: int, want: bytes, now: float) -> None:
+    def _on_credit(self, ex: "Exchange", run: RequestState, number: int, want: bytes, now: float) -> None:
         if now >= ex.deadline:
             self._late(ex)
             return
@@ -262,7 +262,7 @@ class Sidecar:
             self._send(ex, run, now)
         self._pump()
 
-    def _enter(self, ex: "Exchange", run: Run, now: float) -> None:
+    def _enter(self, ex: "Exchange", run: RequestState, now: float) -> None:
         """A request without a credit: to the model server, or to wait in the replica's own queue."""
         if now >= ex.deadline:
             self._late(ex)
@@ -335,13 +335,13 @@ class Sidecar:
                 self.expired(ex)
 
     def abandoned(self, ex: "Exchange") -> None:
-        run: Run | None = ex.context
+        run: RequestState | None = ex.context
         if run is not None:
             run.is_unanswered = not ex.first_byte
         self._leave(ex)
 
     def expired(self, ex: "Exchange") -> None:
-        run: Run = ex.context
+        run: RequestState = ex.context
         run.is_unanswered = not ex.first_byte
         self._leave(ex)
         if run.is_exposed:
@@ -350,7 +350,7 @@ class Sidecar:
             self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
 
     def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
-        run: Run = ex.context
+        run: RequestState = ex.context
         if not run.trusted:
             return b""
         now, sent_at = self._clock(), run.sent_at
@@ -371,7 +371,7 @@ class Sidecar:
         )
 
     def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
-        run: Run = ex.context
+        run: RequestState = ex.context
         run.was_sent |= sent
         run.is_exposed = run.was_sent
         self._suspect(why)
@@ -383,7 +383,7 @@ class Sidecar:
             self._fail(ex, REPLICA_BROKE, f"the model server cannot be reached: {why}", NOT_STARTED)
 
     def finished(self, ex: "Exchange") -> None:
-        run: Run | None = ex.context
+        run: RequestState | None = ex.context
         if run is None:
             return  # a probe
         now, sent_at = ex.ended, run.sent_at
@@ -425,7 +425,7 @@ class Sidecar:
         """Whether it is the deployment's token; compared in constant time."""
         return self._token is not None and equal_secrets(given, self._token)
 
-    def _channel(self, ex: "Exchange", run: Run) -> None:
+    def _channel(self, ex: "Exchange", run: RequestState) -> None:
         if not run.trusted or ex.head.upgrade != headers.SLOT_CHANNEL_PROTOCOL:
             ex.respond(403, b'{"error":"a slot channel needs the token of this deployment"}')
         elif self._life.is_failed:
@@ -477,7 +477,7 @@ class Sidecar:
             and head.get(self._batch_header) is None
         )
 
-    def _wait(self, ex: "Exchange", run: Run, visit: Visit | None, now: float) -> None:
+    def _wait(self, ex: "Exchange", run: RequestState, visit: Visit | None, now: float) -> None:
         """A request without a credit that cannot run at once: waits in the replica's own queue, which is bounded."""
         if visit is None:
             self._refuse(ex, SHUTTING_DOWN, "the replica takes no work")
@@ -489,7 +489,7 @@ class Sidecar:
             self._queued[visit] = ex
         self._pump()
 
-    def _send(self, ex: "Exchange", run: Run, now: float) -> None:
+    def _send(self, ex: "Exchange", run: RequestState, now: float) -> None:
         """A request that waited has its slot."""
         run.sent_at = now
         self._measure.began(now, ex.inferences)
@@ -529,7 +529,7 @@ class Sidecar:
             self._carry_out()
 
     def _fail(self, ex: "Exchange", kind: ErrorKind, message: str, outcome: bytes) -> None:
-        run: Run = ex.context
+        run: RequestState = ex.context
         status_kind = NOT_SERVABLE if kind is QUEUE_FULL else kind
         extra = b"tidegate-outcome: %b\r\n" % outcome if run.trusted else b""
         ex.fail(

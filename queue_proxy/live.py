@@ -11,27 +11,27 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from queue_proxy.chain import Sidecar
-from queue_proxy.drain import Life, NotNowError, StaleEpochError
-from queue_proxy.metrics import Identity, Level, Measure
-from queue_proxy.probes import DEATH_ATTEMPTS, DEATH_PAUSE_S, StartProbe, readiness_answer
-from queue_proxy.settings import DEFAULT_LIMIT, ProxySettings
 from tidegate import headers, metrics
-from tidegate.aio.broadcast import Broadcast
+from tidegate.aio.admin.broadcast import Broadcast
+from tidegate.aio.admin.client import FetchError, fetch
+from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.channel import SlotPort
-from tidegate.aio.client import FetchError, fetch
-from tidegate.aio.endpoint import EndpointServer, Request, Response, StreamResponse, serve_endpoint
-from tidegate.aio.server import Limits, ProxyServer, serve_proxy
-from tidegate.aio.sockets import host_port, is_unix
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.tasks import TaskOwner, report_to_stderr
-from tidegate.aio.upstream import UpstreamPool
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.loop.sockets import host_port, is_unix
+from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
+from tidegate.aio.proxy.server import Limits, ProxyServer, serve_proxy
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.slots import SlotLedger
-from tidegate.replica import ConcurrencyUnit, ReplicaState
+from tidegate.queue_proxy.chain import Sidecar
+from tidegate.queue_proxy.lifecycle import NotNowError, ReplicaLifecycle, StaleEpochError
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
+from tidegate.queue_proxy.probes import DEATH_ATTEMPTS, DEATH_PAUSE_S, StartProbe, readiness_answer
+from tidegate.queue_proxy.settings import DEFAULT_LIMIT, ProxySettings
+from tidegate.records.replica_state import ConcurrencyUnit, ReplicaState
 
 if TYPE_CHECKING:
-    from queue_proxy.app import AppMeter
-    from tidegate.aio.exchange import Exchange
+    from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.queue_proxy.model_server_metrics import ModelServerMetrics
 
 CONNECT_TIMEOUT_S = 1.0
 ALIVE_S, HOLD_S = 0.25, 0.02
@@ -71,18 +71,18 @@ class QueueProxy:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._started = now - age_s
-        self._sweeper = Sweeper(loop)
+        self._sweeper = LoopServices(loop)
         self._tasks = TaskOwner("queue_proxy", self._task_failed)
         self._events = Broadcast()
         self._stopped = asyncio.Event()
         self._is_checking = False
-        self.app: AppMeter | None = None
+        self.app: ModelServerMetrics | None = None
         """The model server's own metrics, where they are declared, from when it is ready."""
-        self.life = Life(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
+        self.life = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
         self.ledger = SlotLedger(incarnation=incarnation, limit=limit, unit=unit, fifo_bound=NO_BOUND)
-        self.measure = Measure(
+        self.measure = ReplicaCounters(
             Identity(
                 function=settings.function,
                 revision=settings.revision,
@@ -231,9 +231,11 @@ class QueueProxy:
 
     async def _follow_metrics(self, path: str) -> None:
         """Reads them every second; whatever they are, the traffic goes on."""
-        from queue_proxy.app import AppMeter  # a millisecond and memory that most replicas do not spend
+        from tidegate.queue_proxy.model_server_metrics import (
+            ModelServerMetrics,  # a millisecond and memory that most replicas do not spend
+        )
 
-        self.app = app = AppMeter(self._settings.models)
+        self.app = app = ModelServerMetrics(self._settings.models)
         due = monotonic()
         while True:
             try:
@@ -247,9 +249,9 @@ class QueueProxy:
             due = max(due + SCRAPE_EVERY_S, monotonic())
             await asyncio.sleep(due - monotonic())
 
-    async def _scrape(self, app: "AppMeter", path: str) -> None:
-        from queue_proxy.engines import WANTED
-        from queue_proxy.exposition import MAX_BYTES, ExpositionError, scan
+    async def _scrape(self, app: "ModelServerMetrics", path: str) -> None:
+        from tidegate.queue_proxy.known_metrics import WANTED
+        from tidegate.queue_proxy.prometheus_text import MAX_BYTES, ExpositionError, scan
 
         fields = [("accept", "text/plain;version=0.0.4")]
         reply = await fetch(
@@ -450,8 +452,8 @@ class QueueProxy:
         self._pump()
         self._tell()
 
-    def _level(self) -> Level:
-        return Level(
+    def _level(self) -> ReplicaLevels:
+        return ReplicaLevels(
             state=self.life.state,
             limit=self.ledger.limit,
             queued=self.ledger.queued,

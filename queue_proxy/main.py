@@ -1,4 +1,4 @@
-"""The queue_proxy process: ``python -P -m queue_proxy.main``, told everything by its environment."""
+"""The queue_proxy process: ``python -P -m tidegate.queue_proxy.main``, told everything by its environment."""
 
 import os
 import socket
@@ -6,11 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from queue_proxy.live import QueueProxy
-from queue_proxy.settings import ProxySettings, read_settings
-from tidegate.aio.loop import run
-from tidegate.aio.sockets import inherited, listen
+from tidegate.aio.loop.run import run
+from tidegate.aio.loop.sockets import inherited, listen
 from tidegate.errors import InvalidInputError
+from tidegate.queue_proxy.live import QueueProxy
+from tidegate.queue_proxy.settings import ProxySettings, read_settings
 
 EXIT_INVALID = 2
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from tidegate import metrics
 from tidegate.histogram import INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
-from tidegate.phases import ColdStartPhases, known_phases
-from tidegate.replica import ReplicaState
-from tidegate.sample import AppSample, ReplicaSample
+from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
+from tidegate.records.replica_sample import AppSample, ReplicaSample
+from tidegate.records.replica_state import ReplicaState
 
 CLIENT_GONE = 499
 
@@ -32,7 +32,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class ReplicaLevels:
     """What is known elsewhere at the moment of a sample."""
 
     state: ReplicaState
@@ -42,7 +42,7 @@ class Level:
     app: AppSample | None = None
 
 
-class Measure:
+class ReplicaCounters:
     """Counters of one replica. Times in seconds on one monotonic clock.
 
     The integrals over time need no step for the time between events: a request that begins at ``a`` takes ``a`` from
@@ -186,7 +186,7 @@ class Measure:
             self.average_in_flight = max(0.0, integral - self._second_integral) / elapsed
         self._second_started, self._second_integral = now, integral
 
-    def sample(self, now: float, level: Level) -> ReplicaSample:
+    def sample(self, now: float, level: ReplicaLevels) -> ReplicaSample:
         """The next sample; every call counts one up."""
         self._sequence += 1
         return ReplicaSample(
@@ -222,7 +222,7 @@ class Measure:
         """Of everything that is exposed of this replica."""
         return self._identity.labels
 
-    def expose(self, into: metrics.Exposition, now: float, level: Level) -> None:
+    def expose(self, into: metrics.Exposition, now: float, level: ReplicaLevels) -> None:
         """Adds everything to one scrape."""
         labels = self._identity.labels
         for state in ReplicaState:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tidegate.aio.limits import Limits, read_limits
+from tidegate.aio.proxy.limits import Limits, read_limits
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.phases import ColdStartPhases, read_phases
+from tidegate.records.cold_start_phases import ColdStartPhases, read_phases
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class _Reader:
             return None
 
     def limits(self, name: str) -> Limits:
-        """A JSON object by the names of ``tidegate.aio.limits.Limits``; absent ones keep their defaults."""
+        """A JSON object by the names of ``tidegate.aio.proxy.limits.Limits``; absent ones keep their defaults."""
         base = Limits(trusted_proxies=TRUSTED)
         values = self.optional(name, _object, "a JSON object")
         try:

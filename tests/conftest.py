@@ -1,6 +1,6 @@
 """Profiles of hypothesis: every run takes its default, ``.ci/run deep`` the long one. What hangs in a live test.
 
-Tests marked ``needs(tool=...)`` fail where the tool is missing (``tests/support/tools.py``).
+Tests marked ``needs(tool=...)`` fail where the tool is missing (``tests/support/live/tools.py``).
 """
 
 from collections.abc import Sequence
@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import settings
 
-from tests.support.tools import TOOLS, complaint
+from tests.support.live.tools import TOOLS, complaint
 
+settings.register_profile("default", deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None)
+settings.load_profile("default")
 
 HANGS_S = 300
 """The time limit of a live test ends one that hangs; it claims nothing, and on a busy machine all takes longer."""

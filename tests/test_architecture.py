@@ -29,6 +29,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "control": {"tidegate", "traffic", "deploy", "autoscaler", "loadgen", "gateway", "activator", "queue_proxy"},
 }
 
+# Folders at the top that are imported below ``tidegate``, through the links ``tidegate/NAME`` (docs/adr/0061).
+COMPONENTS = MAY_IMPORT.keys() - {"tidegate"}
+
 # What the autoscaler may see of deploy: the contracts, never an adapter.
 DEPLOY_FOR_AUTOSCALER = ("deploy.plan", "deploy.backend", "deploy.placement")
 
@@ -75,7 +78,11 @@ IO_MODULES = {
 }
 
 # The one place where a core-looking file holds a real clock: the definition of Clock itself.
-IO_EXCEPTIONS = {"tidegate/clock.py": {"time"}}
+IO_EXCEPTIONS = {
+    "tidegate/clock.py": {"time"},
+    "tidegate/schema/disk.py": {"os"},
+    "loadgen/plans/outputs.py": {"os"},
+}
 
 # The request path stays light.
 HEAVY = {
@@ -128,9 +135,15 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, dotted module) of every import, those inside functions included; ``from a import b`` is ``a.b``."""
     for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            yield from ((node.lineno, by_folder(alias.name)) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            yield from ((node.lineno, by_folder(f"{node.module}.{alias.name}")) for alias in node.names)
+
+
+def by_folder(module: str) -> str:
+    """Returns ``gateway.main`` for ``tidegate.gateway.main``; modules of the folder tidegate/ keep their name."""
+    parts = module.split(".")
+    return ".".join(parts[1:]) if parts[0] == "tidegate" and parts[1:2] and parts[1] in COMPONENTS else module
 
 
 def may_do_io(path: Path) -> bool:
@@ -248,7 +261,7 @@ def test_the_library_of_redis_is_imported_by_its_stores_alone(path: Path) -> Non
 
 
 TOKENS = {"jwt", "cryptography"}
-TOKENS_FOR = ("gateway/auth_tokens.py", "control/key_sets.py")
+TOKENS_FOR = ("gateway/access/jwt.py", "control/workers/keys.py")
 
 
 @pytest.mark.parametrize("path", ALL, ids=name_of)
@@ -257,22 +270,39 @@ def test_the_library_of_tokens_is_imported_where_tokens_are_checked_alone(path: 
         return
     for line, module in imports(path):
         assert module.split(".")[0] not in TOKENS, (
-            f"{name_of(path)}:{line} imports {module}: gateway/auth_tokens.py alone checks tokens, and a worker imports"
+            f"{name_of(path)}:{line} imports {module}: gateway/access/jwt.py alone checks tokens, and a worker imports"
             f" it with the first function that takes some"
         )
 
 
 def test_a_worker_starts_without_the_library_of_tokens() -> None:
     """What importing the worker's main really brings, in a process of its own."""
-    code = "import sys, gateway.main; print(sorted({'jwt', 'cryptography', 'redis', 'httpx'} & sys.modules.keys()))"
+    heavy = "{'jwt', 'cryptography', 'redis', 'httpx'}"
+    code = f"import sys, tidegate.gateway.main; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_a_component_is_imported_below_tidegate(path: Path) -> None:
+    for node in nodes(path):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module is not None else []
+        for name in names:
+            assert name.split(".")[0] not in COMPONENTS, (
+                f"{name_of(path)}:{node.lineno} imports {name}: one name is installed, so it is tidegate.{name}"
+            )
+
+
+def test_every_component_is_linked_below_tidegate() -> None:
+    links = {path.name: path.readlink().as_posix() for path in (ROOT / "tidegate").iterdir() if path.is_symlink()}
+    assert links == {room: f"../{room}" for room in COMPONENTS}
 
 
 def test_every_package_is_in_the_list_that_is_built() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     found = {
-        path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        ("" if room == "tidegate" else "tidegate.") + path.parent.relative_to(ROOT).as_posix().replace("/", ".")
         for room in MAY_IMPORT
         for path in (ROOT / room).rglob("__init__.py")
     }

@@ -1,6 +1,6 @@
 """The function: what a developer deploys, parsed and frozen.
 
-A :class:`Function` is the meaning of one manifest (``tidegate.manifest``); nothing in it is text that still
+A :class:`Function` is the meaning of one manifest (``tidegate.manifest.reader``); nothing in it is text that still
 has to be understood. A :class:`Revision` is an immutable snapshot of a function, and traffic is split between
 revisions. Durations are in seconds (``_s``), sizes in bytes, rates in inferences per second (``_ips``).
 """
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tidegate.cold_rules import ColdRules
-from tidegate.records import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
-from tidegate.replica import ConcurrencyUnit as ConcurrencyUnit
-from tidegate.rollout import RolloutPlan
-from tidegate.tenants import AccessRule
+from tidegate.records.cold_rules import ColdRules
+from tidegate.records.replica_state import ConcurrencyUnit as ConcurrencyUnit
+from tidegate.records.rollout import RolloutPlan
+from tidegate.records.route_table import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
+from tidegate.records.tenants import AccessRule
 
 
 class Protocol(StrEnum):
@@ -104,7 +104,7 @@ class Scaling:
     initial_scale: int = 1
     scale_to_zero_after_s: float = 60.0
     min_scale_windows: str = ""
-    """Windows of time with a minimum scale of their own (``tidegate.schedule``)."""
+    """Windows of time with a minimum scale of their own (``tidegate.schema.time_windows``)."""
     dry_run: bool = False
     """The policy decides, logs and exports; nothing of it is carried out."""
 
@@ -204,7 +204,7 @@ class DnnModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """One deployable function. Build it with ``tidegate.manifest``, which checks every bound."""
+    """One deployable function. Build it with ``tidegate.manifest.reader``, which checks every bound."""
 
     name: str
     server: Server

@@ -11,10 +11,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from tidegate.document import Faults, nearest, shown
-from tidegate.files import absolute
-from tidegate.table import Address, Choice, Duration, Listen, Networks, Number, Row, Size, Text, Whole, WordOr, assemble
-from tidegate.units import UnreadableError, plain
+from tidegate.schema.files import absolute
+from tidegate.schema.rows import (
+    Address,
+    Choice,
+    Duration,
+    Listen,
+    Networks,
+    Number,
+    Row,
+    Size,
+    Text,
+    Whole,
+    WordOr,
+    assemble,
+)
+from tidegate.schema.units import UnreadableError, plain
+from tidegate.schema.yaml_nodes import Faults, nearest, shown
 
 MAX_BYTES: Final = 256 * 1024
 """Size of a settings file."""

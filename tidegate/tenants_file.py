@@ -1,4 +1,5 @@
-"""The tenants' file: text in, :class:`tidegate.tenants.Tenant` out; every fault at once, and never a key in one.
+"""The tenants' file: text in, :class:`tidegate.records.tenants.Tenant` out; every fault at once, and never a key in
+one.
 
 ::
 
@@ -14,11 +15,11 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from tidegate.document import Faults, ListNode, Node, Scalar, Section, load, shown
-from tidegate.files import absolute
-from tidegate.table import NAME, Number, Row, Text, Whole, accepts, assemble
-from tidegate.tenants import Tenant, digest
-from tidegate.units import UnreadableError
+from tidegate.records.tenants import Tenant, digest
+from tidegate.schema.files import absolute
+from tidegate.schema.rows import NAME, Number, Row, Text, Whole, accepts, assemble
+from tidegate.schema.units import UnreadableError
+from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Scalar, Section, load, shown
 
 TENANTS: Final = 2000
 """Most tenants of a file; each is a label of metrics and a part of every route table. Our choice."""

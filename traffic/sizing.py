@@ -1,10 +1,11 @@
 """Cuts by size, or weights alone? Decided by figures, for one revision at a time, and kept while they change little.
 
 Where several groups serve requests of several sizes there are two ways to share the work. By *weights* every group gets
-its part of all sizes. By *cuts* (``traffic.cuts``) larger requests go to stronger groups: small ones no longer stand
-behind large ones, and a group does only what it does well; but a cut cannot be placed anywhere, so one group may be
-fuller. Both are foreseen from the present arrivals: how full each group is, and how long a request is there. Of n
-replicas that are busy for ``rho`` of the time with requests of mean time ``s`` and squared variation ``c2`` one waits
+its part of all sizes. By *cuts* (``tidegate.traffic.size_cuts``) larger requests go to stronger groups: small ones no
+longer stand behind large ones, and a group does only what it does well; but a cut cannot be placed anywhere, so one
+group may be fuller. Both are foreseen from the present arrivals: how full each group is, and how long a request is
+there. Of n replicas that are busy for ``rho`` of the time with requests of mean time ``s`` and squared variation
+``c2`` one waits
 
     w = s (1 + c2) / 2 * rho ^ (sqrt(2 (n + 1)) - 1) / (n (1 - rho))                  (Sakasegawa, 1977)
 
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from traffic.cuts import BatchClass, CutGroup, SizeClass, route_cuts
+from tidegate.traffic.size_cuts import BatchClass, CutGroup, SizeClass, route_cuts
 
 FULL: Final = 0.85
 GAIN: Final = 0.1

@@ -1,5 +1,5 @@
 """How a rollout goes on: from what was seen to the next state, with its reason. Pure; the figures of
-``traffic.canary``, the ramp of ``traffic.rollout``.
+``tidegate.traffic.judge``, the ramp of ``tidegate.traffic.ramp``.
 
 ::
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from tidegate.rollout import Phase, Rollout, Strategy
-from traffic import rollout as ramps
-from traffic.canary import Tally, Verdict, judge
+from tidegate.records.rollout import Phase, Rollout, Strategy
+from tidegate.traffic import ramp as ramps
+from tidegate.traffic.judge import Tally, Verdict, judge
 
 NOTHING: Final = Tally()
 LOSSES: Final = 3

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tidegate.function import ConcurrencyUnit, Function, Revision
-from tidegate.records import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
-from tidegate.replica import ReplicaState
-from tidegate.tenants import KeySet, Tenant
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
+from tidegate.records.tenants import KeySet, Tenant
 
 GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
 """States in which a replica is no place to send anything; all others are listed."""
@@ -47,7 +47,7 @@ class RevisionShare:
     tags: tuple[str, ...] = ()
     shadow_percent: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Fraction by accelerator (``traffic.weights``); empty: equal shares by number of replicas."""
+    """Fraction by accelerator (``tidegate.traffic.weights``); empty: equal shares by number of replicas."""
     mu_ips: Mapping[str, float] = field(default_factory=dict)
     """Learnt service rate of one replica by accelerator."""
     sizes: Mapping[str, SizeClass] = field(default_factory=dict)

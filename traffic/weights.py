@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tidegate.records import ReplicaSample
+from tidegate.records.replica_sample import ReplicaSample
 
 TIE = 1e-9
 """Remainders closer than this are equal."""

@@ -1,7 +1,9 @@
 """The registry of policies: one row each. An unknown name is an error that lists the known ones."""
 
-from autoscaler.policies import hpa, kpa, smif
-from autoscaler.policy import Policy, PolicyRow
+from tidegate.autoscaler.policies import hpa
+from tidegate.autoscaler.policies.contract import Policy, PolicyRow
+from tidegate.autoscaler.policies.kpa import policy as kpa
+from tidegate.autoscaler.policies.smif import policy as smif
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from autoscaler.apps import LEVELS, PER_REQUEST, UNITS, unit_of
-from autoscaler.observation import GroupObservation, Observation
-from autoscaler.policy import PolicyRow, Wish
-from autoscaler.reasons import figure, reason
-from tidegate import scaling_parameters
+from tidegate.autoscaler.decisions.reasons import figure, reason
+from tidegate.autoscaler.measure.model_servers import LEVELS, PER_REQUEST, UNITS, unit_of
+from tidegate.autoscaler.measure.observation import GroupObservation, Observation
+from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
 from tidegate.function import Function
-from tidegate.records import Reason
-from tidegate.scaling_parameters import HPA_PARAMETERS, Shrinking
+from tidegate.manifest import policy_parameters as scaling_parameters
+from tidegate.manifest.policy_parameters import HPA_PARAMETERS, Shrinking
+from tidegate.records.decision import Reason
 
 TIE = 1e-9
 
@@ -150,7 +150,7 @@ class HpaPolicy:
         self._period_s: float = given["period"]
         self._mean = RollingUtilization(given["window"])
         self._due = now
-        self._last: Wish | None = None
+        self._last: Recommendation | None = None
         self._was_told = False
         self.scaler = HpaScaler(
             HpaParameters(
@@ -165,10 +165,10 @@ class HpaPolicy:
         if ready > 1:
             self.scaler.begin(now, ready)
 
-    def decide(self, observation: Observation, now: float) -> Wish:
+    def decide(self, observation: Observation, now: float) -> Recommendation:
         if observation.existing == 0:
             self._last, self._due = None, now
-            return Wish(desired=0)
+            return Recommendation(desired=0)
         value = None
         if observation.complete:
             value = mean_metric(self._metric, observation.groups)
@@ -183,12 +183,12 @@ class HpaPolicy:
             known = ", ".join(
                 sorted({name for group in observation.groups for name in group.metrics} | BUILT_IN.keys())
             )
-            return Wish(desired=None, reasons=(reason("hold_no_metric", f"{self._metric}; known: {known}"),))
+            return Recommendation(desired=None, reasons=(reason("hold_no_metric", f"{self._metric}; known: {known}"),))
         self._due = now + self._period_s
         self._last = self._evaluate(observation, now, mean)
         return self._last
 
-    def _evaluate(self, observation: Observation, now: float, mean: float) -> Wish:
+    def _evaluate(self, observation: Observation, now: float, mean: float) -> Recommendation:
         current, p = observation.existing, self.scaler.parameters
         counted = mean
         if mean > p.target and observation.starting:
@@ -198,7 +198,7 @@ class HpaPolicy:
         detail = (
             f"{self._metric} {figure(mean)} {unit}, target {figure(p.target)} {unit}, {current} replicas: {desired}"
         )
-        return Wish(desired=desired, reasons=(reason("utilization", detail),), observed={self._metric: mean})
+        return Recommendation(desired=desired, reasons=(reason("utilization", detail),), observed={self._metric: mean})
 
     def __repr__(self) -> str:
         return f"<HpaPolicy {self._metric} {self.scaler!r} {self._mean!r}>"
@@ -252,6 +252,6 @@ ROW = PolicyRow(
     name="hpa",
     sentence="Kubernetes' horizontal autoscaler: replicas in proportion to a utilisation, held at a target.",
     build=HpaPolicy,
-    keeps=(HpaPolicy, HpaScaler, HpaParameters, Shrinking, RollingUtilization, Wish, Reason),
+    keeps=(HpaPolicy, HpaScaler, HpaParameters, Shrinking, RollingUtilization, Recommendation, Reason),
     warnings=warnings,
 )

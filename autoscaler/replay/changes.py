@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from autoscaler import policies
-from tidegate.annotations import ANNOTATION, PARAMETER_PREFIX, PARAMETERS, PREFIX
-from tidegate.draft import SLA_POLICY
+from tidegate.autoscaler import policies
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Server, ServerKind
-from tidegate.table import Row, assemble, by_spelling
+from tidegate.manifest.annotations import ANNOTATION, PARAMETER_PREFIX, PARAMETERS, PREFIX
+from tidegate.manifest.builder import SLA_POLICY
+from tidegate.schema.rows import Row, assemble, by_spelling
 
 READ_BY_POLICIES: Final = ("scaling.", "sla.", "concurrency", "gpu.core_percentage")
 """Where the values lie that a policy or the limits look at."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.decider import Decider
-from autoscaler.replay.recording import Header, Line, Step
-from autoscaler.state import OtherVersionError, StateError
-from tidegate.codec import encode
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.policies.policy_state import OtherVersionError, StateError
+from tidegate.autoscaler.replay.recording import Header, Line, Step
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
-from tidegate.records import Decision
+from tidegate.records.codec import encode
+from tidegate.records.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)

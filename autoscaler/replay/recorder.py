@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autoscaler.decider import Decider
-from autoscaler.observation import Observation
-from autoscaler.replay.recording import Header, Line, Step, header, to_line
-from autoscaler.state import StateError
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies.policy_state import StateError
+from tidegate.autoscaler.replay.recording import Header, Line, Step, header, to_line
 from tidegate.function import Revision
-from tidegate.records import Activation, Decision
+from tidegate.records.decision import Decision
+from tidegate.records.gateway_sample import Activation
 
 PART_FIGURES = 100
 FILE_BYTES = 512 * 1024

@@ -1,10 +1,10 @@
 """The format of a recording: JSON lines, a header and then one line for each decision.
 
 A *header* says what decides (the function as deployed, without environment, secrets and arguments; its revision) and
-what it remembers at that moment, as plain data (``autoscaler.state``). Each *step* that follows has the observation,
-the activation where one was answered, and the decision. Headers follow each other in numbered parts, and every few of
-them say what is remembered, so that a recording that has lost its beginning, or a part in the middle, replays bit for
-bit from the next such header on.
+what it remembers at that moment, as plain data (``tidegate.autoscaler.policies.policy_state``). Each *step* that
+follows has the observation, the activation where one was answered, and the decision. Headers follow each other in
+numbered parts, and every few of them say what is remembered, so that a recording that has lost its beginning, or a
+part in the middle, replays bit for bit from the next such header on.
 """
 
 import math
@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.observation import Observation
-from autoscaler.state import Plain
-from tidegate.codec import CodecError, decode, encode
+from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies.policy_state import Plain
 from tidegate.errors import Fault
 from tidegate.function import Function, Revision
-from tidegate.records import Activation, Decision
+from tidegate.records.codec import CodecError, decode, encode
+from tidegate.records.decision import Decision
+from tidegate.records.gateway_sample import Activation
 
 FORMAT = "tidegate-recording"
 VERSION = 1

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from autoscaler.reasons import figure
-from autoscaler.replay.player import Moment, Played
-from tidegate.annotations import PARAMETER_PREFIX, PREFIX
+from tidegate.autoscaler.decisions.reasons import figure
+from tidegate.autoscaler.replay.player import Moment, Played
 from tidegate.columns import aligned
-from tidegate.records import Decision
+from tidegate.manifest.annotations import PARAMETER_PREFIX, PREFIX
+from tidegate.records.decision import Decision
 
 MOST_SECONDS = 10.0
 """A gap between two steps counts for this long at most: nothing was observed meanwhile."""

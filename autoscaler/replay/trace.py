@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from autoscaler.decider import Decider
-from autoscaler.observation import GroupObservation, Observation
-from autoscaler.replay.player import Difference, Moment, Played, is_missed
-from autoscaler.replay.recording import MAX_FAULTS, Step
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.measure.observation import GroupObservation, Observation
+from tidegate.autoscaler.replay.player import Difference, Moment, Played, is_missed
+from tidegate.autoscaler.replay.recording import MAX_FAULTS, Step
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
-from tidegate.records import Decision
+from tidegate.records.decision import Decision
 
 MOST: Final = 1e15
 MOST_REPLICAS: Final = 1_000_000

@@ -18,10 +18,10 @@ from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows
 from benchmarks.autoscaling.timeline import Look
-from loadgen.arrivals import poisson
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.outcomes import Shot
+from tidegate.loadgen.arrivals.processes import poisson
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.outcomes import Shot
 
 METRIC = "tidegate_decision_age_seconds"
 KINDS = (Kind(name="v100", base_s=1 / 117.0, count=2), Kind(name="t4", base_s=1 / 65.25, count=2))

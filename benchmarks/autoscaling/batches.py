@@ -13,10 +13,10 @@ from benchmarks.autoscaling.lab import Drive, Kind, lab
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, throughput_ips, within
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.runs import Run as Load
-from loadgen.clients.workers import callers
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.runs import LoadRun as Load
+from tidegate.loadgen.clients.workers import callers
 
 CALLERS = 12
 EVERY_S = 2.0

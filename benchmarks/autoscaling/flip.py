@@ -14,10 +14,10 @@ from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run
-from loadgen.arrivals import poisson
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.outcomes import Shot
+from tidegate.loadgen.arrivals.processes import poisson
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.outcomes import Shot
 
 KINDS = (
     Kind(name="weak", base_s=0.004, per_item_s=0.008, price=0.5),

@@ -19,16 +19,16 @@ import uvloop
 
 from benchmarks.autoscaling.timeline import Look, Run
 from benchmarks.deployment import Deployment, running
-from control.views import FunctionView, Role
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.honesty import report_of
-from loadgen.clients.outcomes import Shot, posts
-from loadgen.clients.runs import Run as Load
-from loadgen.clients.workers import callers as callers_of
-from tidegate.codec import decode
-from tidegate.phases import ColdStartPhases
-from tidegate.records import RevisionRoute, RouteTable
+from tidegate.control.views.views import FunctionView, Role
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.client_health import report_of
+from tidegate.loadgen.clients.outcomes import Shot, posts
+from tidegate.loadgen.clients.runs import LoadRun as Load
+from tidegate.loadgen.clients.workers import callers as callers_of
+from tidegate.records.codec import decode
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.route_table import RevisionRoute, RouteTable
 
 HERE = Path(__file__).resolve().parent
 LOOK_S = 0.5

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from benchmarks.autoscaling.lab import Kind, Lab, lab, series
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows
-from loadgen.arrivals import poisson
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
+from tidegate.loadgen.arrivals.processes import poisson
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
 
 USE = 0.8
 POLL_S = 0.5

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.timeline import Look, Run, by_second
-from loadgen.reports.plot import COLOURS, PALETTE, Plot, Series, svg
+from tidegate.loadgen.reports.plot import COLOURS, PALETTE, Plot, Series, svg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,10 @@ from benchmarks.autoscaling.lab import Kind, lab
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, ended_s
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.runs import Run as Load
-from loadgen.clients.workers import callers
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.runs import LoadRun as Load
+from tidegate.loadgen.clients.workers import callers
 
 CALLERS = 24
 KINDS = (

@@ -16,9 +16,9 @@ from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, latency_s
-from loadgen.arrivals import poisson
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
+from tidegate.loadgen.arrivals.processes import poisson
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
 
 USE = 0.75
 WARM_S = 5.0

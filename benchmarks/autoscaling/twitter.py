@@ -16,8 +16,8 @@ from benchmarks.autoscaling.results import Judge, Row
 from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, cost, latency_s, within
 from benchmarks.autoscaling.trace import arrivals, cut, parse, scaled, smoothed
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
 
 TARGET_S = 0.3
 LOW, HIGH = 20.0, 200.0

@@ -19,10 +19,10 @@ from benchmarks.autoscaling.timeline import Run, latency_s
 from benchmarks.laboratory.rows import Row, by_second, equal_share
 from benchmarks.laboratory.setup import Setup, lost
 from benchmarks.laboratory.twin import Machine, Twin, measured_start_s, shots, way_s
-from loadgen.arrivals import even
-from loadgen.experiments.setups.worlds import latencies
-from loadgen.simulator.result import Everything
-from loadgen.traces.arrival import Arrival
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.processes import even
+from tidegate.loadgen.experiments.setups.worlds import latencies
+from tidegate.loadgen.simulator.result import Everything
 
 NAME = "agree"
 T4 = Kind(name="t4", base_s=0.15, per_item_s=0.05, count=8, start_up_s=1.0)

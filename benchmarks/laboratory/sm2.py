@@ -13,13 +13,13 @@ from benchmarks.autoscaling.timeline import Run, throughput_ips
 from benchmarks.laboratory.rows import Row
 from benchmarks.laboratory.setup import Setup, lost
 from benchmarks.laboratory.twin import measured_start_s
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.clients.workers import callers
-from loadgen.experiments.definition import catalogue
-from loadgen.experiments.registry import known
-from loadgen.experiments.setups.smif.batches import Scaled, scaled
-from tidegate.document import Faults
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.clients.workers import callers
+from tidegate.loadgen.experiments.definition import catalogue
+from tidegate.loadgen.experiments.registry import known
+from tidegate.loadgen.experiments.setups.smif.batches import Scaled, scaled
+from tidegate.schema.yaml_nodes import Faults
 
 NAME = "sm2"
 POLICIES = ("kpa", "smif")

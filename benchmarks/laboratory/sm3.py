@@ -10,8 +10,8 @@ from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.timeline import Run, converged_s, throughput_ips
 from benchmarks.laboratory.rows import Row
 from benchmarks.laboratory.setup import Setup, lost
-from loadgen.experiments.definition import catalogue
-from loadgen.experiments.registry import known
+from tidegate.loadgen.experiments.definition import catalogue
+from tidegate.loadgen.experiments.registry import known
 
 NAME = "sm3"
 FAST, SLOW = "v100", "t4"

@@ -16,11 +16,11 @@ from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.timeline import latency_s, throughput_ips
 from benchmarks.laboratory.rows import Row
 from benchmarks.laboratory.setup import Setup, lost
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen.experiments.setups.worlds import deployed, fixed, function, latencies
-from loadgen.experiments.setups.worlds import run as simulate
-from loadgen.simulator.devices import Kind as SimulatedKind
-from loadgen.simulator.scenario import Callers, Scenario
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, latencies
+from tidegate.loadgen.experiments.setups.worlds import run as simulate
+from tidegate.loadgen.simulator.devices import Kind as SimulatedKind
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 NAME = "sm5"
 HERE = Path(__file__).resolve().parent

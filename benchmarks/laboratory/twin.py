@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from autoscaler import policies
 from benchmarks.autoscaling.lab import HERE, Kind, Lab, manifest_text
 from benchmarks.autoscaling.timeline import Run
 from benchmarks.laboratory.rows import start_s
-from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
-from loadgen.clients.bodies import v2_body
-from loadgen.clients.call import Request
-from loadgen.experiments.setups.worlds import run as simulate
-from loadgen.simulator.devices import Kind as SimulatedKind
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from loadgen.simulator.result import Everything
-from loadgen.simulator.scenario import Callers, Deployed, Scenario
-from loadgen.traces.arrival import Arrival
-from tidegate import manifest
+from tidegate.autoscaler import policies
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Function, Revision
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.clients.bodies import v2_body
+from tidegate.loadgen.clients.call import Request
+from tidegate.loadgen.experiments.setups.worlds import run as simulate
+from tidegate.loadgen.simulator.devices import Kind as SimulatedKind
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
+from tidegate.loadgen.simulator.result import Everything
+from tidegate.loadgen.simulator.scenario import Callers, Deployed, Scenario
+from tidegate.manifest import reader as manifest
 
 GIB = 1 << 30
 WAY_S = 4.0

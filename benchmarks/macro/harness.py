@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from tidegate.aio import sockets
+from tidegate.aio.loop import sockets
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

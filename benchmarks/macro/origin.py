@@ -14,7 +14,8 @@ import sys
 import time
 from typing import cast
 
-from tidegate.aio import loop, sockets
+from tidegate.aio.loop import run as loop
+from tidegate.aio.loop import sockets
 
 ANSWER = (
     b'{"model_name":"resnet","outputs":[{"name":"output","shape":[1,4],"datatype":"FP32","data":[0.1,0.2,0.3,0.4]}]}'

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.macro.harness import Server, Stage, answered, free_port
-from tidegate.codec import encode
-from tidegate.records import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
+from tidegate.records.codec import encode
+from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 
 TOKEN = "bench-token"
 FUNCTION = "resnet"
@@ -160,9 +160,9 @@ def queue_proxy(
         listener = stage.unix_listener(f"{name}.listen")
         environment["TIDEGATE_LISTEN_FD"] = str(listener.fileno())
         address = f"unix:{listener.getsockname()}"
-        words = ["queue_proxy.main"]
+        words = ["tidegate.queue_proxy.main"]
         return stage.module(name, core, words, address, fds=(listener.fileno(),), environment=environment)
-    server = stage.module(name, core, ["queue_proxy.main"], f"127.0.0.1:{port}", environment=environment)
+    server = stage.module(name, core, ["tidegate.queue_proxy.main"], f"127.0.0.1:{port}", environment=environment)
     answered(server.address, f"/v2/models/{FUNCTION}/infer")
     return server
 
@@ -227,7 +227,9 @@ def gateway(
             )
         )
         core = cores[index] if cores else stage.bench.machine.proxy_core
-        server = stage.module(name, core, ["gateway.main", "--config", str(config)], admin, fds=(listener.fileno(),))
+        server = stage.module(
+            name, core, ["tidegate.gateway.main", "--config", str(config)], admin, fds=(listener.fileno(),)
+        )
         whole.processes += server.processes
     for _ in range(8 * workers):
         answered(whole.address, f"/v2/models/{FUNCTION}/infer")

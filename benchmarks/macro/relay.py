@@ -7,14 +7,15 @@ import asyncio
 import signal
 import sys
 
-from tidegate.aio import loop, sockets
-from tidegate.aio.exchange import Exchange
-from tidegate.aio.server import Limits, serve_proxy
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.upstream import UpstreamPool
+from tidegate.aio.loop import run as loop
+from tidegate.aio.loop import sockets
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.exchange import Exchange
+from tidegate.aio.proxy.server import Limits, serve_proxy
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
-from tidegate.wire.head import ResponseHead
-from tidegate.wire.v2 import BatchSizer
+from tidegate.wire.bodies.v2 import BatchSizer
+from tidegate.wire.http1.head import ResponseHead
 
 
 class Relay:
@@ -53,7 +54,7 @@ class Relay:
 async def main(listen: str, upstream: str) -> None:
     """Serves until SIGTERM."""
     running = asyncio.get_running_loop()
-    sweeper = Sweeper(running)
+    sweeper = LoopServices(running)
     server = await serve_proxy(Relay(UpstreamPool(upstream, sweeper)), sockets.listen(listen), Limits(), sweeper)
     stop = asyncio.Event()
     running.add_signal_handler(signal.SIGTERM, stop.set)

@@ -30,14 +30,14 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from activator.commands import Affinity, Bind, Link
-from activator.prefixes import BLOCK_BYTES, chain
-from activator.room import WaitingRoom
-from tests.support.routes import table
+from tests.support.worlds.routes import table
+from tidegate.activator.commands import Affinity, Bind, Link
+from tidegate.activator.prefixes import BLOCK_BYTES, chain
+from tidegate.activator.room import WaitingRoom
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import RouteTable, Spread
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import RouteTable, Spread
 
 REVISION: Final = "f-00001"
 RULES: Final = ("prefix", "prompt", "session", "none")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from time import process_time
 
-from loadgen.arrivals import mmpp, poisson
-from loadgen.bound.clairvoyant import Group, clairvoyant
-from loadgen.simulator.profiles import Line, Times
+from tidegate.loadgen.arrivals.processes import mmpp, poisson
+from tidegate.loadgen.bound.clairvoyant import Group, clairvoyant
+from tidegate.loadgen.simulator.profiles import Line, Times
 
 Arrivals = list[tuple[float, int]]
 QUANTILE = 0.99

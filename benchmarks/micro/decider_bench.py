@@ -20,14 +20,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from autoscaler import policies
-from autoscaler.collector import Collector
-from autoscaler.decider import Decider
-from autoscaler.observation import FleetGroup
-from tidegate.aio.loop import quiet_collector
+from tidegate.aio.loop.run import quiet_collector
+from tidegate.autoscaler import policies
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import FleetGroup
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind, Sla
-from tidegate.records import GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand
-from tidegate.replica import ReplicaState
+from tidegate.records.gateway_sample import GatewaySample, GroupTraffic, RevisionDemand
+from tidegate.records.replica_sample import ReplicaSample
+from tidegate.records.replica_state import ReplicaState
 
 START = 1_700_000_000.0
 

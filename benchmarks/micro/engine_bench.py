@@ -30,19 +30,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.macro.relay import Relay
-from queue_proxy.chain import Sidecar
-from queue_proxy.drain import Life
-from queue_proxy.live import NO_BOUND, client_limits
-from queue_proxy.metrics import Identity, Measure
-from queue_proxy.settings import ProxySettings
 from tidegate.aio.channel import SlotPort
-from tidegate.aio.connection import ServerConn
-from tidegate.aio.exchange import ProxyApp
-from tidegate.aio.loop import keep_memory, quiet_collector
-from tidegate.aio.server import Limits, ProxyServer
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.upstream import UpstreamConn, UpstreamPool
+from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.exchange import ProxyApp
+from tidegate.aio.proxy.http1_connection import ServerConn
+from tidegate.aio.proxy.server import Limits, ProxyServer
+from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.flow.slots import SlotLedger
+from tidegate.queue_proxy.chain import Sidecar
+from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
+from tidegate.queue_proxy.live import NO_BOUND, client_limits
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
+from tidegate.queue_proxy.settings import ProxySettings
 
 CONNECTIONS = 32
 VARIANTS = 1024
@@ -103,18 +103,18 @@ class Subject:
     """Header lines of the requests on the n-th connection."""
 
 
-def relay(sweeper: Sweeper) -> Subject:
+def relay(sweeper: LoopServices) -> Subject:
     """The engine alone."""
     pool = UpstreamPool("127.0.0.1:1", sweeper)
     app = Relay(pool)
     return Subject(app, pool, ProxyServer(app, Limits(), sweeper), lambda _: b"")
 
 
-def queue_proxy_with_ledger(sweeper: Sweeper, token: bytes | None) -> tuple[SlotLedger, Subject]:
+def queue_proxy_with_ledger(sweeper: LoopServices, token: bytes | None) -> tuple[SlotLedger, Subject]:
     """The whole queue_proxy, and who knows its credits; ``token``: of the gateways that it trusts."""
     settings = ProxySettings(limit=CONNECTIONS, revision="bench-00001")
     ledger = SlotLedger(incarnation="bench", limit=CONNECTIONS, fifo_bound=NO_BOUND)
-    life = Life(limit=CONNECTIONS, phases=settings.phases, epoch=0)
+    life = ReplicaLifecycle(limit=CONNECTIONS, phases=settings.phases, epoch=0)
     identity = Identity(function="", revision=settings.revision, group="", replica="", incarnation="bench")
     pool = UpstreamPool("127.0.0.1:1", sweeper)
     app = Sidecar(
@@ -122,7 +122,7 @@ def queue_proxy_with_ledger(sweeper: Sweeper, token: bytes | None) -> tuple[Slot
         token=token,
         ledger=ledger,
         life=life,
-        measure=Measure(identity, time.monotonic()),
+        measure=ReplicaCounters(identity, time.monotonic()),
         pool=pool,
         clock=time.monotonic,
         pump=lambda: port.pump(),
@@ -138,12 +138,12 @@ def queue_proxy_with_ledger(sweeper: Sweeper, token: bytes | None) -> tuple[Slot
     return ledger, Subject(app, pool, ProxyServer(app, client_limits(settings), sweeper), lambda _: b"")
 
 
-def queue_proxy(sweeper: Sweeper) -> Subject:
+def queue_proxy(sweeper: LoopServices) -> Subject:
     """The whole queue_proxy; its clients carry no credit."""
     return queue_proxy_with_ledger(sweeper, None)[1]
 
 
-def credit(sweeper: Sweeper) -> Subject:
+def credit(sweeper: LoopServices) -> Subject:
     """The whole queue_proxy with a gateway before it that keeps its credits."""
     ledger, subject = queue_proxy_with_ledger(sweeper, TOKEN)
     numbers = list(ledger.opened("bench", time.monotonic()).idle)
@@ -152,7 +152,7 @@ def credit(sweeper: Sweeper) -> Subject:
     return subject
 
 
-APPS: dict[str, Callable[[Sweeper], Subject]] = {"relay": relay, "queue_proxy": queue_proxy, "credit": credit}
+APPS: dict[str, Callable[[LoopServices], Subject]] = {"relay": relay, "queue_proxy": queue_proxy, "credit": credit}
 
 
 def request(load: str, number: int, lines: bytes) -> bytes:
@@ -166,7 +166,7 @@ def request(load: str, number: int, lines: bytes) -> bytes:
 class Bench:
     """Connections and their requests, all in flight in every turn."""
 
-    def __init__(self, app: str, load: str, sweeper: Sweeper) -> None:
+    def __init__(self, app: str, load: str, sweeper: LoopServices) -> None:
         self._subject = subject = APPS[app](sweeper)
         self._clients = [ServerConn(subject.server) for _ in range(CONNECTIONS)]
         for number, client in enumerate(self._clients):
@@ -242,7 +242,7 @@ class Cost:
 
 async def measure(app: str, load: str, rounds: int, profile: cProfile.Profile | None) -> Cost:
     """The best of all rounds: interruptions only ever add."""
-    sweeper = Sweeper(asyncio.get_running_loop())
+    sweeper = LoopServices(asyncio.get_running_loop())
     bench = Bench(app, load, sweeper)
     quiet_collector()
     if profile is not None:

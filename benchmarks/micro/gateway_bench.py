@@ -19,27 +19,27 @@ import time
 from collections.abc import Iterable
 from typing import cast
 
-from activator.room import WaitingRoom
 from benchmarks.macro.relay import Relay
 from benchmarks.micro.engine_bench import CONNECTIONS, LOADS, VARIANTS, FakeTransport, request
-from gateway.chain import Chain
-from gateway.host import Host
-from gateway.report import Report
-from gateway.tenants import Till
-from tests.support.routes import function
-from tidegate.aio.connection import ServerConn
-from tidegate.aio.early import begin_stream
-from tidegate.aio.exchange import ProxyApp
-from tidegate.aio.hedge import hand_over, second_copy
-from tidegate.aio.loop import keep_memory, quiet_collector
-from tidegate.aio.server import Limits, ProxyServer
-from tidegate.aio.shadow import overhear, shadow_copy
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.upstream import UpstreamConn, UpstreamPool
+from tests.support.worlds.routes import function
+from tidegate.activator.room import WaitingRoom
+from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.early_stream import begin_stream
+from tidegate.aio.proxy.exchange import ProxyApp
+from tidegate.aio.proxy.http1_connection import ServerConn
+from tidegate.aio.proxy.server import Limits, ProxyServer
+from tidegate.aio.proxy.tapped import overhear, shadow_copy
+from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import RouteTable
-from tidegate.replica import ReplicaState
+from tidegate.gateway.access.control import QuotaCounters
+from tidegate.gateway.chain import Chain
+from tidegate.gateway.counting.counters import Report
+from tidegate.gateway.effects import ChainEffects
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import RouteTable
 
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Fri, 21 Nov 2026 11:11:11 GMT\r\n"
@@ -48,7 +48,7 @@ _ANSWER = (
 )
 
 
-def no_quotas() -> Till:
+def no_quotas() -> QuotaCounters:
     """Asked for only where a function has a quota."""
     raise RuntimeError("the benchmark's function has no quota")
 
@@ -61,7 +61,7 @@ def chain_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1
         report=Report("bench", "bench", time.monotonic()),
         token="0123456789abcdef0123456789abcdef",
         rng=random.Random(2),
-        host=Host(
+        host=ChainEffects(
             clock=time.monotonic,
             pool_of={f"unix:/r{index}": pool for index in range(replicas)}.__getitem__,
             shell=lambda command: None,
@@ -96,7 +96,7 @@ def chain_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1
 class Bench:
     """Connections and their requests, all in flight in every turn."""
 
-    def __init__(self, app: ProxyApp, pool: UpstreamPool, load: str, sweeper: Sweeper) -> None:
+    def __init__(self, app: ProxyApp, pool: UpstreamPool, load: str, sweeper: LoopServices) -> None:
         self._server = ProxyServer(app, Limits(), sweeper)
         self._clients = [ServerConn(self._server) for _ in range(CONNECTIONS)]
         for number, client in enumerate(self._clients):
@@ -128,7 +128,7 @@ class Bench:
 
 async def measure(load: str, rounds: int, replicas: int, profile: cProfile.Profile | None) -> tuple[float, float]:
     """Microseconds per request of the gateway and of the engine alone, each in its best round."""
-    sweeper = Sweeper(asyncio.get_running_loop())
+    sweeper = LoopServices(asyncio.get_running_loop())
     gateway_pool, relay_pool = (UpstreamPool("127.0.0.1:1", sweeper) for _ in range(2))
     chain = chain_on(gateway_pool, replicas)
     gateway = Bench(chain, gateway_pool, load, sweeper)

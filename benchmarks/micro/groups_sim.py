@@ -17,8 +17,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from tests.support.routes import table
-from tests.support.slot_world import Action, End, Flight, Job, Replica, Worker, World
+from tests.support.worlds.routes import table
+from tests.support.worlds.slot_world import Action, End, Flight, Job, Replica, Worker, World
 
 RATES: Mapping[str, float] = {"a10": 20.0, "l4": 12.0, "h100": 64.0}
 """Inferences per second of one replica."""

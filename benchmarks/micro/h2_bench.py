@@ -6,7 +6,7 @@ Loads: ``same`` (the metadata of every call is the same), ``unique`` (each call 
 ``grpc-timeout``, which is taken out and written anew), ``table`` (as ``same``, from a client that goes on using a
 dynamic table). Blocks are written as grpc-go writes them: literals with Huffman codes. Every RPC is a read of its own
 on both sides, as with few calls in flight; a ModelInfer of 270 bytes goes each way. The driver between the engines is
-the tests' (``tests.support.h2_proxy``) and counts too. What a gateway before a queue_proxy costs: ``h2_hops_bench``.
+the tests' (``tests.support.http2.proxy``) and counts too. What a gateway before a queue_proxy costs: ``h2_hops_bench``.
 
 Subject ``queue_proxy``: the whole path of a stranger's call through a queue_proxy, on fake transports: four client
 connections with four calls in each read, all of their answers in one read, as with sixteen calls in flight.
@@ -30,15 +30,15 @@ from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
 from benchmarks.micro.engine_bench import FakeTransport, Subject, queue_proxy, reference
-from tests.support.h2_proxy import Proxy
-from tidegate.aio.h2_connection import H2Conn
-from tidegate.aio.h2_upstream import H2Upstream
-from tidegate.aio.loop import keep_memory, quiet_collector
-from tidegate.aio.sweeper import Sweeper
+from tests.support.http2.proxy import Proxy
+from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.http2_connection import H2Conn
+from tidegate.aio.upstream.http2 import H2Upstream
 from tidegate.timeout import request_timeout_s
-from tidegate.wire import grpc
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_blocks import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.grpc import grpc
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks
 
 CALLS = 1024
 CONNECTIONS, TOGETHER = 4, 4
@@ -154,7 +154,7 @@ class Bench:
         return spent / CALLS
 
 
-async def _made(sweeper: Sweeper) -> Subject:
+async def _made(sweeper: LoopServices) -> Subject:
     return queue_proxy(sweeper)
 
 
@@ -174,7 +174,7 @@ class SidecarBench:
                     (reads, b"".join(server_answer(2 * n + 1) for n in range(first, first + CONNECTIONS * TOGETHER)))
                 )
             self._rounds.append(turns)
-        sweeper = Sweeper(loop)
+        sweeper = LoopServices(loop)
         subject = loop.run_until_complete(_made(sweeper))
         self._server, self._pool = subject.server, subject.pool
         acked = wire.frame_head(wire.SETTINGS, wire.ACK, 0)

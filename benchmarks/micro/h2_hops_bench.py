@@ -23,13 +23,13 @@ import uvloop
 from benchmarks.micro.engine_bench import TOKEN, FakeTransport, queue_proxy_with_ledger
 from benchmarks.micro.gateway_bench import chain_on
 from benchmarks.micro.h2_bench import CALLS, CONNECTIONS, LOADS, TOGETHER, SidecarBench, client_call, server_answer
-from tidegate.aio.h2_connection import H2Conn
-from tidegate.aio.h2_upstream import H2Upstream
-from tidegate.aio.loop import keep_memory, quiet_collector
-from tidegate.aio.server import Limits, ProxyServer
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.upstream import UpstreamPool
-from tidegate.wire import h2_frames as wire
+from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.http2_connection import H2Conn
+from tidegate.aio.proxy.server import Limits, ProxyServer
+from tidegate.aio.upstream.http2 import H2Upstream
+from tidegate.aio.upstream.pool import UpstreamPool
+from tidegate.wire.http2 import frames as wire
 
 _CLIENT = wire.PREFACE + wire.settings() + wire.frame_head(wire.SETTINGS, wire.ACK, 0) + wire.window_update(0, 1 << 30)
 _SERVER = _CLIENT[len(wire.PREFACE) :]
@@ -67,7 +67,7 @@ class Hops:
                     for some in numbers
                 ]
             )
-        self._sweeper = Sweeper(loop)
+        self._sweeper = LoopServices(loop)
         loop.run_until_complete(self._begin())
         self.round()
 

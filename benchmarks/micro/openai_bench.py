@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-from activator.choice import place_of
-from activator.prefixes import PrefixIndex, chain
-from gateway.tokens import FunctionTokens, Prompt, Tokens
-from gateway.tokens_report import Call, TokenCounters
-from tidegate.wire.h1_client import H1Client
-from tidegate.wire.head import ResponseHead
-from tidegate.wire.multipart import FormScan
-from tidegate.wire.openai import RequestReader, UsageFinder, read_request
-from tidegate.wire.sse import EventStream
-from tidegate.wire.tokens import script
+from tidegate.activator.choice import place_of
+from tidegate.activator.prefixes import PrefixIndex, chain
+from tidegate.gateway.counting.token_metrics import Call, TokenCounters
+from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
+from tidegate.wire.bodies.multipart import FormScan
+from tidegate.wire.bodies.openai import RequestReader, UsageFinder, read_request
+from tidegate.wire.bodies.sse import EventStream
+from tidegate.wire.bodies.tokens import script
+from tidegate.wire.http1.client import H1Client
+from tidegate.wire.http1.head import ResponseHead
 
 ROUNDS = 7
 ROUND_S = 0.03

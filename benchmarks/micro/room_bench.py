@@ -13,16 +13,16 @@ import random
 from collections.abc import Callable
 from time import perf_counter
 
-from activator.commands import Affinity, Bind
-from activator.prefixes import chain
-from activator.room import WaitingRoom
-from tests.support.routes import table
-from tidegate.flow.fair_queue import Claim
+from tests.support.worlds.routes import table
+from tidegate.activator.commands import Affinity, Bind
+from tidegate.activator.prefixes import chain
+from tidegate.activator.room import WaitingRoom
+from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.slots import SlotLedger
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import Spread
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import Spread
 
 ROUNDS = 5
 REQUESTS = 20_000
@@ -75,11 +75,11 @@ def bound_at_once(room: WaitingRoom, key: Affinity | None = None, tenants: int =
     return run
 
 
-def claims_of(tenants: int) -> Callable[[int], Claim | None]:
+def claims_of(tenants: int) -> Callable[[int], TenantCharge | None]:
     """Claims of requests by their number; none without tenants."""
     if not tenants:
         return lambda number: None
-    return lambda number: Claim(f"tenant {number % tenants}", 1.0, 100.0)
+    return lambda number: TenantCharge(f"tenant {number % tenants}", 1.0, 100.0)
 
 
 def waited(room: WaitingRoom, tenants: int = 0) -> Callable[[], None]:

@@ -24,24 +24,24 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from autoscaler.live import Autoscaler
 from benchmarks.micro.decider_bench import START, commit, gateway_sample, replica_sample
-from control import describe
-from control.coldstarts import ColdStarts
-from control.faults import Faults
-from control.meter import TrafficMeter
-from control.pulse import Pulse
-from control.registry import Registry
-from control.round import Round
-from deploy.fake import FakeBackend
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from tidegate.aio.loop import quiet_collector
+from tidegate.aio.loop.run import quiet_collector
+from tidegate.autoscaler.live import Autoscaler
 from tidegate.clock import ManualClock
-from tidegate.codec import encode
+from tidegate.control.api import describe
+from tidegate.control.rounds.round import Round
+from tidegate.control.state.faults import Faults
+from tidegate.control.state.pulse import ChangeSignal
+from tidegate.control.state.registry import Registry
+from tidegate.control.watch.cold_starts import ColdStarts
+from tidegate.control.watch.traffic import TrafficMeter
+from tidegate.deploy.fake import FakeBackend
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind
-from tidegate.records import RouteTable
+from tidegate.records.codec import encode
+from tidegate.records.route_table import RouteTable
 from tidegate.store.embedded import EmbeddedStore
-from traffic.table import TableBuilder
+from tidegate.traffic.table import TableBuilder
 
 KINDS = 10
 """That one function may use; which ten of them differs."""
@@ -107,7 +107,7 @@ class Bench:
             cold_starts=ColdStarts(folder / "cold-starts.jsonl", CollectorRegistry(), faults),
             meter=TrafficMeter(),
             faults=faults,
-            pulse=Pulse(),
+            pulse=ChangeSignal(),
             clock=clock,
             rng=random.Random(7),
             reach=lambda replica, _: Line(self.answers, replica),

@@ -22,14 +22,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen.simulator.devices import Kind
-from loadgen.simulator.profiles import Line, ServiceProfile
-from loadgen.simulator.result import Totals
-from loadgen.simulator.scenario import Deployed, Scenario
-from loadgen.simulator.simulation import Simulation
-from loadgen.traces.arrival import Arrival
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.profiles import Line, ServiceProfile
+from tidegate.loadgen.simulator.result import Totals
+from tidegate.loadgen.simulator.scenario import Deployed, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
 
 SERVICE_S = 0.01
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 
-from tests.support.slot_world import Action, End, Flight, Job, Replica, Worker, World
+from tests.support.worlds.slot_world import Action, End, Flight, Job, Replica, Worker, World
 
 SERVICE_S = 0.005
 HOP_S = 0.0001

@@ -4,8 +4,8 @@
 
 One process sends, one receives, this one passes on; both ways take turns, round by round. Prints microseconds of this
 process per body (median of the rounds), and ``ratio``, the median of the rounds' ratios of the second way to the first:
-from which size on a pipe pays (``tidegate.aio.splice.LEAST_BYTES``), and how much. ``--transfers``: of one size, in a
-round.
+from which size on a pipe pays (``tidegate.aio.loop.splice.LEAST_BYTES``), and how much. ``--transfers``: of one size,
+in a round.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from tidegate.aio.loop import keep_memory
-from tidegate.aio.splice import HELD_BYTES, Splicer
+from tidegate.aio.loop.run import keep_memory
+from tidegate.aio.loop.splice import HELD_BYTES, Splicer
 
 SIZES = (32 * 1024, 64 * 1024, 128 * 1024, 256 * 1024, 602_112)
 Way = Callable[[socket.socket, socket.socket, int], None]

@@ -1,5 +1,5 @@
-"""``python -m control.cli``: the command line without its entry point."""
+"""``python -m tidegate.control.cli``: the command line without its entry point."""
 
-from control.cli.main import main
+from tidegate.control.cli.main import main
 
 main()

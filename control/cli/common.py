@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,9 +20,8 @@ from tidegate.errors import InvalidInputError, TidegateError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from control.sdk import Tidegate
-    from control.state import StateDirectory
-    from tidegate.document import Faults
+    from tidegate.control.sdk import Tidegate
+    from tidegate.control.state.directory import StateDirectory
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
@@ -46,7 +45,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 def state_directory(given: Path | None) -> "StateDirectory":
     """The directory named by the option, the environment, ``tidegate.toml`` here, or the default."""
-    from control.state import StateDirectory, default_directory
+    from tidegate.control.state.directory import StateDirectory, default_directory
 
     named = given or os.environ.get("TIDEGATE_STATE") or _in_settings_here() or default_directory(os.environ)
     return StateDirectory(Path(named).expanduser())
@@ -69,7 +68,7 @@ def _in_settings_here() -> str | None:
 def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":
     """The running deployment. Raises NotRunningError; where nothing runs after ``awaited_s`` seconds, so that
     `tidegate up & tidegate deploy FILE` works. ``authorities``: a PEM file that the front door is checked against."""
-    from control.sdk import PATIENCE_S, Tidegate
+    from tidegate.control.sdk import PATIENCE_S, Tidegate
 
     return Tidegate.local(
         state_directory(given).root,
@@ -93,7 +92,7 @@ def say(text: str) -> None:
 
 def print_json(record: object) -> None:
     """A record of ours, or plain values, as JSON on standard output."""
-    from tidegate.codec import encode
+    from tidegate.records.codec import encode
 
     print(json.dumps(json.loads(encode(record)), indent=2))
 
@@ -109,30 +108,6 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{path}: {error.strerror or error}")
-
-
-def check_files(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None], faults: "Faults") -> None:
-    """Files that are to be written, by their options: a long run is not to be lost because its report cannot be, nor a
-    file that it reads. Devices and pipes are neither kept nor overwritten."""
-    taken = {os.path.realpath(path) for path in inputs if path is not None}
-    for option, path in outputs:
-        if path is None:
-            continue
-        place = os.path.realpath(path)
-        if not _can_be_written(path):
-            faults.add(option, str(path), "a file in a folder that exists, where it may be written")
-        elif place in taken:
-            faults.add(option, str(path), "a file of its own: this one is read, or written by another option")
-        elif path.is_file() or not path.exists():
-            taken.add(place)
-
-
-def _can_be_written(path: Path) -> bool:
-    try:
-        folder = path.absolute().parent
-        return folder.is_dir() and not path.is_dir() and os.access(path if path.exists() else folder, os.W_OK)
-    except OSError:  # Such as of a name that is too long.
-        return False
 
 
 @contextmanager

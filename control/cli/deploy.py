@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import (
+from tidegate.control.cli.common import (
     AWAITED_S,
     JsonOption,
     StateOption,
@@ -18,14 +18,14 @@ from control.cli.common import (
     say,
     seconds,
 )
-from control.cli.flags import Flag, with_flags
-from control.cli.show import NameArgument
-from tidegate.annotations import ANNOTATIONS
+from tidegate.control.cli.flags import Flag, with_flags
+from tidegate.control.cli.show import NameArgument
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.manifest.annotations import ANNOTATIONS
 
 if TYPE_CHECKING:
-    from control.sdk import Tidegate
-    from control.views import CapacityView, DeployView
+    from tidegate.control.sdk import Tidegate
+    from tidegate.control.views.views import CapacityView, DeployView
 
 FLAGS = tuple(
     Flag(key=row.key, name=row.key, help=f"{row.sentence} [{row.kind.allowed}]", panel=row.topic) for row in ANNOTATIONS
@@ -87,7 +87,7 @@ def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) ->
     """
     import sys
 
-    from deploy.builder import from_file, handler_in
+    from tidegate.deploy.builder import from_file, handler_in
 
     path = Path(file)
     if path.suffix == ".py":
@@ -122,12 +122,12 @@ def _checked(file: str, name: str | None, flags: Mapping[str, str], faults: list
 
 def _faults_in(text: str, base: Path, source: str, flags: Mapping[str, str]) -> tuple[Fault, ...]:
     """What the control process would say of a manifest; names of accelerators are known there alone."""
-    from autoscaler import policies
-    from tidegate.draft import Terms
-    from tidegate.manifest import read as read_manifest
+    from tidegate.autoscaler import policies
+    from tidegate.manifest.builder import ParseContext
+    from tidegate.manifest.reader import read as read_manifest
 
     try:
-        read_manifest(text, source=source, terms=Terms(base=str(base), policies=policies.names(), flags=flags))
+        read_manifest(text, source=source, terms=ParseContext(base=str(base), policies=policies.names(), flags=flags))
     except InvalidInputError as error:
         return error.faults
     return ()
@@ -145,7 +145,7 @@ def _text(path: Path) -> str:
 
 def _short(given: dict[str, str], slo: str | None, gpu: str | None, faults: list[Fault]) -> dict[str, str]:
     """What ``--slo`` and ``--gpu`` stand for."""
-    from deploy.builder import slo_flags
+    from tidegate.deploy.builder import slo_flags
 
     meant: dict[str, str] = {}
     try:
@@ -159,7 +159,7 @@ def _short(given: dict[str, str], slo: str | None, gpu: str | None, faults: list
 
 
 def _parameters(texts: list[str], faults: list[Fault]) -> dict[str, str]:
-    from tidegate.annotations import PARAMETER_PREFIX
+    from tidegate.manifest.annotations import PARAMETER_PREFIX
 
     pairs = {text: text.partition("=") for text in texts}
     faults += [

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
-from control.cli.show import NameArgument
+from tidegate.control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
+from tidegate.control.cli.show import NameArgument
 
 if TYPE_CHECKING:
-    from control.sdk import Tidegate
+    from tidegate.control.sdk import Tidegate
 
 
 def invoke(

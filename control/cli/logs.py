@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from control.cli.common import JsonOption, StateOption, connect, guarded
-from control.cli.show import NameArgument
+from tidegate.control.cli.common import JsonOption, StateOption, connect, guarded
+from tidegate.control.cli.show import NameArgument
 from tidegate.errors import Fault, InvalidInputError
 
 SOURCES = ("server", "proxy", "all")
@@ -26,7 +26,7 @@ def logs(
     with connect(state) as tidegate:
         for line in tidegate.logs(name, tail=tail, follow=follow, replica=replica, source=source):
             if json:
-                from tidegate.codec import encode
+                from tidegate.records.codec import encode
 
                 print(encode(line).decode(), flush=follow)
             else:

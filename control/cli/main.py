@@ -5,22 +5,12 @@ from typing import Annotated
 
 import typer
 
-from control.cli import (
-    demo,
-    deploy,
-    doctor,
-    experiment,
-    invoke,
-    load,
-    logs,
-    process,
-    replay,
-    series,
-    show,
-    simulate,
-    tenants,
-    traffic,
-)
+from tidegate.control.cli import deploy, doctor, invoke, logs, replay, series, show, tenants, traffic
+from tidegate.control.cli import up as process
+from tidegate.control.cli.demo import command as demo
+from tidegate.control.cli.experiment import command as experiment
+from tidegate.control.cli.load import command as load
+from tidegate.control.cli.simulate import command as simulate
 
 app = typer.Typer(
     name="tidegate",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
+from tidegate.control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
 from tidegate.errors import Fault, InvalidInputError
 
 if TYPE_CHECKING:
-    from autoscaler.replay.player import Played
+    from tidegate.autoscaler.replay.player import Played
 
 
 def record(
@@ -54,7 +54,7 @@ def replay(
     """Decide once more what a recording has seen, under its own clock: the same way, or another policy's."""
     text = _read(file)
     played, is_other = _play(text, policy, settings or [])
-    from autoscaler.replay import report
+    from tidegate.autoscaler.replay import report
 
     if json:
         print_json(report.plain(played, is_other=is_other))
@@ -105,8 +105,8 @@ def _read(file: Path) -> str:
 
 
 def _play(text: str, policy: str | None, settings: list[str]) -> "tuple[Played, bool]":
-    from autoscaler.replay import player, recording, trace
-    from autoscaler.replay.changes import changed, unrecorded
+    from tidegate.autoscaler.replay import player, recording, trace
+    from tidegate.autoscaler.replay.changes import changed, unrecorded
 
     if not text.lstrip().startswith("{"):
         played = trace.play(trace.parse(text.splitlines(keepends=True)), unrecorded(policy, settings))

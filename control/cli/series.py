@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
-from control.cli.show import NameArgument
+from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
+from tidegate.control.cli.show import NameArgument
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from control.views import SeriesView
+    from tidegate.control.views.views import SeriesView
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 LONGEST_S = 14_400.0
-"""What is kept of every metric (``autoscaler/history.py``)."""
+"""What is kept of every metric (``autoscaler/measure/history.py``)."""
 
 
 def series(
@@ -77,7 +77,7 @@ def _figure(value: float | None) -> str:
 def _times(since: str, step: str | None) -> tuple[float, float]:
     """(how far back, time between two points), in seconds."""
     from tidegate.errors import Fault, InvalidInputError
-    from tidegate.units import UnreadableError, duration
+    from tidegate.schema.units import UnreadableError, duration
 
     read, faults = dict[str, float](), list[Fault]()
     for option, text in (("--since", since), ("--step", step)):

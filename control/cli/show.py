@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import (
+from tidegate.control.cli.common import (
     EXIT_FAILED,
     JsonOption,
     StateOption,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-    from control.sdk import Tidegate
-    from control.views import DeploymentView, FunctionView, GroupView, RevisionView, TokensView
+    from tidegate.control.sdk import Tidegate
+    from tidegate.control.views.views import DeploymentView, FunctionView, GroupView, RevisionView, TokensView
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
 
@@ -59,7 +59,7 @@ def status(
     json: JsonOption = False,
 ) -> None:
     """Show the deployment or one function: state, replicas, traffic, and why a start failed."""
-    from control.sdk import NotRunningError
+    from tidegate.control.sdk import NotRunningError
 
     try:
         tidegate = connect(state)
@@ -107,8 +107,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _explain_log(log: Path, name: str, last: int, json: bool) -> None:
-    from autoscaler.explain import explain_all
-    from control.cli.decision_log import read
+    from tidegate.autoscaler.decisions.explain import explain_all
+    from tidegate.autoscaler.replay.decision_log import read
 
     decisions = read(log, name)[-last:]
     if json:
@@ -120,7 +120,7 @@ def _explain_log(log: Path, name: str, last: int, json: bool) -> None:
 def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
     views: Iterator[DeploymentView | FunctionView] = tidegate.watch_all() if name is None else tidegate.watch(name)
     if json:
-        from tidegate.codec import encode
+        from tidegate.records.codec import encode
 
         for view in views:
             print(encode(view).decode(), flush=True)
@@ -140,8 +140,8 @@ def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
 
 def _leftovers(given: Path | None, why: str, json: bool) -> None:
     """What the state directory alone tells when no control process answers."""
-    from deploy.local.records import RecordStore
-    from deploy.local.recovery import survey
+    from tidegate.deploy.local.records import RecordStore
+    from tidegate.deploy.local.recovery import survey
 
     directory = state_directory(given)
     found = survey(RecordStore(directory.processes))
@@ -161,7 +161,7 @@ def _leftovers(given: Path | None, why: str, json: bool) -> None:
 
 
 def _render(view: "DeploymentView | FunctionView") -> "RenderableType":
-    from control.views import DeploymentView
+    from tidegate.control.views.views import DeploymentView
 
     return deployment(view) if isinstance(view, DeploymentView) else function(view)
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
+from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from control.views import TenantView
+    from tidegate.control.views.views import TenantView
 
 KEY_BYTES = 32
 """Of randomness in a key: its SHA-256 cannot be searched for it."""
@@ -30,7 +30,7 @@ def tenants(state: StateOption = None, json: JsonOption = False) -> None:
 
 def tenant_key(json: JsonOption = False) -> None:
     """Make an API key: the key itself for the caller, its SHA-256 for the tenants' file. Neither is kept."""
-    from tidegate.tenants import digest
+    from tidegate.records.tenants import digest
 
     key = f"tg-{secrets.token_urlsafe(KEY_BYTES)}"
     known = f"sha256:{digest(key.encode())}"

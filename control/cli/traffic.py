@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say, seconds
-from control.cli.show import NameArgument
+from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say, seconds
+from tidegate.control.cli.show import NameArgument
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from control.views import RolloutView, ShadowView, SplitView, WindowView
+    from tidegate.control.views.views import RolloutView, ShadowView, SplitView, WindowView
 
 _ACTIONS = ("promote", "pause", "resume", "abort")
 _TO = "REVISION=PERCENT with a percent of 0 to 100"
@@ -99,7 +99,7 @@ def rollout(
         if action is None:
             view = tidegate.rollout(name)
         else:
-            from control.views import RolloutAction
+            from tidegate.control.views.views import RolloutAction
 
             view = tidegate.change_rollout(name, RolloutAction(action), to=to, plan=given)
     if json:
@@ -116,7 +116,7 @@ def register(app: typer.Typer) -> None:
 
 def _asked(to: list[str], tag: list[str]) -> tuple[dict[str, float], dict[str, str]]:
     from tidegate.errors import Fault, InvalidInputError
-    from tidegate.units import UnreadableError, percent
+    from tidegate.schema.units import UnreadableError, percent
 
     faults, split, tags = [], {}, {}
     for text in to:
@@ -170,7 +170,7 @@ def _split(view: "SplitView") -> "RenderableType":
 def _rollout(view: "RolloutView") -> "list[RenderableType]":
     from datetime import UTC, datetime
 
-    from tidegate.rollout import ENDS
+    from tidegate.records.rollout import ENDS
 
     is_copied = view.shadow_percent and view.phase not in ENDS
     percent = f"copies of {view.shadow_percent:g}%" if is_copied else f"{view.percent:g}% of the traffic"

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
-from tidegate.document import Faults, Node, Section, load
-from tidegate.table import NAME, Choice, Duration, Number, Percent, Row, Size, Text, Whole, YesNo
-from tidegate.units import UnreadableError
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
+from tidegate.schema.rows import NAME, Choice, Duration, Number, Percent, Row, Size, Text, Whole, YesNo
+from tidegate.schema.units import UnreadableError
+from tidegate.schema.yaml_nodes import Faults, Node, Section, load
 
 _CPU, _NVIDIA, _EMULATED = AcceleratorKind.CPU, AcceleratorKind.NVIDIA, AcceleratorKind.EMULATED
 

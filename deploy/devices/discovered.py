@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.devices.declared import Declared, parse
-from deploy.placement.ledger import Accelerator, AcceleratorKind
+from tidegate.deploy.devices.declared import Declared, parse
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 
 CPU_NAME: Final = "cpu-1core"
 _FILLERS: Final = re.compile(r"\b(nvidia|tesla|geforce|quadro|graphics|device)\b")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from deploy.local.records import ProcessKind, ProcessRecord, ReplicaDetails
+from tidegate.deploy.local.records import ProcessKind, ProcessRecord, ReplicaDetails
 from tidegate.function import Revision
 
 

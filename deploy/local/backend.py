@@ -16,7 +16,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from deploy.backend import (
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.clock import Clock
+from tidegate.deploy.backend import (
     BackendError,
     Listener,
     ReplicaStatus,
@@ -24,20 +26,28 @@ from deploy.backend import (
     RevisionFailure,
     UnknownReplicaError,
 )
-from deploy.backoff import BackOff
-from deploy.environment import Host, is_shipped, search_path, threads_of
-from deploy.local import sockets
-from deploy.local.adoption import Pair, pair_up
-from deploy.local.checks import problems
-from deploy.local.link import LinkError, ProxyLink, ProxyState
-from deploy.local.logs import prune
-from deploy.local.ports import FixedPorts, is_replaceable
-from deploy.local.proc import listening_ports, members, set_affinity
-from deploy.local.processes import KILL_AFTER_S, Child, Complaint, Exit, ProcessTable, SpawnError, complain_to_stderr
-from deploy.local.quota import Quotas
-from deploy.local.records import ProcessRecord, ReplicaDetails
-from deploy.local.replica import LocalReplica, Places, addresses, metrics_port, spawn_pair, story
-from deploy.placement.ledger import (
+from tidegate.deploy.backoff import BackOff
+from tidegate.deploy.environment import Host, is_shipped, search_path, threads_of
+from tidegate.deploy.local import sockets
+from tidegate.deploy.local.admin_link import LinkError, ProxyLink, ProxyState
+from tidegate.deploy.local.adoption import Pair, pair_up
+from tidegate.deploy.local.checks import problems
+from tidegate.deploy.local.cpu_quota import Quotas
+from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable
+from tidegate.deploy.local.logs import prune
+from tidegate.deploy.local.proc import listening_ports, members, set_affinity
+from tidegate.deploy.local.processes import (
+    KILL_AFTER_S,
+    Child,
+    Complaint,
+    Exit,
+    ProcessTable,
+    SpawnError,
+    complain_to_stderr,
+)
+from tidegate.deploy.local.records import ProcessRecord, ReplicaDetails
+from tidegate.deploy.local.replica import LocalReplica, Places, addresses, metrics_port, spawn_pair, story
+from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
     AcceleratorKind,
@@ -48,11 +58,9 @@ from deploy.placement.ledger import (
     candidates,
     demand_of,
 )
-from tidegate.aio.tasks import TaskOwner
-from tidegate.clock import Clock
 from tidegate.function import Batching, Revision
-from tidegate.records import ColdStartPhases
-from tidegate.replica import ReplicaState
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
 
 START_SLACK_S: Final = 5.0
 """The queue_proxy reports a start that takes too long; this much later it is not believed to do so any more."""
@@ -64,7 +72,8 @@ KEPT_LOGS: Final = 40
 
 
 class LocalBackend:
-    """See ``deploy.backend.Backend``. Made inside the running loop; :meth:`start` first, :meth:`close` last."""
+    """See ``tidegate.deploy.backend.Backend``. Made inside the running loop; :meth:`start` first, :meth:`close`
+    last."""
 
     def __init__(
         self,

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from deploy.local.logs import open_log, tail, trim
-from deploy.local.proc import ProcessHandle, birth, boot_id
-from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
-from deploy.local.recovery import clear, end_hidden, survey
+from tidegate.deploy.local.logs import open_log, tail, trim
+from tidegate.deploy.local.proc import ProcessHandle, birth, boot_id
+from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
+from tidegate.deploy.local.recovery import clear, end_hidden, survey
 from tidegate.errors import TidegateError
 
 KILL_AFTER_S: Final = 5.0

@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from deploy.placement.ledger import Assignment
-from tidegate.codec import CodecError, decode, encode
+from tidegate.deploy.placement.ledger import Assignment
+from tidegate.records.codec import CodecError, decode, encode
 
 MARK: Final = "TIDEGATE_PROCESS"
 """Environment variable of every child: absolute path of its record."""

@@ -15,9 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from deploy.local.proc import ProcessHandle, carrying, is_same
-from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, Unreadable
-from deploy.local.sockets import unlink
+from tidegate.deploy.local.proc import ProcessHandle, carrying, is_same
+from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, Unreadable
+from tidegate.deploy.local.sockets import unlink
 
 DOWN_GRACE_S: Final = 30.0
 """For work under way when everything is ended without a control process."""

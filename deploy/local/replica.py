@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.backend import ReplicaStatus
-from deploy.environment import Endpoints, Host, Launch, proxy_launch, server_launch
-from deploy.local import sockets
-from deploy.local.link import ProxyLink
-from deploy.local.proc import set_affinity
-from deploy.local.processes import Child, ProcessTable, SpawnError
-from deploy.local.records import ProcessKind, ReplicaDetails
-from deploy.placement.ledger import Accelerator
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.environment import Endpoints, Host, Launch, proxy_launch, server_launch
+from tidegate.deploy.local import sockets
+from tidegate.deploy.local.admin_link import ProxyLink
+from tidegate.deploy.local.proc import set_affinity
+from tidegate.deploy.local.processes import Child, ProcessTable, SpawnError
+from tidegate.deploy.local.records import ProcessKind, ReplicaDetails
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Batching, Function, Revision
-from tidegate.records import ColdStartPhases
+from tidegate.records.cold_start_phases import ColdStartPhases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from loadgen.bound.demand import Demand, Floats, Job, demand
-from loadgen.bound.levels import Supply, levels
-from loadgen.bound.table import Quanta, least_costs
-from loadgen.simulator.profiles import Times
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.loadgen.bound.demand import Demand, Floats, Job, demand
+from tidegate.loadgen.bound.levels import Supply, levels
+from tidegate.loadgen.bound.table import Quanta, least_costs
+from tidegate.loadgen.simulator.profiles import Times
 
 SHORTEST_SLOT_S: Final = 0.1
 """A start has to last two slots; shorter ones than this are not cut for starts that are quicker still."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadgen.bound.levels import Levels
+from tidegate.loadgen.bound.levels import Levels
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -4,9 +4,9 @@ import json
 import re
 from typing import Final, Protocol
 
-from loadgen.clients.call import BROKEN, Call
-from tidegate.wire.openai import UsageFinder
-from tidegate.wire.sse import EventStream, has_output
+from tidegate.loadgen.clients.call import BROKEN, Call
+from tidegate.wire.bodies.openai import UsageFinder
+from tidegate.wire.bodies.sse import EventStream, has_output
 
 FAILURE_BYTES: Final = 8 * 1024
 """Read of the body of a failure."""

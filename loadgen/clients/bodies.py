@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tidegate.wire.protos import MODEL_INFER_REQUEST
+from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
 
 MOST_KEPT: Final = 64
 """Sizes of which the body is kept."""

@@ -5,13 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from loadgen.clients.call import TIMEOUT, Call
+from tidegate.loadgen.clients.call import TIMEOUT, Call
 
 SWEEP_S: Final = 0.05
 """Calls are given up at most so much after their time limit: one timer for all of them."""
 
 
-class Client(ABC):
+class LoadClient(ABC):
     """Sends calls without waiting for them. ``done`` is called with each when it has ended, never from inside
     :meth:`send`; it is the runner's to set.
 

@@ -7,18 +7,18 @@ its messages, as an event stream has those of its outputs.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, cast
 
-from loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
-from loadgen.clients.client import Client
-from tidegate.aio.h2_upstream import H2Pool, H2Upstream
-from tidegate.aio.sweeper import Sweeper
-from tidegate.wire import grpc
-from tidegate.wire.h2_blocks import Block
-from tidegate.wire.h2_frames import CANCEL
-from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_stream import Stream
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
+from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
+from tidegate.loadgen.clients.client import LoadClient
+from tidegate.wire.grpc import grpc
+from tidegate.wire.http2.frames import CANCEL
+from tidegate.wire.http2.header_blocks import Block
+from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.streams import Stream
 
 if TYPE_CHECKING:
-    from tidegate.aio.rpc import Rpc
+    from tidegate.aio.proxy.grpc_call import GrpcCall
 
 CONNECT_S: Final = 10.0
 V2: Final = "/inference.GRPCInferenceService/"
@@ -49,7 +49,7 @@ def framed(message: bytes) -> bytes:
     return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
 
 
-class GrpcCalls(Client):
+class GrpcCalls(LoadClient):
     """Calls of ``path`` at ``address`` (``host:port``); the bodies of requests are framed messages. ``is_stream``: the
     times of the answer's messages are taken. ``on_data``: gets the bytes of answers, as they come."""
 
@@ -58,7 +58,7 @@ class GrpcCalls(Client):
         address: str,
         path: str,
         *,
-        sweeper: Sweeper,
+        sweeper: LoopServices,
         authority: str | None = None,
         fields: Iterable[tuple[str, str]] = (),
         is_stream: bool = False,
@@ -92,7 +92,7 @@ class GrpcCalls(Client):
         running = self._running[call] = _Running(self, call)
         upstream = self._pool.take()
         if upstream is None:
-            self._pool.wait(cast("Rpc", running))
+            self._pool.wait(cast("GrpcCall", running))
         else:
             running.begin(upstream)
 
@@ -109,7 +109,7 @@ class GrpcCalls(Client):
 
 
 class _Running:
-    """A call on its way, in the place of the data plane's ``Rpc`` as the owner of its stream."""
+    """A call on its way, in the place of the data plane's ``GrpcCall`` as the owner of its stream."""
 
     __slots__ = ("_call", "_client", "_last", "_left", "_stream", "_upstream", "attempts", "is_ended")
 

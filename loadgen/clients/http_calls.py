@@ -10,20 +10,20 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Final, cast
 
-from loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer
-from loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
-from loadgen.clients.client import Client
-from tidegate.aio.tasks import TaskOwner, report_to_stderr
-from tidegate.wire.events import Piece
-from tidegate.wire.h1_client import H1Client
-from tidegate.wire.head import Bad, ResponseHead
-from tidegate.wire.head_memory import ResponseHeads
+from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
+from tidegate.loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer
+from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
+from tidegate.loadgen.clients.client import LoadClient
+from tidegate.wire.http1.client import H1Client
+from tidegate.wire.http1.events import Piece
+from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.response_cache import ResponseHeads
 
 CONNECT_S: Final = 10.0
 EVENT_STREAM: Final = b"text/event-stream"
 
 
-class HttpCalls(Client):
+class HttpCalls(LoadClient):
     """``method`` requests to ``path`` at ``host:port``; ``fields`` are sent with each (Host and Content-Length are
     not among them). ``takes_streams``: the times of event streams are taken.
     ``batch_field``: in which each request says how many inferences it carries."""
@@ -162,7 +162,7 @@ class _Connection(asyncio.Protocol):
             event = self._engine.next()
         if event is None:
             return
-        if type(event) is Bad:
+        if type(event) is Rejected:
             self._end(call, MALFORMED)
         elif type(event) is ResponseHead:
             self._begin(call, event)
@@ -177,7 +177,7 @@ class _Connection(asyncio.Protocol):
     def eof_received(self) -> None:
         event = self._engine.eof()
         if self.call is not None:
-            self._end(self.call, BROKEN if type(event) is Bad else None)
+            self._end(self.call, BROKEN if type(event) is Rejected else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.call is not None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from loadgen.clients.call import Call, Request
-from loadgen.clients.http_calls import HttpCalls
-from loadgen.clients.runs import Run
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.http_calls import HttpCalls
+from tidegate.loadgen.clients.runs import LoadRun
 
 MOST: Final = 8192
 """Requests on their way at once."""
@@ -17,7 +17,7 @@ Shot = tuple[float, Request]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """``status`` None: no answer; ``error``: the kind of failure, or the code in a failure's body."""
 
     at_s: float
@@ -35,9 +35,9 @@ class Outcome:
         return self.status == 200
 
 
-def outcome_of(call: Call, began: float) -> Outcome:
+def outcome_of(call: Call, began: float) -> RequestOutcome:
     """Of a call that has ended, in a run that began at ``began``."""
-    return Outcome(
+    return RequestOutcome(
         at_s=call.due - began,
         latency_s=call.ended - call.due,
         inferences=call.request.inferences,
@@ -51,11 +51,11 @@ def outcome_of(call: Call, began: float) -> Outcome:
 async def posts(
     address: str,
     path: str,
-    done: Callable[[Outcome], None],
+    done: Callable[[RequestOutcome], None],
     *,
     timeout_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
-) -> AsyncIterator[Run]:
+) -> AsyncIterator[LoadRun]:
     """A run of POSTs of JSON to ``path`` at ``host:port``; ``done`` is called with every outcome as it comes."""
     host, _, port = address.rpartition(":")
     client = HttpCalls(
@@ -67,7 +67,7 @@ async def posts(
         timeout_s=timeout_s,
         clock=clock,
     )
-    run = Run(client, lambda call: done(outcome_of(call, run.began)))
+    run = LoadRun(client, lambda call: done(outcome_of(call, run.began)))
     try:
         yield run
     finally:

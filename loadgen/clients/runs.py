@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from loadgen.clients.call import Call, Request
-from loadgen.clients.client import Client
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.client import LoadClient
 
 BURST: Final = 32
 """Requests that are sent in a row, when so many are due, before answers are looked at."""
@@ -29,11 +29,11 @@ class Worker(Protocol):
         the beginning of the run."""
 
 
-class Run:
+class LoadRun:
     """One load over one client. ``record`` is called with every call that has ended; :meth:`stop` ends the sending at
     once and leaves what is on its way unfinished."""
 
-    def __init__(self, client: Client, record: Callable[[Call], None]) -> None:
+    def __init__(self, client: LoadClient, record: Callable[[Call], None]) -> None:
         self._client = client
         self._record = record
         self._clock = client.clock

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from loadgen.pace import Phase, Ticker
+from tidegate.loadgen.arrivals.pace import LoadPhase, Ticker
 
 
 class Caller:
@@ -40,7 +40,7 @@ class PacedWorker:
         return self._start_s + self._ticker.next(max(0.0, free_s - self._start_s))
 
 
-def paced(phases: Sequence[Phase]) -> list[PacedWorker]:
+def paced(phases: Sequence[LoadPhase]) -> list[PacedWorker]:
     """The workers of all phases. What does not divide evenly goes to the first ones of its phase."""
     found = []
     for phase in phases:

@@ -31,9 +31,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from loadgen.experiments.registry import known
-from loadgen.experiments.tables import Positive, Some, Word, read, shown
-from tidegate.document import Faults, nearest
+from tidegate.loadgen.experiments.registry import known
+from tidegate.loadgen.experiments.tables import Positive, Some, Word, read, shown
+from tidegate.schema.yaml_nodes import Faults, nearest
 
 MAX_BYTES = 256 * 1024
 MOST_SEEDS = 1000
@@ -103,7 +103,7 @@ class Experiment:
     claim: Word
     """What it says."""
     setup: Word
-    """A key of :func:`loadgen.experiments.registry.known`."""
+    """A key of :func:`tidegate.loadgen.experiments.registry.known`."""
     checks: Some[Check]
     parameters: dict[str, Any] = field(default_factory=dict)
     reported: tuple[Reported, ...] = ()
@@ -126,7 +126,7 @@ def parse(text: str, source: str) -> Experiment:
 
 def catalogue() -> Mapping[str, Experiment]:
     """The experiments that ship with the package, by name: each family in the order of its numbers."""
-    folder = resources.files("loadgen.experiments") / "catalogue"
+    folder = resources.files("tidegate.loadgen.experiments") / "catalogue"
     files = [each for each in folder.iterdir() if each.name.endswith(".toml")]
     files.sort(key=lambda each: _order(each.name.removesuffix(".toml")))
     found = (parse(file.read_text(encoding="utf-8"), file.name) for file in files)

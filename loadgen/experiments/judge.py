@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadgen.experiments.definition import Check, Experiment, Reported
-from loadgen.experiments.outcome import ExperimentError, Outcome
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.loadgen.experiments.definition import Check, Experiment, Reported
+from tidegate.loadgen.experiments.outcome import ExperimentError, ExperimentOutcome
 
 TIE = 1e-9
 """Relative: a bound that is reached but for rounding holds."""
@@ -29,7 +29,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Judgement:
     """An experiment that was run."""
 
     experiment: Experiment
@@ -47,7 +47,7 @@ class Result:
         return all(verdict.holds for verdict in self.verdicts)
 
 
-def judge(experiment: Experiment, outcomes: Mapping[int, Outcome], is_partial: bool = False) -> Result:
+def judge(experiment: Experiment, outcomes: Mapping[int, ExperimentOutcome], is_partial: bool = False) -> Judgement:
     """``outcomes``: by seed, one at least.
 
     Raises InvalidInputError for checks of figures that the setup does not give, ExperimentError where seeds give
@@ -67,7 +67,7 @@ def judge(experiment: Experiment, outcomes: Mapping[int, Outcome], is_partial: b
         Verdict(check=check, measured=figures[check.figure], holds=holds(check, values[check.figure]))
         for check in experiment.checks
     )
-    return Result(
+    return Judgement(
         experiment=experiment,
         seeds=tuple(outcomes),
         is_partial=is_partial,
@@ -93,7 +93,7 @@ def _is_within(value: float, low: float | None, high: float | None) -> bool:
     return (low is None or value >= low - TIE * abs(low)) and (high is None or value <= high + TIE * abs(high))
 
 
-def _check_figures(experiment: Experiment, outcomes: Mapping[int, Outcome]) -> None:
+def _check_figures(experiment: Experiment, outcomes: Mapping[int, ExperimentOutcome]) -> None:
     names: Iterable[str] | None = None
     for seed, outcome in outcomes.items():
         if names is None:

@@ -7,7 +7,7 @@ from tidegate.errors import TidegateError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ExperimentOutcome:
     """Of one seed. Names carry their units (``a_total_s``, ``b_cost_dollars``); figures are finite numbers."""
 
     figures: Mapping[str, float]

@@ -9,10 +9,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from loadgen.experiments import setups
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.tables import read
-from tidegate.document import Faults
+from tidegate.loadgen.experiments import setups
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.tables import read
+from tidegate.schema.yaml_nodes import Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Setup:
 
     kind: type[Any]
     """The parameters, as a dataclass."""
-    function: Callable[[Any, int], Outcome]
+    function: Callable[[Any, int], ExperimentOutcome]
 
-    def __call__(self, parameters: Mapping[str, Any], seed: int) -> Outcome:
+    def __call__(self, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
         """Raises InvalidInputError with every fault of the parameters."""
         faults = Faults("parameters")
         read_parameters = self.read(parameters, faults)
@@ -35,7 +35,7 @@ class Setup:
         return read(self.kind, parameters, "parameters", faults)
 
 
-def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], Outcome]], Setup]:
+def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], ExperimentOutcome]], Setup]:
     """Makes a function of parameters, read as ``kind``, and a seed into a setup::
 
     @setup(Table1)

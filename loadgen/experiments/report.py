@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from loadgen.experiments.definition import Check
-from loadgen.experiments.judge import Figure, Result
-from loadgen.experiments.run import Report
-from loadgen.reports import page
-from loadgen.reports.plot import PALETTE, Plot, Series
 from tidegate.columns import aligned
+from tidegate.loadgen.experiments.definition import Check
+from tidegate.loadgen.experiments.judge import Figure, Judgement
+from tidegate.loadgen.experiments.run import ExperimentReport
+from tidegate.loadgen.reports import page
+from tidegate.loadgen.reports.plot import PALETTE, Plot, Series
 
 HEAD: Final = ("figure", "printed", "bound", "measured", "verdict")
 _SERIES: Final = re.compile(
@@ -17,7 +17,7 @@ _SERIES: Final = re.compile(
 )
 
 
-def record(result: Result) -> dict[str, Any]:
+def record(result: Judgement) -> dict[str, Any]:
     """Plain values, for JSON. Equal experiments and seeds give equal records."""
     experiment = result.experiment
     return {
@@ -55,7 +55,7 @@ def _plain(figure: Figure) -> dict[str, float]:
 # --- words
 
 
-def summary(results: Sequence[Result]) -> str:
+def summary(results: Sequence[Judgement]) -> str:
     """One sentence of verdicts."""
     verdicts = [verdict.holds for result in results for verdict in result.verdicts]
     failed = [result.experiment.name for result in results if not result.holds]
@@ -64,7 +64,7 @@ def summary(results: Sequence[Result]) -> str:
     return f"{told}; not all of {', '.join(failed)}" if failed else told
 
 
-def partial(report: Report) -> str:
+def partial(report: ExperimentReport) -> str:
     """What an interruption left out."""
     cut = [f"{each.experiment.name} has {len(each.seeds)} seeds only" for each in report.results if each.is_partial]
     missing = [f"not run: {', '.join(report.not_run)}"] if report.not_run else []
@@ -96,7 +96,7 @@ def bound(check: Check) -> str:
     return f"{told}, each seed" if check.each else told
 
 
-def rows(result: Result) -> Iterator[tuple[str, str, str, str, str]]:
+def rows(result: Judgement) -> Iterator[tuple[str, str, str, str, str]]:
     """The table of an experiment, by :data:`HEAD`; reported figures have neither bound nor verdict."""
     for verdict in result.verdicts:
         check, told = verdict.check, "holds" if verdict.holds else "FAILS"
@@ -109,19 +109,19 @@ def _printed(value: float | None) -> str:
     return "" if value is None else f"{value:.8g}"
 
 
-def remarks(result: Result) -> list[tuple[str, str]]:
+def remarks(result: Judgement) -> list[tuple[str, str]]:
     """Figures with what there is to say of them."""
     told = [(check.figure, check.why) for check in result.experiment.checks]
     told += [(each.figure, each.why) for each in result.experiment.reported]
     return [(figure, why) for figure, why in told if why]
 
 
-def _seeds(result: Result) -> str:
+def _seeds(result: Judgement) -> str:
     told = "1 seed" if len(result.seeds) == 1 else f"{len(result.seeds)} seeds"
     return f"{told}, interrupted" if result.is_partial else told
 
 
-def text(result: Result) -> str:
+def text(result: Judgement) -> str:
     """One experiment for people."""
     experiment = result.experiment
     lines = aligned([HEAD, *rows(result)])
@@ -131,7 +131,7 @@ def text(result: Result) -> str:
 # --- Markdown
 
 
-def markdown(result: Result) -> str:
+def markdown(result: Judgement) -> str:
     """A section of a page: heading, claim, reading, table, remarks."""
     experiment = result.experiment
     parts = [f"### {experiment.name}: {experiment.title}", f"{experiment.source}. {experiment.claim}"]
@@ -152,7 +152,7 @@ def _cell(value: str) -> str:
 # --- HTML
 
 
-def html(report: Report) -> str:
+def html(report: ExperimentReport) -> str:
     """One file with tables, plots and parameters."""
     parts = [page.verdict(partial(report), False)] if report.is_partial else []
     parts.append(page.verdict(summary(report.results), report.holds))
@@ -166,7 +166,7 @@ def html(report: Report) -> str:
     return page.page("Experiments", parts)
 
 
-def _section(result: Result) -> Iterator[str]:
+def _section(result: Judgement) -> Iterator[str]:
     experiment = result.experiment
     table = list(rows(result))
     yield page.heading(f"{experiment.name}: {experiment.title}")
@@ -189,7 +189,8 @@ def _marks(table: Iterable[Sequence[str]]) -> list[page.Mark | None]:
 
 
 def plots(series: Mapping[str, Sequence[tuple[float, float]]]) -> list[Plot]:
-    """Curves of one plot stand together (:class:`loadgen.experiments.outcome.Outcome` tells how they are named)."""
+    """Curves of one plot stand together (:class:`tidegate.loadgen.experiments.outcome.Outcome` tells how they are
+    named)."""
     found: dict[tuple[str, str, str], list[tuple[str, Sequence[tuple[float, float]]]]] = {}
     for name, points in series.items():
         match = _SERIES.fullmatch(name)

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from statistics import StatisticsError
 from typing import Any, Protocol
 
-from loadgen.experiments.definition import Experiment
-from loadgen.experiments.judge import Result, judge
-from loadgen.experiments.outcome import ExperimentError, Outcome
-from loadgen.experiments.registry import known
 from tidegate.errors import TidegateError
+from tidegate.loadgen.experiments.definition import Experiment
+from tidegate.loadgen.experiments.judge import Judgement, judge
+from tidegate.loadgen.experiments.outcome import ExperimentError, ExperimentOutcome
+from tidegate.loadgen.experiments.registry import known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    results: tuple[Result, ...]
+class ExperimentReport:
+    results: tuple[Judgement, ...]
     not_run: tuple[str, ...] = ()
     """Experiments of which no seed was finished."""
 
@@ -40,12 +40,14 @@ class Listener(Protocol):
         """A seed is finished."""
         ...
 
-    def result(self, result: Result) -> None:
+    def result(self, result: Judgement) -> None:
         """An experiment is finished, or was interrupted after a seed at least."""
         ...
 
 
-def run(experiments: Sequence[Experiment], listener: Listener, *, seeds: int | None = None, jobs: int = 1) -> Report:
+def run(
+    experiments: Sequence[Experiment], listener: Listener, *, seeds: int | None = None, jobs: int = 1
+) -> ExperimentReport:
     """All of them, with ``seeds`` seeds each (None: as many as each asks for), in ``jobs`` processes. The report does
     not depend on ``jobs``. KeyboardInterrupt ends it early: the report is partial then.
 
@@ -53,8 +55,8 @@ def run(experiments: Sequence[Experiment], listener: Listener, *, seeds: int | N
     judged.
     """
     tasks = [(each, seed) for each in experiments for seed in range(1, (seeds or each.seeds) + 1)]
-    results: list[Result] = []
-    outcomes: dict[int, Outcome] = {}
+    results: list[Judgement] = []
+    outcomes: dict[int, ExperimentOutcome] = {}
     with closing(_outcomes(tasks, jobs)) as stream:
         try:
             for (experiment, seed), outcome in zip(tasks, stream, strict=True):
@@ -71,10 +73,10 @@ def run(experiments: Sequence[Experiment], listener: Listener, *, seeds: int | N
             if outcomes:
                 results.append(judge(experiments[len(results)], outcomes, is_partial=True))
                 listener.result(results[-1])
-    return Report(results=tuple(results), not_run=tuple(each.name for each in experiments[len(results) :]))
+    return ExperimentReport(results=tuple(results), not_run=tuple(each.name for each in experiments[len(results) :]))
 
 
-def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[Outcome, None, None]:
+def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[ExperimentOutcome, None, None]:
     """In the order of ``tasks``."""
     if jobs == 1:
         for experiment, seed in tasks:
@@ -100,7 +102,7 @@ def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[O
         pool.shutdown(cancel_futures=True)
 
 
-def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> Outcome:
+def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
     """Also runs in other processes, and raises only what passes between them."""
     try:
         return known()[setup](parameters, seed)

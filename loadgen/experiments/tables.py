@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from tidegate.document import Faults, nearest, shown_key
-from tidegate.document import shown as shown_text
+from tidegate.schema.yaml_nodes import Faults, nearest, shown_key
+from tidegate.schema.yaml_nodes import shown as shown_text
 
 T = TypeVar("T")
 

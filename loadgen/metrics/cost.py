@@ -6,9 +6,10 @@ nodes booked in advance).
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from tidegate.loadgen.simulator.lease import Lease
 
 RUNS_PER_MONTH: Final = 5 * 52 / 12
 """Of an experiment that is run on every working day."""
@@ -21,23 +22,6 @@ class Accounting(StrEnum):
     """The memory that it uses."""
     WHOLE_GPU = "whole_gpu"
     """All of the device's memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """One replica on one device, from its start to its end, or from and to a change of its cores."""
-
-    accelerator: str
-    used_gb: float
-    start_s: float
-    end_s: float
-    function: str = ""
-    unit: int = 0
-    """Which device of its kind."""
-    share: int = 100
-    """Percent of the device; below 100 others may hold the rest."""
-    cores: int = 0
-    """CPU cores of the replica; 0 on other kinds."""
 
 
 def memory_cost(

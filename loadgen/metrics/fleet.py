@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen.metrics.cost import Accounting, Lease, memory_cost
-from loadgen.metrics.power import IDLE_W, Device, PowerMeter, PowerSample, watts
-from loadgen.metrics.usage import Occupancy, variation
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
+from tidegate.loadgen.metrics.cost import Accounting, memory_cost
+from tidegate.loadgen.metrics.power import IDLE_W, Device, PowerMeter, PowerSample, watts
+from tidegate.loadgen.metrics.usage import Occupancy, variation
+from tidegate.loadgen.simulator.lease import Lease
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from loadgen.metrics.elasticity import Elasticity, ElasticityTally, workload_demand
-from loadgen.reports.histogram import FineHistogram
-from tidegate.replica import ConcurrencyUnit
+from tidegate.loadgen.histogram import FineHistogram
+from tidegate.loadgen.metrics.elasticity import Elasticity, ElasticityTally, workload_demand
+from tidegate.records.replica_state import ConcurrencyUnit
 
 SLOT_S: Final = 5.0
 """Over which violations are counted (HetSev, section 6.2)."""

@@ -11,18 +11,18 @@ docs/figures.md lists the figures.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from loadgen.metrics.cost import Lease
-from loadgen.metrics.fleet import FleetTally
-from loadgen.metrics.power import IDLE_W, PowerSample
-from loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
-from loadgen.simulator.counters import Ended
-from loadgen.simulator.devices import Busy
-from loadgen.simulator.result import Result, Second, Start
-from loadgen.simulator.scenario import Scenario
-from tidegate.records import Decision
+from tidegate.loadgen.metrics.fleet import FleetTally
+from tidegate.loadgen.metrics.power import IDLE_W, PowerSample
+from tidegate.loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
+from tidegate.loadgen.simulator.counters import Ended
+from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Start
+from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.records.decision import Decision
 
 
-class Summary:
+class RunSummary:
     """Give it to one simulation, then ask for its figures."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Summary:
     # --- the sink ---
 
     def requests(self, ended: Sequence[Ended]) -> None:
-        """See :class:`loadgen.simulator.result.Sink`, here and below."""
+        """See :class:`tidegate.loadgen.simulator.result.Sink`, here and below."""
         ready_s, revisions = self._ready_s, self._revisions
         for (_, revision, arrived_s, inferences, _), sent_s, at_s, _, replica, end in ended:
             revisions[revision].ended(arrived_s, inferences, sent_s, at_s, end, ready_s.get(replica, 0.0))
@@ -74,14 +74,14 @@ class Summary:
         self._until_s = max(self._until_s, lease.end_s)
         self._fleet.lease(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         self._until_s = second.at_s
         self._functions[second.function].second(second.at_s, second.wanted, second.ready)
         self._fleet.second(second.at_s)
 
     # --- figures ---
 
-    def figures(self, result: Result | None = None) -> Mapping[str, float]:
+    def figures(self, result: SimulationResult | None = None) -> Mapping[str, float]:
         """Of all functions together, when the run is over; the name of each tells its unit. What cannot be said is
         absent: nothing happened, or the scenario lacks a price, a TDP or an SLA. ``result``: of the run, for what only
         it knows."""
@@ -96,11 +96,11 @@ class Summary:
             found["unended"] = result.unended
         return found | self._fleet.figures(int(found["inferences"]), duration_s)
 
-    def of_function(self, name: str, result: Result | None = None) -> Mapping[str, float]:
+    def of_function(self, name: str, result: SimulationResult | None = None) -> Mapping[str, float]:
         """The figures of one function's requests. Raises KeyError for one that was not deployed."""
         return figures_of([self._functions[name]], self._finish(result))
 
-    def _finish(self, result: Result | None) -> float:
+    def _finish(self, result: SimulationResult | None) -> float:
         duration_s = self._until_s if result is None else result.simulated_s
         if not self._is_over:
             self._is_over = True

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final, Literal
 
-from loadgen.reports.plot import Plot, svg
+from tidegate.loadgen.reports.plot import Plot, svg
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --text: #1f2328; --soft: #59636e; --line: #d1d9e0; --back: #ffffff; }

@@ -1,6 +1,6 @@
 """Plots as inline SVG: from values to text, nothing else.
 
-A plot follows the page's colours (:mod:`loadgen.reports.page`) and stands in any HTML file by itself.
+A plot follows the page's colours (:mod:`tidegate.loadgen.reports.page`) and stands in any HTML file by itself.
 """
 
 from collections.abc import Iterable

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from loadgen.clients.honesty import ClientReport
-from loadgen.reports.histogram import RELATIVE_ERROR, FineHistogram
-from loadgen.reports.tally import Slot, Tally
+from tidegate.loadgen.clients.client_health import ClientReport
+from tidegate.loadgen.histogram import RELATIVE_ERROR, FineHistogram
+from tidegate.loadgen.reports.tally import Tally, TallySlot
 
 PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99)
 """Of the latency table of the thesis on in-flight and utilisation autoscaling."""
@@ -50,7 +50,7 @@ class Sla:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientRecord:
     """What the load client says of itself."""
 
     busy: float
@@ -62,7 +62,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Second:
+class SecondRecord:
     """The requests that were due in one slot of time, from ``at_s`` on."""
 
     at_s: float
@@ -102,9 +102,9 @@ class LoadReport:
     errors: dict[str, int]
     tokens: Tokens | None
     sla: Sla | None
-    client: Client
+    client: ClientRecord
     slot_s: float
-    seconds: tuple[Second, ...]
+    seconds: tuple[SecondRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def report_of(tally: Tally, about: About) -> LoadReport:
         errors=dict(sorted(tally.errors.items())),
         tokens=_tokens(tally, span_s),
         sla=_sla(tally, about.percentile),
-        client=Client(
+        client=ClientRecord(
             busy=client.busy, late=client.late, lag_p99_s=client.lag_p99_ms / 1e3, is_bottleneck=client.is_bottleneck
         ),
         slot_s=tally.slot_s,
@@ -197,9 +197,9 @@ def _sla(tally: Tally, percentile: float | None) -> Sla | None:
     )
 
 
-def _second(at_s: float, slot: Slot, span_s: float) -> Second:
+def _second(at_s: float, slot: TallySlot, span_s: float) -> SecondRecord:
     p50, p99 = slot.latency.quantiles((0.5, 0.99))
-    return Second(
+    return SecondRecord(
         at_s=at_s,
         answered_per_s=slot.answered / span_s,
         good_per_s=slot.good / span_s,

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadgen.reports import page
-from loadgen.reports.plot import COLOURS, Plot, Point, Series
-from loadgen.reports.timeline import Slot, Timeline
+from tidegate.loadgen.reports import page
+from tidegate.loadgen.reports.plot import COLOURS, Plot, Point, Series
+from tidegate.loadgen.reports.timeline import Timeline, TimelineSlot
 
 VIOLATIONS_S: Final = 5
 """Over which violations are plotted, at least."""
@@ -14,7 +14,7 @@ VIOLATIONS_S: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundFigures:
-    """The cheapest fleets of somebody who knows the future (:mod:`loadgen.bound`), in dollars."""
+    """The cheapest fleets of somebody who knows the future (:mod:`tidegate.loadgen.bound`), in dollars."""
 
     b0_dollars: float | None
     """With no request late; None: no fleet does that."""
@@ -195,7 +195,7 @@ CSV_HEAD: Final = (
 )
 
 
-def csv_row(policy: str, second: Slot) -> str:
+def csv_row(policy: str, second: TimelineSlot) -> str:
     """One second: numbers of replicas and of the waiting at its end, requests that ended in it. Empty: unknown."""
     p50, p99 = ("" if each is None else f"{each * 1e3:.3f}" for each in second.latency.quantiles((0.5, 0.99)))
     watts = f"{second.watts / second.samples:g}" if second.samples else ""
@@ -252,18 +252,18 @@ def _line(name: str, points: Iterable[Point]) -> Series:
     return Series(name, tuple(points), COLOURS["main"])
 
 
-def _means(slots: Sequence[Slot], sums: Sequence[int]) -> tuple[Point, ...]:
+def _means(slots: Sequence[TimelineSlot], sums: Sequence[int]) -> tuple[Point, ...]:
     return tuple((slot.at_s, each / slot.seconds) for slot, each in zip(slots, sums, strict=True))
 
 
-def _quantile(slots: Iterable[Slot], q: float) -> Iterator[Point]:
+def _quantile(slots: Iterable[TimelineSlot], q: float) -> Iterator[Point]:
     for slot in slots:
         found = slot.latency.quantile(q)
         if found is not None:
             yield slot.at_s, found * 1e3
 
 
-def _broken(slots: Iterable[Slot], width_s: int) -> list[Point]:
+def _broken(slots: Iterable[TimelineSlot], width_s: int) -> list[Point]:
     """Percent of the requests that ended in each period; none where none did."""
     sums: dict[int, list[int]] = {}
     for slot in slots:

@@ -3,9 +3,9 @@
 from collections import Counter
 from typing import Final
 
-from loadgen.clients.call import Call
-from loadgen.clients.honesty import LATE_S
-from loadgen.reports.histogram import FineHistogram
+from tidegate.loadgen.clients.call import Call
+from tidegate.loadgen.clients.client_health import LATE_S
+from tidegate.loadgen.histogram import FineHistogram
 
 MOST_SLOTS: Final = 512
 """Of time; a longer run has wider ones."""
@@ -14,7 +14,7 @@ OTHER: Final = "other"
 """Kinds of failures beyond those."""
 
 
-class Slot:
+class TallySlot:
     """The calls that were due in one slot of time."""
 
     __slots__ = ("answered", "good", "inferences", "latency")
@@ -25,7 +25,7 @@ class Slot:
         self.inferences = 0
         self.latency = FineHistogram()
 
-    def add(self, other: "Slot") -> None:
+    def add(self, other: "TallySlot") -> None:
         """All of another one."""
         self.answered += other.answered
         self.good += other.good
@@ -57,7 +57,7 @@ class Tally:
         self.streams = 0
         self.tokens = 0
         self.slot_s = 1.0
-        self.slots: list[Slot] = []
+        self.slots: list[TallySlot] = []
         self.last_s = 0.0
         """When the last call ended."""
 
@@ -96,13 +96,13 @@ class Tally:
             for gap_s in call.gaps:
                 self.gaps.record(gap_s)
 
-    def _slot(self, at_s: float) -> Slot:
+    def _slot(self, at_s: float) -> TallySlot:
         index = int(max(0.0, at_s) / self.slot_s)
         while index >= MOST_SLOTS:
             self._widen()
             index = int(at_s / self.slot_s)
         while len(self.slots) <= index:
-            self.slots.append(Slot())
+            self.slots.append(TallySlot())
         return self.slots[index]
 
     def _widen(self) -> None:

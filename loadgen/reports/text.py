@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from loadgen.reports.record import Durations, LoadReport
+from tidegate.loadgen.reports.record import Durations, LoadReport
 
 
 def milliseconds(value: float | None) -> str:

@@ -6,18 +6,18 @@ Memory does not grow with the run: there are at most ``MOST_SLOTS`` slots, a lon
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from loadgen.metrics.cost import Lease
-from loadgen.metrics.power import PowerSample
-from loadgen.reports.histogram import FineHistogram
-from loadgen.simulator.counters import Ended
-from loadgen.simulator.devices import Busy
-from loadgen.simulator.result import Second, Start
-from tidegate.records import Decision
+from tidegate.loadgen.histogram import FineHistogram
+from tidegate.loadgen.metrics.power import PowerSample
+from tidegate.loadgen.simulator.counters import Ended
+from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.result import FunctionSecond, Start
+from tidegate.records.decision import Decision
 
 MOST_SLOTS: Final = 512
 
 
-class Slot:
+class TimelineSlot:
     """Sums over the seconds of a slot; requests lie in the one in which they ended."""
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Slot:
         """Sum over samples of all units together."""
         self.samples = 0
 
-    def add(self, other: "Slot") -> None:
+    def add(self, other: "TimelineSlot") -> None:
         """All of a later one."""
         self.seconds += other.seconds
         self.wanted += other.wanted
@@ -64,12 +64,12 @@ class Timeline:
     """A sink of the simulator, of a run of one function. ``limit_s``: the SLA's latency; ``told`` gets each second as a
     slot of its own when it is over. :meth:`power` takes samples of the same run."""
 
-    def __init__(self, limit_s: float | None, told: Callable[[Slot], None] | None = None) -> None:
+    def __init__(self, limit_s: float | None, told: Callable[[TimelineSlot], None] | None = None) -> None:
         self._limit_s = float("inf") if limit_s is None else limit_s + 1e-9
         self._told = told
-        self._now = Slot(0.0)
+        self._now = TimelineSlot(0.0)
         self.slot_s = 1
-        self.slots: list[Slot] = []
+        self.slots: list[TimelineSlot] = []
         self.most_ready = 0
 
     def requests(self, ended: Sequence[Ended]) -> None:
@@ -98,7 +98,7 @@ class Timeline:
 
     def lease(self, lease: Lease) -> None: ...
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         now = self._now
         now.seconds = 1
         now.wanted, now.ready, now.waiting = second.wanted, second.ready, second.waiting
@@ -110,10 +110,10 @@ class Timeline:
         """The run is over: what ended since the last whole second counts to that one."""
         if self._now.ended and self.slots:
             self.slots[-1].add(self._now)
-        self._now = Slot(self._now.at_s)
+        self._now = TimelineSlot(self._now.at_s)
 
     def _over(self, at_s: float) -> None:
-        now, self._now = self._now, Slot(at_s)
+        now, self._now = self._now, TimelineSlot(at_s)
         if self._told is not None:
             self._told(now)
         index = int(now.at_s) // self.slot_s

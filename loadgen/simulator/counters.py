@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from activator.room import RoomCounts
+from tidegate.activator.room import RoomCounts
 from tidegate.histogram import Histogram
-from tidegate.records import GroupTraffic, RevisionDemand
+from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 
 Request = tuple[int, str, float, int, int | None]
 """(number, revision, arrived at, inferences, caller of a closed loop): plain, since there is one for each request."""

@@ -1,8 +1,8 @@
 """Virtual accelerators: units of a kind that execute what the replicas on them were given.
 
-The kind itself is the product's :class:`deploy.placement.ledger.Accelerator` (memory, SM count, bandwidth, TDP, price
-per hour, number of units) and the product's ledger places replicas on units. Here is what happens on one: how long
-it is busy, and how executions that share it slow each other.
+The kind itself is the product's :class:`tidegate.deploy.placement.ledger.Accelerator` (memory, SM count, bandwidth,
+TDP, price per hour, number of units) and the product's ledger places replicas on units. Here is what happens on one:
+how long it is busy, and how executions that share it slow each other.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from enum import StrEnum
 from itertools import pairwise
 from types import MappingProxyType
 
-from deploy.placement.ledger import Accelerator
-from loadgen.simulator.kernel import Kernel
+from tidegate.deploy.placement.ledger import Accelerator
+from tidegate.loadgen.simulator.kernel import Kernel
 
 Busy = tuple[str, int, float, float]
 """(accelerator, unit, since, until): a time in which the unit executed something."""

@@ -1,7 +1,7 @@
 """The virtual fleet: the product's backend in virtual time, and the replicas that it says exist.
 
-Creation, drain, revive, failure and back-off are :class:`deploy.fake.FakeBackend`, placement its ledger. This file
-gives each of its replicas a body, and carries out plans.
+Creation, drain, revive, failure and back-off are :class:`tidegate.deploy.fake.FakeBackend`, placement its ledger. This
+file gives each of its replicas a body, and carries out plans.
 """
 
 import random
@@ -10,24 +10,24 @@ from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
-from autoscaler.observation import AcceleratorRoom
-from deploy.backend import BackendError, ReplicaStatus
-from deploy.fake import FakeBackend
-from deploy.placement.ledger import AcceleratorKind, NoRoomError
-from deploy.plan import plan
-from loadgen.metrics.cost import Lease
-from loadgen.simulator.devices import Devices
-from loadgen.simulator.gate import Gate
-from loadgen.simulator.kernel import Kernel
-from loadgen.simulator.profiles import ColdStart
-from loadgen.simulator.replica import VirtualReplica
-from loadgen.simulator.result import Start
-from loadgen.simulator.scenario import Scenario
-from queue_proxy.metrics import Identity
+from tidegate.autoscaler.measure.observation import AcceleratorRoom
+from tidegate.deploy.backend import BackendError, ReplicaStatus
+from tidegate.deploy.fake import FakeBackend
+from tidegate.deploy.placement.ledger import AcceleratorKind, NoRoomError
+from tidegate.deploy.plan import plan
 from tidegate.errors import TidegateError
-from tidegate.phases import ColdStartPhases
-from tidegate.records import Decision
-from tidegate.replica import ReplicaState
+from tidegate.loadgen.simulator.devices import Devices
+from tidegate.loadgen.simulator.gate import SimulatedGateway
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.profiles import ColdStart
+from tidegate.loadgen.simulator.replica import VirtualReplica
+from tidegate.loadgen.simulator.result import Start
+from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.queue_proxy.metrics import Identity
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.decision import Decision
+from tidegate.records.replica_state import ReplicaState
 
 T = TypeVar("T")
 _UNNAMED = ColdStart()
@@ -74,7 +74,7 @@ class Fleet:
         self._resized_at: dict[str, float] = {}
         """When a replica was last given other cores."""
         self._deployed = {each.revision.id: each for each in scenario.functions}
-        self.gate: Gate
+        self.gate: SimulatedGateway
         """Set once, before anything happens."""
         accelerators = [kind.accelerator for kind in scenario.kinds]
         cores = range(sum(each.cores * each.count for each in accelerators))

@@ -7,20 +7,21 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
-from activator.room import WaitingRoom
-from loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
-from loadgen.simulator.kernel import Kernel
+from tidegate.activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from tidegate.activator.room import WaitingRoom
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
-from tidegate.records import Activation, GatewaySample, RouteTable
+from tidegate.loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.records.gateway_sample import Activation, GatewaySample
+from tidegate.records.route_table import RouteTable
 
 if TYPE_CHECKING:
-    from loadgen.simulator.replica import VirtualReplica
+    from tidegate.loadgen.simulator.replica import VirtualReplica
 
 WORKER = "g0"
 
 
-class Gate:
+class SimulatedGateway:
     """What a gateway worker does around its room."""
 
     __slots__ = (

@@ -6,9 +6,9 @@ the profile has none, since its times say nothing of more requests at once.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from autoscaler.tuning import Move, Tuners
-from loadgen.simulator.scenario import Deployed
-from tidegate.records import ReplicaSample
+from tidegate.autoscaler.profiles.tuning import Move, Tuners
+from tidegate.loadgen.simulator.scenario import Deployed
+from tidegate.records.replica_sample import ReplicaSample
 
 
 class SimulatedLimits:

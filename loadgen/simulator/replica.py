@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappush
 
-from activator.commands import Bind
-from loadgen.simulator.devices import Sharing, Unit
-from loadgen.simulator.kernel import Kernel
-from loadgen.simulator.profiles import ServiceProfile
-from queue_proxy.metrics import Identity, Level, Measure
+from tidegate.activator.commands import Bind
 from tidegate.flow.credits import Channel, Credit, Send, StateIs
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.flow.slots import SlotLedger
-from tidegate.phases import ColdStartPhases
-from tidegate.records import ReplicaSample
-from tidegate.replica import ConcurrencyUnit, ReplicaState
+from tidegate.loadgen.simulator.devices import Sharing, Unit
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.profiles import ServiceProfile
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_sample import ReplicaSample
+from tidegate.records.replica_state import ConcurrencyUnit, ReplicaState
 
 KEPT_TIMES = 4096
 """Batch sizes whose nominal time is remembered."""
@@ -90,7 +90,7 @@ class VirtualReplica:
         self.share = share
         self.answered = answered
         self.ledger = SlotLedger(incarnation=identity.incarnation, limit=limit, unit=counts)
-        self.measure = Measure(identity, kernel.now())
+        self.measure = ReplicaCounters(identity, kernel.now())
         self.phases = ColdStartPhases()
         self._kernel = kernel
         self._unit = unit
@@ -265,7 +265,7 @@ class VirtualReplica:
     def sample(self, now: float) -> ReplicaSample:
         """What its queue_proxy answers to ``GET /sample``."""
         ledger = self.ledger
-        level = Level(state=ledger.state, limit=ledger.limit, queued=ledger.queued, phases=self.phases)
+        level = ReplicaLevels(state=ledger.state, limit=ledger.limit, queued=ledger.queued, phases=self.phases)
         return self.measure.sample(now, level)
 
     def __repr__(self) -> str:

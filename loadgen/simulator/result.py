@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from loadgen.metrics.cost import Lease
-from loadgen.simulator.counters import ANSWERED, Ended
-from loadgen.simulator.devices import Busy
 from tidegate.histogram import Histogram
-from tidegate.records import Decision
+from tidegate.loadgen.simulator.counters import ANSWERED, Ended
+from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.records.decision import Decision
 
 
-class Second(NamedTuple):
+class FunctionSecond(NamedTuple):
     """One function at the end of one second."""
 
     at_s: float
@@ -59,7 +59,7 @@ class Sink(Protocol):
         """A replica is gone, has other cores from now on, or the run is over."""
         ...
 
-    def second(self, second: Second) -> None: ...
+    def second(self, second: FunctionSecond) -> None: ...
 
 
 class Totals:
@@ -107,7 +107,7 @@ class Totals:
     def lease(self, lease: Lease) -> None:
         self.leased_s[lease.accelerator] = self.leased_s.get(lease.accelerator, 0.0) + lease.end_s - lease.start_s
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         pass
 
 
@@ -120,7 +120,7 @@ class Everything:
     decisions: list[Decision] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
-    seconds: list[Second] = field(default_factory=list)
+    seconds: list[FunctionSecond] = field(default_factory=list)
 
     def requests(self, ended: Sequence[Ended]) -> None:
         self.ended += ended
@@ -137,12 +137,12 @@ class Everything:
     def lease(self, lease: Lease) -> None:
         self.leases.append(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         self.seconds.append(second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class SimulationResult:
     """What is left to say when a run is over."""
 
     simulated_s: float

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from loadgen.simulator.devices import Kind
-from loadgen.simulator.profiles import ColdStart, ServiceProfile
-from loadgen.traces.arrival import Arrival
 from tidegate.function import Revision
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.profiles import ColdStart, ServiceProfile
 
 AUTO_LIMIT = 4
 """Slots that a replica begins with, and has at most, where the function says ``auto`` and the profile has no width:
@@ -46,7 +46,8 @@ class Callers:
     requests: int | None = None
     """Of all together, dealt evenly, the first ones get one more; None: no end."""
     rate: float | None = None
-    """Requests per second that one caller does not go beyond (:class:`loadgen.pace.Ticker`); None: at once."""
+    """Requests per second that one caller does not go beyond (:class:`tidegate.loadgen.arrivals.pace.Ticker`); None:
+    at once."""
     start_s: float = 0.0
     inferences: int = 1
 

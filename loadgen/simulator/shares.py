@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from deploy.backend import ReplicaStatus, RevisionFailure
-from loadgen.simulator.scenario import Deployed
-from tidegate.records import ReplicaSample
-from tidegate.replica import ReplicaState
-from traffic.table import RevisionShare, ServedFunction
-from traffic.weights import ServiceRates, Weights, capacities
+from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
+from tidegate.loadgen.simulator.scenario import Deployed
+from tidegate.records.replica_sample import ReplicaSample
+from tidegate.records.replica_state import ReplicaState
+from tidegate.traffic.table import RevisionShare, ServedFunction
+from tidegate.traffic.weights import ServiceRates, Weights, capacities
 
 
 class SimulatedShares:

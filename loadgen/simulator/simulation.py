@@ -1,30 +1,32 @@
 """The simulation: virtual hardware under the product's own code, one event after the other.
 
 Each second does what a round of the control process does: samples, decisions, plans, weights, route table. An
-activation is decided upon when it arrives. What decides is the live :class:`autoscaler.live.Autoscaler` itself, on the
-simulation's clock; only its pulling and its log are done here.
+activation is decided upon when it arrives. What decides is the live :class:`tidegate.autoscaler.live.Autoscaler`
+itself, on the simulation's clock; only its pulling and its log are done here.
 """
 
 import random
 from math import inf
 
-from autoscaler.live import Autoscaler, DecisionLog
-from autoscaler.sampling import ALL_UP_TO, asked
-from deploy.backend import ReplicaStatus
-from loadgen.simulator.counters import Request
-from loadgen.simulator.devices import Devices
-from loadgen.simulator.fleet import Fleet
-from loadgen.simulator.gate import WORKER, Gate
-from loadgen.simulator.kernel import Kernel
-from loadgen.simulator.limits import SimulatedLimits
-from loadgen.simulator.replica import VirtualReplica
-from loadgen.simulator.result import Result, Second, Sink
-from loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
-from loadgen.simulator.shares import SimulatedShares
-from loadgen.simulator.sources import ClosedLoop, OpenLoop
-from tidegate.records import Activation, Decision, Reason, RouteTable
-from tidegate.replica import ReplicaState
-from traffic.table import TableBuilder
+from tidegate.autoscaler.live import Autoscaler, DecisionLog
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.loadgen.simulator.counters import Request
+from tidegate.loadgen.simulator.devices import Devices
+from tidegate.loadgen.simulator.fleet import Fleet
+from tidegate.loadgen.simulator.gate import WORKER, SimulatedGateway
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.limits import SimulatedLimits
+from tidegate.loadgen.simulator.replica import VirtualReplica
+from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Sink
+from tidegate.loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
+from tidegate.loadgen.simulator.shares import SimulatedShares
+from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop
+from tidegate.records.decision import Decision, Reason
+from tidegate.records.gateway_sample import Activation
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import RouteTable
+from tidegate.traffic.table import TableBuilder
 
 PERIOD_S = 1.0
 _SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
@@ -76,7 +78,7 @@ class Simulation:
             started=sink.start,
             leased=sink.lease,
         )
-        self._gate = self.fleet.gate = Gate(
+        self._gate = self.fleet.gate = SimulatedGateway(
             kernel=kernel,
             rng=random.Random(rng.random()),
             message_s=scenario.message_s,
@@ -91,7 +93,7 @@ class Simulation:
         self._open_loop = OpenLoop(scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
         self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
 
-    def run(self, duration_s: float | None = None) -> Result:
+    def run(self, duration_s: float | None = None) -> SimulationResult:
         """Simulates ``duration_s`` seconds; None: until everybody has sent all and all of it has ended, which callers
         without an end never do. Raises ValueError for arrivals that fall in time or name an unknown function."""
         if duration_s is None and any(each.requests is None for each in self._scenario.callers):
@@ -102,7 +104,7 @@ class Simulation:
         now = self.kernel.now()
         self._tell_sink(now)
         self.fleet.end(now)
-        return Result(
+        return SimulationResult(
             simulated_s=now,
             requests=self._open_loop.sent + self._closed_loop.sent,
             unended=self._gate.open,
@@ -214,7 +216,7 @@ class Simulation:
             states = counts.get(revision, {})
             room = self._gate.room.counts(revision, now)
             self._sink.second(
-                Second(
+                FunctionSecond(
                     at_s=now,
                     function=function,
                     wanted=self._wanted[revision],

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 
-from loadgen.pace import Ticker
-from loadgen.simulator.counters import Request
-from loadgen.simulator.kernel import Kernel
-from loadgen.simulator.scenario import Callers
-from loadgen.traces.arrival import Arrival
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.pace import Ticker
+from tidegate.loadgen.simulator.counters import Request
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.scenario import Callers
 
 NO_TIME_S = 0.001
 """When a caller sends again whose request took no time at all (it was refused): else time would stand still."""
@@ -27,7 +27,7 @@ class OpenLoop:
         self._arrive = arrive
         self._next: Request = (-1, "", 0.0, 0, None)
         self.at_s = 0.0
-        """When the next one comes (:class:`loadgen.simulator.kernel.Feed`)."""
+        """When the next one comes (:class:`tidegate.loadgen.simulator.kernel.Feed`)."""
         self.sent = 0
 
     def begin(self) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
-from loadgen.traces.arrival import Arrival
+from tidegate.loadgen.arrivals.arrival import Arrival
 
 
 class Placement(StrEnum):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadgen.traces.arrival import Arrival
-from loadgen.traces.changes import Placement, joined, placed, scaled
-from loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
-from tidegate.document import Faults, nearest
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.traces.changes import Placement, joined, placed, scaled
+from tidegate.loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
+from tidegate.schema.yaml_nodes import Faults, nearest
 
 SAMPLE: Final = "sample:"
 SAMPLES: Final = {"azure-llm": "azure-llm.csv.gz", "bursts": "bursts.txt.gz"}
@@ -29,7 +29,7 @@ MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class TraceSummary:
     """What a whole trace is like."""
 
     format: Format
@@ -42,7 +42,7 @@ class Summary:
 class TraceFile:
     """A file that has been read through once and is a trace."""
 
-    def __init__(self, path: Path, summary: Summary) -> None:
+    def __init__(self, path: Path, summary: TraceSummary) -> None:
         self.path = path
         self.summary = summary
 
@@ -140,7 +140,7 @@ class _Numbers:
             yield line
 
 
-def _summary(found: Format, lines: Iterator[str], faults: Faults) -> Summary:
+def _summary(found: Format, lines: Iterator[str], faults: Faults) -> TraceSummary:
     requests, duration_s, peak = 0, 0.0, 0.0
     if found is Format.COUNTS:
         for count in counts(lines, faults):
@@ -157,7 +157,7 @@ def _summary(found: Format, lines: Iterator[str], faults: Faults) -> Summary:
                 second, in_second = int(arrival.at_s), 0
             in_second += 1
             requests, duration_s, peak = requests + 1, arrival.at_s, max(peak, in_second)
-    return Summary(format=found, requests=requests, duration_s=duration_s, peak_per_s=peak)
+    return TraceSummary(format=found, requests=requests, duration_s=duration_s, peak_per_s=peak)
 
 
 def _named(name: str, minutes: list[float], rng: random.Random, placement: Placement) -> Iterator[Arrival]:

@@ -20,8 +20,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from loadgen.traces.arrival import Arrival
-from tidegate.document import Faults, nearest, shown
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.schema.yaml_nodes import Faults, nearest, shown
 
 MOST_COUNT: Final = 10_000_000
 """Requests of one second or minute."""

@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from activator.choice import (
+from tidegate.activator.choice import (
     DEBT_LIMIT,
     LOAD_BOUND,
     Pick,
@@ -21,7 +21,7 @@ from activator.choice import (
     settle_debts,
     soonest,
 )
-from tidegate.records import Spread
+from tidegate.records.route_table import Spread
 
 
 @dataclass(eq=False)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from activator.choice import place_of, preferred
-from activator.prefixes import (
+from tidegate.activator.choice import place_of, preferred
+from tidegate.activator.prefixes import (
     BLOCK_BYTES,
     FINE_BYTES,
     MOST_BLOCKS,

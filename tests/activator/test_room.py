@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from activator.commands import Bind, Refuse
-from tests.support.lobby import F, Lobby, lobby
-from tests.support.routes import function, table
+from tests.support.worlds.routes import function, table
+from tests.support.worlds.waiting_room import F, Lobby, lobby
+from tidegate.activator.commands import Bind, Refuse
 from tidegate.flow.messages import (
     Grant,
     Limit,
@@ -18,8 +18,8 @@ from tidegate.flow.messages import (
     Void,
 )
 from tidegate.flow.ordered_queue import OrderedQueue
-from tidegate.records import FailureKind, FunctionRoute, RevisionRoute, RouteTable
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import FailureKind, FunctionRoute, RevisionRoute, RouteTable
 
 # --- binding ----------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Times at which something has to be looked at; what no longer matters is skipped and does not pile up."""
 
-from activator.timers import SPARE, Timers
+from tidegate.activator.timers import SPARE, Timers
 
 
 def test_entries_come_in_the_order_of_their_times_and_those_that_do_not_matter_never() -> None:

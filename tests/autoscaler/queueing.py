@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autoscaler.collector import Collector
-from autoscaler.decider import Decider
-from autoscaler.observation import FleetGroup, Observation
-from tests.support.autoscaling import T0, demand, gateway_sample, replica_sample
+from tests.support.worlds.autoscaling import T0, demand, gateway_sample, replica_sample
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import FleetGroup, Observation
 from tidegate.function import Revision
 from tidegate.histogram import Histogram
-from tidegate.records import Decision, GroupTraffic
+from tidegate.records.decision import Decision
+from tidegate.records.gateway_sample import GroupTraffic
 
 Service = Callable[[random.Random, int, int], float]
 """(chance, batch, requests in the replica, itself included) -> execution time in seconds."""

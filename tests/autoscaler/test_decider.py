@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from autoscaler.decider import Decider, UnknownRevisionError
-from autoscaler.observation import GroupObservation
-from tests.support.autoscaling import T0, World, activation, codes, group, observation, revision
+from tests.support.worlds.autoscaling import T0, World, activation, codes, group, observation, revision
+from tidegate.autoscaler.decider import Decider, UnknownRevisionError
+from tidegate.autoscaler.measure.observation import GroupObservation
 from tidegate.function import Revision, Scaling, Sla
 
 

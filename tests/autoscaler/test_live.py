@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.collector import Collector
-from autoscaler.explain import digest
-from autoscaler.live import Autoscaler, DecisionLog, Puller, fleet_groups
-from autoscaler.observation import AcceleratorRoom
-from autoscaler.reasons import reason
-from autoscaler.replay.player import again
-from autoscaler.replay.recording import read
-from tests.support.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
+from tests.support.worlds.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
+from tidegate.autoscaler.decisions.explain import digest
+from tidegate.autoscaler.decisions.reasons import reason
+from tidegate.autoscaler.live import Autoscaler, DecisionLog, Puller, fleet_groups
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import AcceleratorRoom
+from tidegate.autoscaler.replay.player import again
+from tidegate.autoscaler.replay.recording import read
 from tidegate.clock import ManualClock
-from tidegate.codec import decode, encode
 from tidegate.errors import Fault
 from tidegate.function import Scaling
-from tidegate.records import Decision, GatewaySample
-from tidegate.replica import ReplicaState
+from tidegate.records.codec import decode, encode
+from tidegate.records.decision import Decision
+from tidegate.records.gateway_sample import GatewaySample
+from tidegate.records.replica_state import ReplicaState
 
 A = "resnet-00001-aaaaa"
 

@@ -12,15 +12,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from autoscaler.collector import Collector
-from autoscaler.decider import Decider
-from autoscaler.observation import FleetGroup, Observation
-from tests.support.autoscaling import T0, activation, demand, gateway_sample, replica_sample
-from tidegate.codec import encode
+from tests.support.worlds.autoscaling import T0, activation, demand, gateway_sample, replica_sample
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import FleetGroup, Observation
 from tidegate.function import ConcurrencyUnit, Function, GpuNeeds, Revision, Scaling, Server, ServerKind, Sla
-from tidegate.records import Decision, GatewaySample, GroupTraffic, ReplicaSample, RevisionDemand
-from tidegate.sample import AppSample
-from tidegate.tokens import GroupTokens, TokensSeen
+from tidegate.records.codec import encode
+from tidegate.records.decision import Decision
+from tidegate.records.gateway_sample import GatewaySample, GroupTraffic, RevisionDemand
+from tidegate.records.replica_sample import AppSample, ReplicaSample
+from tidegate.records.tokens import GroupTokens, TokensSeen
 
 SHAPES = ("steady", "steps", "pulses", "night")
 

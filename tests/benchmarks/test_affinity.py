@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from activator.prefixes import REPLICA_BLOCKS
 from benchmarks.micro.affinity_sim import AGENTS, RULES, Load, Simulation
+from tidegate.activator.prefixes import REPLICA_BLOCKS
 
 
 def test_more_is_found_by_prefix_than_by_hashing_what_is_equal() -> None:

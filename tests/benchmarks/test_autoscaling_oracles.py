@@ -10,8 +10,8 @@ from benchmarks.autoscaling.age import buckets, difference, quantile_bound
 from benchmarks.autoscaling.haproxy import config
 from benchmarks.autoscaling.lab import Kind, series
 from benchmarks.autoscaling.sizes import KINDS, LARGE, SHARE_LARGE, SMALL, mixed, oracle_rps
-from loadgen.clients.call import Request
-from traffic.cuts import BatchClass, CutGroup, route_cuts
+from tidegate.loadgen.clients.call import Request
+from tidegate.traffic.size_cuts import BatchClass, CutGroup, route_cuts
 
 AGES = """
 tidegate_decision_age_seconds_bucket{function="a",le="0.5"} 90

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from control.sdk import NotRunningError, Tidegate
-from control.state import DirectoryLock, Holder, StateDirectory
+from tidegate.control.sdk import NotRunningError, Tidegate
+from tidegate.control.state.directory import DirectoryLock, Holder, StateDirectory
 
 SINCE = "2026-01-01 10:00:00+01:00"
 
@@ -24,7 +24,7 @@ def test_a_control_process_that_starts_is_waited_for(tmp_path: Path, monkeypatch
             lock.describe(Holder(pid=os.getpid(), since=SINCE, epoch=1, api="http://127.0.0.1:9", gateway="http://g"))
 
     lock.describe(Holder(pid=os.getpid(), since=SINCE, epoch=1))
-    monkeypatch.setattr("control.sdk.time.sleep", answers_at_the_third_look)
+    monkeypatch.setattr("tidegate.control.sdk.time.sleep", answers_at_the_third_look)
     with Tidegate.local(tmp_path) as tidegate:
         assert (tidegate.url, tidegate.gateway) == ("http://127.0.0.1:9", "http://g")
     assert len(waits) == 3
@@ -35,7 +35,7 @@ def test_the_wait_has_an_end_and_nobody_is_waited_for_who_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("control.sdk.time.sleep", waits.append)
+    monkeypatch.setattr("tidegate.control.sdk.time.sleep", waits.append)
     with pytest.raises(NotRunningError, match="start one with `tidegate up`"):
         Tidegate.local(tmp_path / "none")
     assert waits == []
@@ -62,7 +62,7 @@ def test_one_that_is_yet_to_come_can_be_awaited(tmp_path: Path, monkeypatch: pyt
             locks.append(state.lock())
             locks[0].describe(Holder(pid=os.getpid(), since=SINCE, epoch=1, api="http://127.0.0.1:9"))
 
-    monkeypatch.setattr("control.sdk.time.sleep", comes_at_the_second_look)
+    monkeypatch.setattr("tidegate.control.sdk.time.sleep", comes_at_the_second_look)
     with Tidegate.local(root, awaited_s=5.0) as tidegate:
         assert tidegate.url == "http://127.0.0.1:9"
     locks[0].release()
@@ -70,8 +70,8 @@ def test_one_that_is_yet_to_come_can_be_awaited(tmp_path: Path, monkeypatch: pyt
 
 def test_one_that_does_not_come_is_not_awaited_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("control.sdk.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("control.sdk.time.sleep", lambda duration_s: now.__setitem__(0, now[0] + duration_s))
+    monkeypatch.setattr("tidegate.control.sdk.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tidegate.control.sdk.time.sleep", lambda duration_s: now.__setitem__(0, now[0] + duration_s))
     with pytest.raises(NotRunningError, match="start one with `tidegate up`"):
         Tidegate.local(tmp_path / "none", awaited_s=5.0)
     assert 5.0 <= now[0] < 5.2

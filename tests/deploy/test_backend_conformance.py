@@ -6,10 +6,10 @@ from typing import NoReturn
 
 import pytest
 
-from deploy.backend import BackendError, ResizeRefusedError, UnknownReplicaError
-from deploy.placement.ledger import NoRoomError, Room
-from tests.support.backends import PHASES, TWO_CORES, Bench, FakeBench, local_bench, revision, status_of
-from tidegate.replica import ReplicaState
+from tests.support.live.backends import PHASES, TWO_CORES, Bench, FakeBench, local_bench, revision, status_of
+from tidegate.deploy.backend import BackendError, ResizeRefusedError, UnknownReplicaError
+from tidegate.deploy.placement.ledger import NoRoomError, Room
+from tidegate.records.replica_state import ReplicaState
 
 Scenario = Callable[[Bench], Awaitable[None]]
 A, B, C = "resnet-00001-aaaaa", "resnet-00001-bbbbb", "resnet-00001-ccccc"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from deploy.backoff import FIRST_S, FORGOTTEN_S, JITTER, LONGEST_S, BackOff, wait_s
+from tidegate.deploy.backoff import FIRST_S, FORGOTTEN_S, JITTER, LONGEST_S, BackOff, wait_s
 
 R = "resnet-00001"
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from deploy.builder import from_file, from_handler, from_model, handler_in, name_of, slo_flags
+from tidegate.deploy.builder import from_file, from_handler, from_model, handler_in, name_of, slo_flags
 from tidegate.errors import InvalidInputError
-from tidegate.files import Found, NamedFiles
 from tidegate.function import Function, Server, ServerKind
-from tidegate.manifest import parse
+from tidegate.manifest.reader import parse
+from tidegate.schema.files import Found, NamedFiles
 
 FILES = NamedFiles({"/home/models/ResNet 50.onnx": Found.FILE, "/home/handler.py": Found.FILE})
 ACCELERATORS = {"h100": "nvidia", "cpu": "cpu"}

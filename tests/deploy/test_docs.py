@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from deploy.devices.declared import parse
-from deploy.placement.ledger import AcceleratorKind
+from tidegate.deploy.devices.declared import parse
+from tidegate.deploy.placement.ledger import AcceleratorKind
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "local-backend.md"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.environment import (
+from tidegate.deploy.environment import (
     Endpoints,
     Host,
     inherited,
@@ -18,8 +18,7 @@ from deploy.environment import (
     threads_of,
     warmup_path,
 )
-from deploy.placement.ledger import Accelerator, AcceleratorKind, Assignment, Profile
-from queue_proxy.settings import ProxySettings, read_settings
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Assignment, Profile
 from tidegate.function import (
     Batching,
     BatchRule,
@@ -34,7 +33,8 @@ from tidegate.function import (
     Server,
     ServerKind,
 )
-from tidegate.records import ColdStartPhases
+from tidegate.queue_proxy.settings import ProxySettings, read_settings
+from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.runtime import settings as runtime
 
 CPU = Accelerator(name="cpu-2core", kind=AcceleratorKind.CPU, count=1, memory_bytes=1 << 30, cores=2)
@@ -268,7 +268,7 @@ def test_the_queue_proxy_can_be_another_program() -> None:
     host = replace(HOST, queue_proxy=("/knative/queue",))
     assert proxy_launch("r", revision(), CPU, PORT, host, ColdStartPhases()).argv == ("/knative/queue",)
     launch = proxy_launch("r", revision(), CPU, PORT, HOST, ColdStartPhases())
-    assert launch.argv == ("/opt/tidegate/bin/python", "-P", "-m", "queue_proxy.main")
+    assert launch.argv == ("/opt/tidegate/bin/python", "-P", "-m", "tidegate.queue_proxy.main")
     assert launch.env["USER_PORT"] == "4711"
 
 

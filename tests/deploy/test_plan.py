@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.backend import ReplicaStatus, RevisionFailure
-from deploy.placement.ledger import Room
-from deploy.plan import Plan, Unplaced, new_replica_id, plan
-from tidegate.records import Decision, GroupDecision, Reason
-from tidegate.replica import ReplicaState
+from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
+from tidegate.deploy.placement.ledger import Room
+from tidegate.deploy.plan import Plan, Unplaced, new_replica_id, plan
+from tidegate.records.decision import Decision, GroupDecision, Reason
+from tidegate.records.replica_state import ReplicaState
 
 REVISION = "resnet-00001"
 STARTING, READY, DRAINING = ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deploy.backend import ReplicaStatus
-from deploy.placement.ledger import Room
-from deploy.revocation import BAR_S, FORGOTTEN_S, LONGEST_BAR_S, PATIENCE_S, PENDING_SLACK_S, Revocations
-from tidegate.replica import ReplicaState
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.placement.ledger import Room
+from tidegate.deploy.revocation import BAR_S, FORGOTTEN_S, LONGEST_BAR_S, PATIENCE_S, PENDING_SLACK_S, Revocations
+from tidegate.records.replica_state import ReplicaState
 
 REV, TIMEOUT_S = "f-00001", 120.0
 STARTING = ReplicaStatus(

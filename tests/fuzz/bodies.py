@@ -6,11 +6,11 @@ The first four bytes of an input say how the rest is cut.
 import json
 
 from tests.fuzz.bytes_plan import Plan, cut
-from tidegate.wire.head import Bad
-from tidegate.wire.json_scan import Found, ObjectScan, read_object
-from tidegate.wire.multipart import FormScan
-from tidegate.wire.openai import KEYS, USAGE_BYTES, UsageFinder, asked_by
-from tidegate.wire.sse import EVENT_BYTES, EventStream
+from tidegate.wire.bodies.json_scan import Found, ObjectScan, read_object
+from tidegate.wire.bodies.multipart import FormScan
+from tidegate.wire.bodies.openai import KEYS, USAGE_BYTES, UsageFinder, asked_by
+from tidegate.wire.bodies.sse import EVENT_BYTES, EventStream
+from tidegate.wire.http1.head import Rejected
 
 
 def _cut(data: bytes) -> tuple[bytes, list[bytes]]:
@@ -37,15 +37,15 @@ def bodies(data: bytes) -> None:
         assert repr(ours) == repr(theirs), "NaN is not itself"
 
 
-def _scanned(pieces: list[bytes]) -> Found | Bad:
+def _scanned(pieces: list[bytes]) -> Found | Rejected:
     scan = ObjectScan(KEYS)
     for piece in pieces:
         scan.feed(piece)
     return scan.end() or scan.found
 
 
-def _told(found: Found | Bad) -> str:
-    return "refused" if type(found) is Bad else repr(found)
+def _told(found: Found | Rejected) -> str:
+    return "refused" if type(found) is Rejected else repr(found)
 
 
 def forms(data: bytes) -> None:

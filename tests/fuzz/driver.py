@@ -12,14 +12,14 @@ from typing import Any, cast
 
 from tests.fuzz.bytes_plan import Plan
 from tests.fuzz.engines import BEHIND
-from tidegate.aio.connection import ServerConn
-from tidegate.aio.exchange import Exchange
-from tidegate.aio.server import Limits, ProxyServer
-from tidegate.aio.sweeper import Sweeper
-from tidegate.aio.upstream import UpstreamConn, UpstreamPool
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.exchange import Exchange
+from tidegate.aio.proxy.http1_connection import ServerConn
+from tidegate.aio.proxy.server import Limits, ProxyServer
+from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed
-from tidegate.wire.h1_server import H1Server
-from tidegate.wire.head import Bad, ResponseHead
+from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.server import H1Server
 
 EVENTS = 200
 """Of one input at most."""
@@ -130,7 +130,7 @@ class Pool(UpstreamPool):
 
     __slots__ = ("asked", "loop", "opened_ever")
 
-    def __init__(self, loop: Loop, sweeper: Sweeper, hold_s: float) -> None:
+    def __init__(self, loop: Loop, sweeper: LoopServices, hold_s: float) -> None:
         super().__init__("10.0.0.2:80", sweeper, hold_s=hold_s)
         self.loop = loop
         self.asked: list[tuple[Exchange, int]] = []
@@ -256,7 +256,7 @@ class World:
         self.loop = Loop()
         self.errors: list[BaseException] = []
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.sweeper = Sweeper(loop, report=lambda _, error: self.errors.append(error))
+        self.sweeper = LoopServices(loop, report=lambda _, error: self.errors.append(error))
         self.app = App(plan)
         self.pool = self.app.pool = Pool(self.loop, self.sweeper, hold_s=5.0 if plan.below(4) == 3 else 0.0)
         self.server = ProxyServer(self.app, Limits(body_bytes=400_000), self.sweeper)
@@ -350,7 +350,7 @@ class World:
         engine = H1Server(BEHIND, 1 << 30)
         event = engine.receive(sent)
         while event is not None:
-            assert type(event) is not Bad, (event, sent[:300])
+            assert type(event) is not Rejected, (event, sent[:300])
             if engine.head is not None and engine.head.upgrade is not None:
                 return
             event = engine.next() if engine.body_complete else None

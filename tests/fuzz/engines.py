@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import h11
 
 from tests.fuzz.bytes_plan import Plan, cut
-from tidegate.wire.chunked import ChunkDecoder, chunk, last_chunk
-from tidegate.wire.h1_client import H1Client
-from tidegate.wire.h1_server import H1Server
-from tidegate.wire.head import Bad, HeadRules, RequestHead, ResponseHead
+from tidegate.wire.http1.chunked import ChunkDecoder, chunk, last_chunk
+from tidegate.wire.http1.client import H1Client
+from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, ResponseHead
+from tidegate.wire.http1.server import H1Server
 
 RULES = HeadRules(head_bytes=4096, headers=30, target_bytes=1024)
 BEHIND = HeadRules(head_bytes=65536, headers=200, target_bytes=8192, front_door=False, trusted=True)
@@ -55,7 +55,7 @@ def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int
     for piece in pieces:
         event = engine.receive(piece)
         while event is not None and not heard.ended:
-            if type(event) is Bad:
+            if type(event) is Rejected:
                 heard.refused, heard.ended = event.status, True
                 assert 400 <= event.status <= 505, event
                 engine.refuse(event)
@@ -160,7 +160,7 @@ def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
     for piece in pieces:
         event = engine.receive(piece)
         while event is not None and not answer.refused:
-            if type(event) is Bad:
+            if type(event) is Rejected:
                 assert event.status == 502
                 answer.refused = True
                 event = None
@@ -188,7 +188,7 @@ def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
     if eof and not answer.complete and not answer.refused:
         last = engine.eof()
         answer.complete = engine.complete
-        answer.refused = type(last) is Bad
+        answer.refused = type(last) is Rejected
         assert answer.complete is not answer.refused
         assert not engine.reusable
     return answer
@@ -244,7 +244,7 @@ def decode(pieces: list[bytes]) -> tuple[bytes, bytes, bytes] | None:
     body = b""
     for number, piece in enumerate(pieces):
         payload = decoder.feed(piece)
-        if type(payload) is Bad:
+        if type(payload) is Rejected:
             return None
         body += payload
         if decoder.done:

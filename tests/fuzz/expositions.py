@@ -1,12 +1,12 @@
 """Metrics of a model server that says anything: a sequence of texts, each read into one meter."""
 
-from queue_proxy.app import AppMeter
-from queue_proxy.engines import COUNTERS, WANTED
-from queue_proxy.exposition import ExpositionError, Scan, scan
-from queue_proxy.metrics import Identity, Measure
-from tidegate.codec import decode, encode
 from tidegate.metrics import Exposition
-from tidegate.sample import AppSample
+from tidegate.queue_proxy.known_metrics import COUNTERS, WANTED
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
+from tidegate.queue_proxy.model_server_metrics import ModelServerMetrics
+from tidegate.queue_proxy.prometheus_text import ExpositionError, Scan, scan
+from tidegate.records.codec import decode, encode
+from tidegate.records.replica_sample import AppSample
 
 NEXT = b"\0"
 """Between two texts."""
@@ -14,7 +14,7 @@ NEXT = b"\0"
 
 def expositions(data: bytes) -> None:
     """Nothing raises but a bound; counters never run backwards; a sample survives the wire."""
-    meter = AppMeter(("m",))
+    meter = ModelServerMetrics(("m",))
     known = dict.fromkeys(COUNTERS, 0.0)
     for second, text in enumerate(data.split(NEXT)[:8]):
         try:
@@ -28,7 +28,7 @@ def expositions(data: bytes) -> None:
             if told is not None:
                 assert told >= known[figure]
                 known[figure] = told
-    measure = Measure(Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), 0.0)
+    measure = ReplicaCounters(Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), 0.0)
     into = Exposition()
     meter.expose(into, measure, 9.0)
     meter.news()

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from gateway.grpc_methods import peek, read_small
-from tests.support.grpc_client import framed
-from tidegate.wire import protos
-from tidegate.wire.grpc import peek_infer
-from tidegate.wire.protobuf import Message, ProtobufError
+from tests.support.http2.grpc_client import framed
+from tidegate.gateway.routing.grpc_methods import peek, read_small
+from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc.grpc import peek_infer
+from tidegate.wire.grpc.protobuf import Message, ProtobufError
 
 MESSAGES = [message for file in protos.FILES for message in file.messages]
 

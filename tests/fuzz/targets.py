@@ -8,7 +8,7 @@ from tests.fuzz.driver import driver
 from tests.fuzz.engines import answers, chunks, requests
 from tests.fuzz.expositions import NEXT, expositions
 from tests.fuzz.messages import calls, message_seeds, messages
-from tests.support.http_hostile import ANSWERS, CORPUS, OWN, load, raw_bytes
+from tests.support.http.hostile import ANSWERS, CORPUS, OWN, load, raw_bytes
 from tidegate.runtime.metrics import Counters
 
 Target = Callable[[bytes], None]

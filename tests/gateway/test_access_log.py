@@ -6,27 +6,27 @@ from typing import Any
 
 import pytest
 
-from gateway.access_log import BUFFERED_BYTES, AccessLog
-from gateway.front import Front, Memory
-from gateway.match import Call, Target
-from gateway.report import RevisionCounters
-from gateway.ticket import Ticket
-from tests.support.door import table
-from tests.support.edge_exchange import FakeExchange, request
+from tests.support.worlds.fake_exchange import FakeExchange, request
+from tests.support.worlds.gateway_chain import table
+from tidegate.gateway.access_log import BUFFERED_BYTES, AccessLog
+from tidegate.gateway.counting.counters import RevisionCounters
+from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.match import Call, Target
+from tidegate.gateway.routing.request_state import RequestState
 
 
 def log(sampling: float = 1.0, *, as_json: bool = False) -> AccessLog:
     return AccessLog(sampling, as_json=as_json, rng=random.Random(3), offset=1_700_000_000.0)
 
 
-def ended(status: int = 200) -> tuple[Any, Ticket]:
+def ended(status: int = 200) -> tuple[Any, RequestState]:
     """A request that came at 100.0, was bound at 100.25 and ended at 100.5."""
     ex = FakeExchange(
         None, request("POST /v2/models/m/infer?key=secret HTTP/1.1\nhost: x\n\n"), b"12345", complete=True, now=100.0
     )
     ex.status, ex.first_byte, ex.ended, ex.bytes_out, ex.inferences = status, 100.375, 100.5, 77, 4
-    front = Front(table(1).functions[0], Memory(0.0))
-    ticket = Ticket(Target(Call.WORK, front), b"my-id", b"")
+    front = FunctionRouter(table(1).functions[0], FunctionState(0.0))
+    ticket = RequestState(Target(Call.WORK, front), b"my-id", b"")
     ticket.counters = RevisionCounters("f", "f-00001")
     ticket.replica, ticket.bound_at = "f-00001-aaaaa", 100.25
     return ex, ticket

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from activator.commands import Link, Send
-from tests.support.door import ONE, TWO, Door, table
+from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
+from tidegate.activator.commands import Link, Send
 from tidegate.flow.messages import Recall, Return, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import ColdStartPhases, FunctionRoute, RouteTable
-from tidegate.replica import ReplicaState
-from tidegate.tenants import AccessRule
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import FunctionRoute, RouteTable
+from tidegate.records.tenants import AccessRule
 
 BODY = b'{"inputs":[{"name":"x","shape":[8,3],"datatype":"FP32","data":[]}]}'
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from gateway.config import read_config
-from tidegate.aio.limits import LimitValue, read_limits
-from tidegate.aio.server import Limits
+from tidegate.aio.proxy.limits import LimitValue, read_limits
+from tidegate.aio.proxy.server import Limits
 from tidegate.errors import InvalidInputError
+from tidegate.gateway.config import read_config
 
 FILE = {"worker": "g12", "listen_fd": 3, "admin": "/run/g12.sock", "table_file": "/s/routes.json", "token": "t"}
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import WorkerConfig
-from gateway.live import GatewayWorker
-from tidegate.aio.server import Limits, ProxyServer
-from tidegate.aio.sweeper import Sweeper
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.proxy.server import Limits, ProxyServer
+from tidegate.gateway.config import WorkerConfig
+from tidegate.gateway.live import GatewayWorker
 
 ORDERS: dict[str, Callable[[GatewayWorker], None]] = {
     "nothing": lambda _: None,
@@ -27,7 +27,7 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
     async def main() -> tuple[bool, bool]:
         config = WorkerConfig(worker="g0", listen_fd=-1, admin="/a", table_file=str(tmp_path / "t"), token="secret")
         worker = GatewayWorker(config, incarnation="i", rng=random.Random(1))
-        sweeper = Sweeper(asyncio.get_running_loop())
+        sweeper = LoopServices(asyncio.get_running_loop())
         worker._server = server = ProxyServer(worker.chain, Limits(), sweeper)
         server._empty.clear()  # A connection is busy.
         ORDERS[order](worker)

@@ -4,8 +4,8 @@
 RFC 7541 and ours that the first does not reach. Each case runs against a gateway (with a queue_proxy behind it) and a
 queue_proxy, on uvloop and on plain asyncio. Most of a case's time is waiting for its verdict, so all doors of a loop
 work side by side; behind one door cases run one after the other, and what one leaves behind (a slot, a stream, a
-connection) the next one meets. At the end nothing may be in flight. ``tests/wire/test_h2_hostile.py`` runs the same
-files against the engines alone.
+connection) the next one meets. At the end nothing may be in flight. ``tests/tidegate/wire/http2/test_hostile.py`` runs
+the same files against the engines alone.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from functools import cache
 
 import pytest
 
-from tests.support.h2_capture import H2Capture
-from tests.support.h2_live import run_case
-from tests.support.h2_view import CORPUS, OWN, Case, load
-from tests.support.http_doors import door, loop_of
-from tests.support.loopback import LOOPS, run_on
+from tests.support.http.doors import door, loop_of
+from tests.support.http.loopback import LOOPS, run_on
+from tests.support.http2.capture import H2Capture
+from tests.support.http2.live import run_case
+from tests.support.http2.view import CORPUS, OWN, Case, load
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

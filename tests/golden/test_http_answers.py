@@ -1,6 +1,6 @@
 """What a hostile backend answers, and what of it a client may see: the other direction of the hostile corpus.
 
-The format is described in :mod:`tests.support.http_answers`. Every case runs behind a gateway (with its queue_proxy), a
+The format is described in :mod:`tests.support.http.answers`. Every case runs behind a gateway (with its queue_proxy), a
 queue_proxy and a bare relay, on uvloop and on plain asyncio.
 """
 
@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
-from tests.support.http_answers import Case, HostileBackend, run_case
-from tests.support.http_doors import KINDS, door
-from tests.support.http_hostile import ANSWERS, load
-from tests.support.loopback import LOOPS, run_on
+from tests.support.http.answers import Case, HostileBackend, run_case
+from tests.support.http.doors import KINDS, door
+from tests.support.http.hostile import ANSWERS, load
+from tests.support.http.loopback import LOOPS, run_on
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -14,11 +14,11 @@ from functools import cache
 
 import pytest
 
-from tests.support.http_capture import CaptureBackend
-from tests.support.http_doors import KINDS, door, loop_of
-from tests.support.http_hostile import CORPUS, OWN, STANDARD, Case, Outcome, for_front_door, judge, load, run_case
-from tests.support.loopback import LOOPS, run_on
-from tidegate.aio.sockets import host_port
+from tests.support.http.capture import CaptureBackend
+from tests.support.http.doors import KINDS, door, loop_of
+from tests.support.http.hostile import CORPUS, OWN, STANDARD, Case, Outcome, for_front_door, judge, load, run_case
+from tests.support.http.loopback import LOOPS, run_on
+from tidegate.aio.loop.sockets import host_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(150)]
 

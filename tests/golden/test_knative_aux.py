@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from activator.choice import Pick, replica_pick
-from activator.knative import RequestReporter, capacity
-from autoscaler import knative_parameters
-from autoscaler.knative_parameters import duration_s
-from autoscaler.knative_zero import Condition, ZeroRules, active_condition, apply, rules
-from autoscaler.sampling import sample_size
-from autoscaler.windows import Average, DelayWindow, LinearWindow, WeightedWindow
-from queue_proxy.metrics import Identity, Measure
+from tests.golden import knative_config
+from tests.golden.knative_activator import RequestReporter, capacity
 from tests.golden.vectors import IS_OWN, load, near
-from tidegate import knative_annotations, knative_config
-from tidegate.records import Spread
-from tidegate.rollout import Ramp
-from traffic.rollout import aimed, appeared, in_force, ticked
+from tidegate.activator.choice import Pick, replica_pick
+from tidegate.autoscaler.measure.sampling import sample_size
+from tidegate.autoscaler.policies.kpa import parameters as knative_parameters
+from tidegate.autoscaler.policies.kpa.parameters import duration_s
+from tidegate.autoscaler.policies.kpa.windows import Average, DelayWindow, LinearWindow, WeightedWindow
+from tidegate.autoscaler.policies.kpa.zero import Condition, ZeroRules, active_condition, apply, rules
+from tidegate.manifest import knative_annotations
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
+from tidegate.records.rollout import Ramp
+from tidegate.records.route_table import Spread
+from tidegate.traffic.ramp import aimed, appeared, in_force, ticked
 
 CASES = load("knative_aux.jsonl")
 AUTOSCALING = knative_annotations.AUTOSCALING
@@ -163,7 +164,7 @@ class Second:
     """Knative's one-second averages out of the queue_proxy's integral. Arrivals are counted by the gateway here."""
 
     def __init__(self) -> None:
-        self.measure = Measure(
+        self.measure = ReplicaCounters(
             Identity(function="f", revision="f-00001", group="cpu", replica="f-00001-aaaaa", incarnation="i"), 0.0
         )
         self.last = self.reported_at = self.reported = 0.0

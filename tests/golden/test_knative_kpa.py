@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from autoscaler.knative_parameters import KpaParameters
-from autoscaler.knative_zero import Condition, ZeroRules, apply
-from autoscaler.policies.kpa import KnativeScaler
 from tests.golden.vectors import IS_OWN, load, near
+from tidegate.autoscaler.policies.kpa.parameters import KpaParameters
+from tidegate.autoscaler.policies.kpa.policy import KnativeScaler
+from tidegate.autoscaler.policies.kpa.zero import Condition, ZeroRules, apply
 
 CASES = load("knative_kpa.jsonl")
 

@@ -7,35 +7,36 @@ from typing import Any
 
 import pytest
 
-from autoscaler.collector import Collector
-from autoscaler.knative_parameters import KpaParameters
-from autoscaler.observation import FleetGroup
-from autoscaler.policies.hpa import HpaParameters, HpaScaler, rolling_utilization
-from autoscaler.policies.kpa import KnativeScaler
-from autoscaler.series import histogram_quantile
-from autoscaler.sla_rule import RuleGroup, RuleParameters, autoscale
-from loadgen.metrics.cost import Accounting, Lease, memory_cost, monthly_cost
-from loadgen.metrics.elasticity import Point, elasticity
-from loadgen.metrics.levels import service_level, windowed_rates
-from loadgen.metrics.power import epc
-from loadgen.metrics.usage import activity
-from loadgen.pace import Ticker
-from loadgen.simulator.scenario import Callers, Scenario
-from queue_proxy.metrics import Identity, Measure
+from tests.golden.hetsev_levels import service_level, windowed_rates
 from tests.golden.vectors import IS_OWN, load
 from tests.loadgen.simulator.worlds import deployed as simulated
 from tests.loadgen.simulator.worlds import fixed
 from tests.loadgen.simulator.worlds import function as simulated_function
 from tests.loadgen.simulator.worlds import kind as simulated_kind
 from tests.loadgen.simulator.worlds import run as run_simulation
-from tests.support.autoscaling import replica_sample, revision
+from tests.support.worlds.autoscaling import replica_sample, revision
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import FleetGroup
+from tidegate.autoscaler.measure.series import histogram_quantile
+from tidegate.autoscaler.policies.hpa import HpaParameters, HpaScaler, rolling_utilization
+from tidegate.autoscaler.policies.kpa.parameters import KpaParameters
+from tidegate.autoscaler.policies.kpa.policy import KnativeScaler
+from tidegate.autoscaler.policies.smif.rule import RuleGroup, RuleParameters, autoscale
 from tidegate.function import Routing
-from tidegate.records import Spread
-from tidegate.scaling_parameters import Shrinking
-from tidegate.wire.head import HeadRules, RequestHead, parse_request
-from tidegate.wire.v2 import batch_size
-from traffic.cuts import BatchClass, CutGroup, Mode, route_cuts, split_throughput
-from traffic.weights import GroupCapacity, split
+from tidegate.loadgen.arrivals.pace import Ticker
+from tidegate.loadgen.metrics.cost import Accounting, memory_cost, monthly_cost
+from tidegate.loadgen.metrics.elasticity import Point, elasticity
+from tidegate.loadgen.metrics.power import epc
+from tidegate.loadgen.metrics.usage import activity
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
+from tidegate.manifest.policy_parameters import Shrinking
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
+from tidegate.records.route_table import Spread
+from tidegate.traffic.size_cuts import BatchClass, CutGroup, Mode, route_cuts, split_throughput
+from tidegate.traffic.weights import GroupCapacity, split
+from tidegate.wire.bodies.v2 import batch_size
+from tidegate.wire.http1.head import HeadRules, RequestHead, parse_request
 
 CASES = load("papers.jsonl")
 IDENTITY = Identity(
@@ -206,7 +207,7 @@ def thesis_kpa(params: dict[str, Any], steps: list[dict[str, Any]]) -> list[dict
 
 def thesis_avg_concurrency(requests: list[list[float]], t0: float, t1: float) -> float:
     """The queue_proxy's integral of requests in flight, differenced over the interval as the collector does."""
-    measure = Measure(IDENTITY, min([t0, *(start for start, _ in requests)]))
+    measure = ReplicaCounters(IDENTITY, min([t0, *(start for start, _ in requests)]))
     events = [(t0, 1, 0.0), (t1, 1, 0.0)]
     for start, end in requests:
         events += [(start, 0, start), (end, 2, start)]

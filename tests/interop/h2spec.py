@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.support.go_tools import H2SPEC, NoGoError, tool
-from tests.support.http_echo import KINDS, doors
+from tests.support.http.echo import KINDS, doors
+from tests.support.live.go_tools import H2SPEC, NoGoError, tool
 
 LEAST_CASES = 140
 """A run of fewer has not run."""

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment import Deployment, deployment, places
+from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
-SERVER = Path(__file__).parents[1] / "support" / "prefix_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "prefix_server.py"
 REPLICAS = 3
 ADAPTERS = [f"adapter-{number}" for number in range(9)]
 

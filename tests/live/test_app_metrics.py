@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.edge import Edge, Replica, client, edge, run
+from tests.support.live.live_edge import Edge, Replica, client, edge, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
 

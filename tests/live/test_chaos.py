@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.edge_chaos import TIMEOUT_S, ChaosEdge, Monkey, faults, summary
-from tests.support.edge_load import Ask, Load, Outcome, Wire, exchange
+from tests.support.live.chaos import TIMEOUT_S, ChaosEdge, Monkey, faults, summary
+from tests.support.live.raw_clients import Ask, Load, Outcome, Wire, exchange
 
 WORKERS = 3
 LIMITS = [4, 3, 2]

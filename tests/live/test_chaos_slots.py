@@ -12,8 +12,8 @@ from time import monotonic, monotonic_ns
 
 import pytest
 
-from tests.support.edge_chaos import ChaosEdge
-from tests.support.edge_load import Ask, End, Outcome, Wire, exchange
+from tests.support.live.chaos import ChaosEdge
+from tests.support.live.raw_clients import Ask, End, Outcome, Wire, exchange
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 

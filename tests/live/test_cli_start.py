@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import deployment
+from tests.support.live.deployment import deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -19,10 +19,10 @@ import requests
 import tritonclient.http as triton
 import websockets.sync.client
 
-from tests.support.http_doors import Door
-from tests.support.http_echo import KINDS, doors
-from tests.support.loopback import LOOPS
-from tests.support.runtime_process import ROOT, free_port, running
+from tests.support.http.doors import Door
+from tests.support.http.echo import KINDS, doors
+from tests.support.http.loopback import LOOPS
+from tests.support.live.runtime_process import ROOT, free_port, running
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
 needs_clients = pytest.mark.needs(tool="clients")

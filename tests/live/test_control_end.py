@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import deployment, places
+from tests.support.live.deployment import deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

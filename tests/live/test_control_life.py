@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment import REQUEST, Deployment, deployment
+from tests.support.live.deployment import REQUEST, Deployment, deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment, deployment, places
+from tests.support.live.deployment import Deployment, deployment, places
 
-MODEL = str(Path(__file__).resolve().parent.parent / "support" / "edge_model.py")
+MODEL = str(Path(__file__).resolve().parent.parent / "support" / "models" / "edge_model.py")
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from benchmarks.deployment import Deployment, running
-from control.sdk import ApiError, StartFailedError
-from control.views import ReplicaView
-from tests.support.patience import Patience
+from tests.support.deadline import Patience
+from tidegate.control.sdk import ApiError, StartFailedError
+from tidegate.control.views.views import ReplicaView
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-MODEL = Path(__file__).resolve().parent.parent / "support" / "edge_model.py"
+MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "edge_model.py"
 TWO_CPUS = "accelerators: [{name: cpu, kind: cpu, cores: 1, count: 2, memory: 4Gi}]"
 
 
@@ -346,7 +346,7 @@ def test_kill_of_the_control_process_leaves_serving_and_the_next_takes_over() ->
 def test_a_second_up_on_the_same_directory_is_refused_with_who_holds_it() -> None:
     with running(accelerators=TWO_CPUS) as deployment:
         second = subprocess.run(
-            [sys.executable, "-P", "-m", "control.cli", "up", "--config", str(deployment.config)],
+            [sys.executable, "-P", "-m", "tidegate.control.cli", "up", "--config", str(deployment.config)],
             capture_output=True,
             text=True,
             timeout=20,

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.edge import TOKEN, Edge, Replica, begin, client, edge, infer, run, table
+from tests.support.live.live_edge import TOKEN, Edge, Replica, begin, client, edge, infer, run, table
 
 pytestmark = pytest.mark.live
 
@@ -346,7 +346,7 @@ def test_wrong_configuration_is_told_on_standard_error(tmp_path: Path) -> None:
     config.write_text(json.dumps({"worker": "g0", "listen_fd": 3, "admin": "/x", "table_file": "/y", "token": "t"}))
     config.write_text(config.read_text().replace("}", ', "limits": {"head-bytes": 1, "headers": -1}}'))
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "gateway.main", "--config", str(config)],
+        [sys.executable, "-P", "-m", "tidegate.gateway.main", "--config", str(config)],
         capture_output=True,
         text=True,
         check=False,

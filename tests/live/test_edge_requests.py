@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.edge import Edge, begin, edge, infer, run, table
+from tests.support.live.live_edge import Edge, begin, edge, infer, run, table
 
 pytestmark = pytest.mark.live
 

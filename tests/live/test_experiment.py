@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "control.cli", "experiment", *arguments]
+    return [sys.executable, "-m", "tidegate.control.cli", "experiment", *arguments]
 
 
 def own(tmp_path: Path) -> list[str]:

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.deployment import Deployment, deployment
+from tests.support.live.deployment import Deployment, deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
-SERVER = Path(__file__).parents[1] / "support" / "prefix_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "prefix_server.py"
 WARM_S, RUN_S = 2.0, 10.0
 LARGE, SMALL = 2000, 200
 """Words of a prompt."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.edge import edge, infer, run, table
-from tidegate.tenants import AccessRule, Tenant, digest
+from tests.support.live.live_edge import edge, infer, run, table
+from tidegate.records.tenants import AccessRule, Tenant, digest
 
 pytestmark = pytest.mark.live
 

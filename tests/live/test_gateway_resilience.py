@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.edge import Edge, Replica, client, edge, infer, run, table
+from tests.support.live.live_edge import Edge, Replica, client, edge, infer, run, table
 from tidegate.flow.retry_budget import FLOOR_PER_S, WINDOW_S
-from tidegate.records import HeaderMatch, Hedging, OutlierRules, RouteMatch, Spread
+from tidegate.records.route_table import HeaderMatch, Hedging, OutlierRules, RouteMatch, Spread
 
 pytestmark = pytest.mark.live
-MODEL = Path(__file__).resolve().parents[1] / "support" / "moody_model.py"
+MODEL = Path(__file__).resolve().parents[1] / "support" / "models" / "moody_model.py"
 
 
 def start(world: Edge, limit: int) -> Replica:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.deployment import REQUEST, Deployment, deployment
+from tests.support.live.deployment import REQUEST, Deployment, deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -21,10 +21,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from tests.support import grpc_plain_server
-from tests.support.certificates import make_certificate
-from tests.support.deployment import Deployment, deployment, places
-from tests.support.patience import Patience
+from tests.support.deadline import Patience
+from tests.support.live.certificates import make_certificate
+from tests.support.live.deployment import Deployment, deployment, places
+from tests.support.models import grpc_plain_server
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from tests.support.runtime_process import RuntimeProcess, free_port, running
+from tests.support.live.runtime_process import RuntimeProcess, free_port, running
 
 pytestmark = pytest.mark.live
 

@@ -9,8 +9,8 @@ import numpy
 import pytest
 import tritonclient.grpc as tritonclient
 
-from tests.support import triton
-from tests.support.deployment import Deployment, deployment, places
+from tests.support.live import triton
+from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [
     pytest.mark.live,

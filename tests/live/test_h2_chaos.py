@@ -10,14 +10,14 @@ import random
 
 import pytest
 
-from tests.support.h2_capture import H2Capture
-from tests.support.h2_echo import PROBE, message
-from tests.support.h2_live import Address, H2Client, connect, is_alive
-from tests.support.h2_view import View, call_block
-from tests.support.http_doors import door
-from tests.support.loopback import LOOPS, run_on
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
+from tests.support.http.doors import door
+from tests.support.http.loopback import LOOPS, run_on
+from tests.support.http2.capture import H2Capture
+from tests.support.http2.echo import PROBE, message
+from tests.support.http2.live import Address, H2Client, connect, is_alive
+from tests.support.http2.view import View, call_block
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -10,16 +10,16 @@ from functools import partial
 
 import pytest
 
-from tests.support import growth
-from tests.support.h2_capture import H2Capture
-from tests.support.h2_echo import message
-from tests.support.h2_live import H2Client, is_alive
-from tests.support.h2_view import View, call_block
-from tests.support.http_doors import Door
-from tests.support.loopback import until
-from tests.support.patience import Patience
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
+from tests.support.deadline import Patience
+from tests.support.http.doors import Door
+from tests.support.http.loopback import until
+from tests.support.http2.capture import H2Capture
+from tests.support.http2.echo import message
+from tests.support.http2.live import H2Client, is_alive
+from tests.support.http2.view import View, call_block
+from tests.support.live import growth
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -13,11 +13,11 @@ from functools import cache
 
 import pytest
 
-from tests.support.h2_live import send_case
-from tests.support.h2_view import CORPUS, OWN, Case, load
-from tests.support.http_capture import CaptureBackend, Captures
-from tests.support.http_doors import door
-from tests.support.loopback import run_on
+from tests.support.http.capture import CaptureBackend, Captures
+from tests.support.http.doors import door
+from tests.support.http.loopback import run_on
+from tests.support.http2.live import send_case
+from tests.support.http2.view import CORPUS, OWN, Case, load
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 

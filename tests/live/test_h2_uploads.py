@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.h2_live import H2Client, connect, rss_mb
-from tests.support.h2_view import View
-from tests.support.loopback import LOOPS, run_on, start_relay, until
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
+from tests.support.http.loopback import LOOPS, run_on, start_relay, until
+from tests.support.http2.live import H2Client, connect, rss_mb
+from tests.support.http2.view import View
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60), pytest.mark.parametrize("loop", sorted(LOOPS))]
 

@@ -10,13 +10,13 @@ from typing import cast
 
 import pytest
 
-from tests.support.h2_echo import PROBE, message
-from tests.support.h2_live import connect
-from tests.support.h2_view import PROBED, View, probe_call
-from tests.support.http_doors import door
-from tests.support.loopback import run_on, until
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
+from tests.support.http.doors import door
+from tests.support.http.loopback import run_on, until
+from tests.support.http2.echo import PROBE, message
+from tests.support.http2.live import connect
+from tests.support.http2.view import PROBED, View, probe_call
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment, deployment, is_alive, places
-from tests.support.patience import Patience
+from tests.support.deadline import Patience
+from tests.support.live.deployment import Deployment, deployment, is_alive, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -15,12 +15,12 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from tests.support.deployment import REQUEST, Deployment, deployment, is_alive
-from tests.support.hammer import Hammer
+from tests.support.live.deployment import REQUEST, Deployment, deployment, is_alive
+from tests.support.live.strict_clients import Hammer
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
-MODEL = Path(__file__).resolve().parent.parent / "support" / "stream_model.py"
+MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "stream_model.py"
 BODY = json.dumps(REQUEST).encode()
 INFER = "/v2/models/echo/infer"
 

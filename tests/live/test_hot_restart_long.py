@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.live.test_hot_restart import BODY, INFER, Aside, deploy_streams, events, talk, workers
-from tests.support.deployment import deployment
-from tests.support.hammer import Hammer
+from tests.support.live.deployment import deployment
+from tests.support.live.strict_clients import Hammer
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support import growth
-from tests.support.http_backend import OK, ScriptedBackend, answering
-from tests.support.loopback import until
-from tests.support.patience import Patience
+from tests.support.deadline import Patience
+from tests.support.http.backend import OK, ScriptedBackend, answering
+from tests.support.http.loopback import until
+from tests.support.live import growth
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_backend import OK, Script, ScriptedBackend, close_all, read_answer, read_request
-from tests.support.http_doors import Door, door
-from tests.support.http_echo import KINDS, doors
-from tests.support.loopback import LOOPS, run_on, until
+from tests.support.http.backend import OK, Script, ScriptedBackend, close_all, read_answer, read_request
+from tests.support.http.doors import Door, door
+from tests.support.http.echo import KINDS, doors
+from tests.support.http.loopback import LOOPS, run_on, until
 
 WAYS = [(kind, loop) for kind in KINDS for loop in sorted(LOOPS)]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.macro.harness import find_tools, free_port
-from tests.support.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, tool
-from tests.support.http_echo import KINDS, doors
+from tests.support.http.echo import KINDS, doors
+from tests.support.live.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, tool
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600), pytest.mark.needs(tool="go")]
 

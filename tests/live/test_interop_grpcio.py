@@ -12,10 +12,10 @@ import grpc
 import httpx
 import pytest
 
-from tests.support.grpc_service import ECHO_END, ECHO_HEAD, SERVICE, UNLIMITED, Seen, ask, server
-from tests.support.http_doors import Door
-from tests.support.http_echo import KINDS, doors
-from tests.support.patience import Patience
+from tests.support.deadline import Patience
+from tests.support.http.doors import Door
+from tests.support.http.echo import KINDS, doors
+from tests.support.http2.grpc_service import ECHO_END, ECHO_HEAD, SERVICE, UNLIMITED, Seen, ask, server
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
 

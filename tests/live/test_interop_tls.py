@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.certificates import make_certificate
-from tests.support.deployment import deployment
-from tests.support.go_tools import GRPCURL, tool
+from tests.support.live.certificates import make_certificate
+from tests.support.live.deployment import deployment
+from tests.support.live.go_tools import GRPCURL, tool
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.test_openai import manifest
 from tests.live.test_tls import tls_flags
-from tests.support.deployment import Deployment, deployment, places
+from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

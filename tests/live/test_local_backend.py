@@ -13,14 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.backend import ReplicaStatus
-from deploy.local.link import COMMAND_TIMEOUT_S, LinkError, ProxyLink, ProxyState
-from deploy.local.proc import ProcessHandle, boot_id, carrying, is_same, members, start_time
-from deploy.local.processes import ProcessTable
-from deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore
-from deploy.local.recovery import end_all, end_processes
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from tests.support.backends import (
+from tests.support.deadline import Patience, starved_s
+from tests.support.live.backends import (
     MODEL,
     PHASES,
     TWO_CORES,
@@ -30,9 +24,15 @@ from tests.support.backends import (
     revision,
     status_of,
 )
-from tests.support.patience import Patience, starved_s
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.local.admin_link import COMMAND_TIMEOUT_S, LinkError, ProxyLink, ProxyState
+from tidegate.deploy.local.proc import ProcessHandle, boot_id, carrying, is_same, members, start_time
+from tidegate.deploy.local.processes import ProcessTable
+from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore
+from tidegate.deploy.local.recovery import end_all, end_processes
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Revision
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
 
 pytestmark = pytest.mark.live
 

@@ -13,11 +13,11 @@ import openai
 import pytest
 import websockets.sync.client
 
-from tests.support.deployment import Deployment, deployment
+from tests.support.live.deployment import Deployment, deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-SERVER = Path(__file__).parents[1] / "support" / "openai_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 MESSAGES: Any = [{"role": "user", "content": 'say "model": "other" twice'}]
 LARGE = "x" * 900_000
 

@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.deployment import Deployment, deployment
+from tests.support.live.deployment import Deployment, deployment
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embeddings"
 TEXTS = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.edge import edge, infer, run, table
+from tests.support.live.live_edge import edge, infer, run, table
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 

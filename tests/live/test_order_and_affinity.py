@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.support.edge import Edge, edge, infer, run, table
-from tidegate.records import QueueOrder, Spread
+from tests.support.live.live_edge import Edge, edge, infer, run, table
+from tidegate.records.route_table import QueueOrder, Spread
 
 pytestmark = pytest.mark.live
 

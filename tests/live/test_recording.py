@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import deployment, places
+from tests.support.live.deployment import deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 
@@ -16,7 +16,7 @@ DRY = ("--dry-run", "true", "--initial-scale", "0", "--scale-to-zero-after", "1s
 
 def replay(recording: Path, *flags: str) -> str:
     """Where nothing runs any more."""
-    command = [sys.executable, "-m", "control.cli", "replay", str(recording), *flags]
+    command = [sys.executable, "-m", "tidegate.control.cli", "replay", str(recording), *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

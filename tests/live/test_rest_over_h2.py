@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.certificates import make_certificate
-from tests.support.http_backend import OK, ScriptedBackend, answering
-from tests.support.http_doors import Door
-from tests.support.http_echo import doors
-from tests.support.loopback import start_relay
-from tidegate.aio.certificate import read_pair
+from tests.support.http.backend import OK, ScriptedBackend, answering
+from tests.support.http.doors import Door
+from tests.support.http.echo import doors
+from tests.support.http.loopback import start_relay
+from tests.support.live.certificates import make_certificate
+from tidegate.aio.loop.certificate import read_pair
 
 WAYS = [("gateway", "uvloop"), ("queue_proxy", "uvloop"), ("queue_proxy", "asyncio")]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]

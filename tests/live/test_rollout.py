@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.deployment import REQUEST, Deployment, deployment
-from tests.support.hammer import Hammer
+from tests.support.live.deployment import REQUEST, Deployment, deployment
+from tests.support.live.strict_clients import Hammer
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(150)]
 

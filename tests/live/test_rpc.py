@@ -12,16 +12,16 @@ import grpc
 import httpx
 import pytest
 
-from tests.support.grpc_client import framed
-from tests.support.grpc_echo import DETAILS, Client, Echo, echo_server
-from tests.support.http_doors import Door
-from tests.support.http_echo import doors
-from tests.support.patience import Patience
-from tidegate.wire.h2 import H2Client
-from tidegate.wire.h2_blocks import RESPONSE, Blocks
-from tidegate.wire.h2_events import RESET
-from tidegate.wire.h2_frames import INTERNAL_ERROR
-from tidegate.wire.h2_hpack import literal
+from tests.support.deadline import Patience
+from tests.support.http.doors import Door
+from tests.support.http.echo import doors
+from tests.support.http2.grpc_client import framed
+from tests.support.http2.grpc_echo import DETAILS, Client, Echo, echo_server
+from tidegate.wire.http2.events import RESET
+from tidegate.wire.http2.frames import INTERNAL_ERROR
+from tidegate.wire.http2.header_blocks import RESPONSE, Blocks
+from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.roles import H2Client
 
 WAYS = [("queue_proxy", "uvloop"), ("queue_proxy", "asyncio"), ("gateway", "uvloop")]
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]

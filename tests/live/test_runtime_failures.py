@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.patience import Patience
-from tests.support.runtime_process import RuntimeProcess, failed, finish, free_port, running, start
+from tests.support.deadline import Patience
+from tests.support.live.runtime_process import RuntimeProcess, failed, finish, free_port, running, start
 
 pytestmark = pytest.mark.live
 

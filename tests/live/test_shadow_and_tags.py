@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.edge import Edge, Replica, begin, client, edge, infer, run, table
-from tidegate.records import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
+from tests.support.live.live_edge import Edge, Replica, begin, client, edge, infer, run, table
+from tidegate.records.route_table import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
 
 pytestmark = pytest.mark.live
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_simulate import ACCELERATORS, FUNCTION, PROFILES
+from tests.control.cli.simulate.test_command import ACCELERATORS, FUNCTION, PROFILES
 
 pytestmark = pytest.mark.live
 
@@ -20,7 +20,7 @@ def command(tmp_path: Path, *more: str) -> list[str]:
     for name, text in (("f.yaml", FUNCTION), ("a.yaml", ACCELERATORS), ("p.yaml", PROFILES)):
         (tmp_path / name).write_text(text)
     files = ("--function", "f.yaml", "--accelerators", "a.yaml", "--profile", "p.yaml")
-    return [sys.executable, "-m", "control.cli", "simulate", *files, "--policy", "kpa", *more]
+    return [sys.executable, "-m", "tidegate.control.cli", "simulate", *files, "--policy", "kpa", *more]
 
 
 def environment() -> dict[str, str]:

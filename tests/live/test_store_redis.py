@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment import Deployment, deployment
-from tests.support.patience import Patience
-from tests.support.redis_server import RedisServer
-from tests.support.tenants import ACME, SECOND, closed_function, in_one_minute, tenants_file
+from tests.support.deadline import Patience
+from tests.support.live.deployment import Deployment, deployment
+from tests.support.live.redis_server import RedisServer
+from tests.support.live.tenants import ACME, SECOND, closed_function, in_one_minute, tenants_file
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.needs(tool="redis")]
 
@@ -75,7 +75,7 @@ def test_without_redis_nothing_starts_and_it_is_told_why(tmp_path: Path, redis: 
     assert "SECRET" not in done.stderr and "Traceback" not in done.stderr
     assert not place.living()
     found = subprocess.run(
-        (sys.executable, "-m", "control.cli", "doctor", "--state", str(place.state.root)),
+        (sys.executable, "-m", "tidegate.control.cli", "doctor", "--state", str(place.state.root)),
         capture_output=True,
         text=True,
         timeout=30,

@@ -20,10 +20,10 @@ from time import monotonic_ns
 
 import pytest
 
-from tests.support.edge import Replica, client, infer
-from tests.support.edge_chaos import ChaosEdge
-from tidegate.codec import encode
-from tidegate.records import GroupRoute, RevisionRoute, RouteTable
+from tests.support.live.chaos import ChaosEdge
+from tests.support.live.live_edge import Replica, client, infer
+from tidegate.records.codec import encode
+from tidegate.records.route_table import GroupRoute, RevisionRoute, RouteTable
 
 ROUNDS = 10
 

@@ -5,9 +5,9 @@ from time import monotonic
 
 import pytest
 
-from tests.support.http_backend import ScriptedBackend, read_request
-from tests.support.loopback import LOOPS, Relay, run_on, start_relay, until
-from tidegate.aio.server import Limits
+from tests.support.http.backend import ScriptedBackend, read_request
+from tests.support.http.loopback import LOOPS, Relay, run_on, start_relay, until
+from tidegate.aio.proxy.server import Limits
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 

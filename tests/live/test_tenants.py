@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.certificates import contexts, make_certificate
-from tests.support.deployment import REQUEST, Deployment, deployment
-from tests.support.tenants import ACME, OTHER, closed_function, in_one_minute, infer_load, tenants_file
-from tests.support.tokens import Issuer, claims
+from tests.support.live.certificates import contexts, make_certificate
+from tests.support.live.deployment import REQUEST, Deployment, deployment
+from tests.support.live.tenants import ACME, OTHER, closed_function, in_one_minute, infer_load, tenants_file
+from tests.support.live.tokens import Issuer, claims
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -32,7 +32,7 @@ def ask(place: Deployment, **headers: str) -> httpx.Response:
 
 def test_keys_and_quotas_from_the_command_line(tmp_path: Path) -> None:
     """As a user goes about it: a key, a file, a function; calls with and without; a changed file; what was used."""
-    words = (sys.executable, "-m", "control.cli", "tenant-key", "--json")
+    words = (sys.executable, "-m", "tidegate.control.cli", "tenant-key", "--json")
     made = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     file = tmp_path / "tenants.yaml"
     file.write_text(f"tenants: [{{name: acme, keys: ['{made['sha256']}'], quotas: {{requests-per-minute: 1000}}}}]\n")

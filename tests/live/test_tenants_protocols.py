@@ -13,12 +13,12 @@ import openai
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.deployment import Deployment, deployment
-from tests.support.tenants import ACME, OTHER, closed_function, tenants_file
+from tests.support.live.deployment import Deployment, deployment
+from tests.support.live.tenants import ACME, OTHER, closed_function, tenants_file
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-SERVER = Path(__file__).parents[1] / "support" / "openai_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 TOKENS_A_MINUTE = 400
 MESSAGES: Any = [{"role": "user", "content": "four words are here"}]
 

@@ -14,9 +14,9 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.live.test_hot_restart import deploy_streams, workers
-from tests.support.certificates import make_certificate
-from tests.support.deployment import REQUEST, Deployment, deployment
-from tests.support.hammer import Hammer
+from tests.support.live.certificates import make_certificate
+from tests.support.live.deployment import REQUEST, Deployment, deployment
+from tests.support.live.strict_clients import Hammer
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

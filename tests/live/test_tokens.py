@@ -13,11 +13,11 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.deployment import Deployment, deployment, places
+from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-SERVER = Path(__file__).parents[1] / "support" / "openai_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 MESSAGES: Any = [{"role": "user", "content": "one two three four"}]
 SLACK_S = 1.0
 """A busy machine may be late by so much; nothing is ever early."""
@@ -257,6 +257,6 @@ def test_rates_and_times_are_told(served: Deployment, client: openai.OpenAI) -> 
     recording = served.folder / "lm.ndjson"
     served.cli("record", "lm", "-o", str(recording))
     assert '"lambda_tps"' in recording.read_text()
-    command = [sys.executable, "-m", "control.cli", "replay", str(recording)]
+    command = [sys.executable, "-m", "tidegate.control.cli", "replay", str(recording)]
     replayed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "come out the same, bit for bit" in replayed.stdout, replayed.stdout + replayed.stderr

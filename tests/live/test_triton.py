@@ -16,8 +16,8 @@ import pytest
 import tritonclient.http as tritonclient
 
 from benchmarks.deployment import free_port
-from tests.support import triton
-from tests.support.deployment import Deployment, deployment, places
+from tests.support.live import triton
+from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [
     pytest.mark.live,

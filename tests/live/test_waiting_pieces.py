@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support.edge import Edge, edge, table
-from tests.support.h2_echo import message
-from tests.support.h2_live import H2Client, connect, rss_mb
-from tests.support.h2_view import View, call_block
-from tests.support.loopback import run_on, until
-from tidegate.records import RouteTable
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
+from tests.support.http.loopback import run_on, until
+from tests.support.http2.echo import message
+from tests.support.http2.live import H2Client, connect, rss_mb
+from tests.support.http2.view import View, call_block
+from tests.support.live.live_edge import Edge, edge, table
+from tidegate.records.route_table import RouteTable
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment import REQUEST, deployment
-from tests.support.tenants import ACME, closed_function, room_in_the_minute, tenants_file
+from tests.support.live.deployment import REQUEST, deployment
+from tests.support.live.tenants import ACME, closed_function, room_in_the_minute, tenants_file
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

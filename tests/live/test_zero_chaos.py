@@ -20,15 +20,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.edge import Edge, Replica, client, edge, run, table
-from tests.support.h2_echo import Echo, Record, message
-from tests.support.h2_live import connect
-from tests.support.h2_view import View, call_block
-from tests.support.patience import Patience
-from tidegate.records import ColdRules, RouteTable
-from tidegate.tenants import AccessRule, Quotas, Tenant, digest
-from tidegate.wire import h2_frames as wire
-from tidegate.wire.h2_hpack import literal
+from tests.support.deadline import Patience
+from tests.support.http2.echo import Echo, Record, message
+from tests.support.http2.live import connect
+from tests.support.http2.view import View, call_block
+from tests.support.live.live_edge import Edge, Replica, client, edge, run, table
+from tidegate.records.cold_rules import ColdRules
+from tidegate.records.route_table import RouteTable
+from tidegate.records.tenants import AccessRule, Quotas, Tenant, digest
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

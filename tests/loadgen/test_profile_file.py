@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.profile_file import KEYS, parse
-from loadgen.simulator.devices import Sharing
-from loadgen.simulator.profiles import ColdStart
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.profile_file import KEYS, parse
+from tidegate.loadgen.simulator.devices import Sharing
+from tidegate.loadgen.simulator.profiles import ColdStart
 
 GOOD = """
 profiles:

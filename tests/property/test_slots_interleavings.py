@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.support.routes import table
-from tests.support.slot_world import End, Flight, Job, Mailboxes, Replica, Worker, World
-from tidegate.flow.fair_queue import Claim
+from tests.support.worlds.routes import table
+from tests.support.worlds.slot_world import End, Flight, Job, Mailboxes, Replica, Worker, World
+from tidegate.flow.fair_queue import TenantCharge
 from tidegate.function import ConcurrencyUnit
-from tidegate.records import Binding, RouteTable, Spread
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import Binding, RouteTable, Spread
 
 TIMEOUTS_S = (0.3, 60.0)
 SIZES: tuple[dict[str, tuple[int, int | None]] | None, ...] = (
@@ -148,7 +148,7 @@ class Slots(RuleBasedStateMachine):
         if not worker.stopped:
             for size in sizes:
                 again = len(self.world.jobs) % 2 == 0
-                claim = None if tenant is None else Claim(tenant, 1.0 + number, size * 10.0 ** len(tenant))
+                claim = None if tenant is None else TenantCharge(tenant, 1.0 + number, size * 10.0 ** len(tenant))
                 self.world.arrive(worker, size, TIMEOUTS_S[patient], priority, again=again, claim=claim)
 
     @rule(number=st.integers(0, 3), size=st.sampled_from([1, 9]), avoided=st.integers(0, 2))

@@ -16,8 +16,8 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from tests.support.edge import TOKEN, Edge, Replica, client, edge, infer, run, table
-from tests.support.edge_load import Lags
+from tests.support.live.live_edge import TOKEN, Edge, Replica, client, edge, infer, run, table
+from tests.support.live.raw_clients import Lags
 
 pytestmark = pytest.mark.live
 
@@ -53,7 +53,7 @@ class Doors:
             "log": None,
         }
         config.write_text(json.dumps(settings))
-        return self.world._spawn(["-m", "gateway.main", "--config", str(config)], fds=(listener.fileno(),))
+        return self.world._spawn(["-m", "tidegate.gateway.main", "--config", str(config)], fds=(listener.fileno(),))
 
 
 class Load:

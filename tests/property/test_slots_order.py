@@ -5,10 +5,10 @@ from math import ceil
 
 import pytest
 
-from tests.support.routes import function, table
-from tests.support.slot_world import End, Flight, Job, Mailboxes, Replica, World
+from tests.support.worlds.routes import function, table
+from tests.support.worlds.slot_world import End, Flight, Job, Mailboxes, Replica, World
 from tidegate.errors import QUEUE_FULL
-from tidegate.records import QueueOrder, RouteTable
+from tidegate.records.route_table import QueueOrder, RouteTable
 
 LIMIT_OF_NEW = 4
 

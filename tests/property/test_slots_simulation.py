@@ -8,9 +8,9 @@ from collections.abc import Hashable
 
 import pytest
 
-from activator.replicas import RECALLED_SPARE
 from benchmarks.micro.slots_sim import HOP_S, SERVICE_S, Outcome, Simulation, outcome, overtaken_s
-from tests.support.slot_world import Action, End, Flight, Job, Replica, Worker, World
+from tests.support.worlds.slot_world import Action, End, Flight, Job, Replica, Worker, World
+from tidegate.activator.state.replicas import RECALLED_SPARE
 
 
 @pytest.fixture(scope="module")

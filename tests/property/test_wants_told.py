@@ -3,10 +3,10 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.lobby import Lobby, lobby
+from tests.support.worlds.waiting_room import Lobby, lobby
 from tidegate.flow.messages import Grant, State, Void
 from tidegate.flow.wants import want_class
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
 
 RARE = ("leave", "refuse", "break off", "void", "eject", "admit", "drain", "revive", "grant")
 STEPS = st.lists(

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from queue_proxy.chain import Sidecar
-from queue_proxy.drain import Life
-from queue_proxy.metrics import Identity, Level, Measure
-from queue_proxy.settings import ProxySettings
-from tests.support.edge_exchange import FakeExchange, Pool, request
-from tests.support.edge_rpc import FakeRpc
+from tests.support.worlds.fake_exchange import FakeExchange, Pool, request
+from tests.support.worlds.fake_grpc_call import FakeRpc
 from tidegate.flow.messages import Grant, State
 from tidegate.flow.slots import Admit, Channel, Reject, Send, SlotLedger, StateIs
-from tidegate.phases import ColdStartPhases
-from tidegate.replica import ReplicaState
-from tidegate.wire.h2_blocks import REQUEST, Blocks, Reader
-from tidegate.wire.h2_heads import call_head, literals, request_drops
-from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_tails import read_call_tail
+from tidegate.queue_proxy.chain import Sidecar
+from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
+from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
+from tidegate.queue_proxy.settings import ProxySettings
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
+from tidegate.wire.http2.header_blocks import REQUEST, Blocks, Reader
+from tidegate.wire.http2.heads import call_head, literals, request_drops
+from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.tails import read_call_tail
 
 TOKEN = b"secret"
 
@@ -52,8 +52,10 @@ class Replica:
         self.told: list[object] = []
         self.suspected: list[str] = []
         self.ledger = SlotLedger(incarnation="i", limit=limit, fifo_bound=1 << 30)
-        self.life = Life(limit=limit, phases=ColdStartPhases(), epoch=0)
-        self.measure = Measure(Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), self.now)
+        self.life = ReplicaLifecycle(limit=limit, phases=ColdStartPhases(), epoch=0)
+        self.measure = ReplicaCounters(
+            Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), self.now
+        )
         self.sidecar = Sidecar(
             ProxySettings(function="f", timeout_s=10.0, **settings),
             token=TOKEN,
@@ -198,7 +200,7 @@ def test_only_what_was_answered_counts_as_served() -> None:
     cut.answered(100.2, length=None, ends=False)
     cut.expires(100.31)
     served.answered(100.25)
-    level = Level(state=ReplicaState.READY, limit=4, queued=0, phases=ColdStartPhases())
+    level = ReplicaLevels(state=ReplicaState.READY, limit=4, queued=0, phases=ColdStartPhases())
     sample = replica.measure.sample(101.0, level)
     assert (sample.requests, sample.inferences, sample.unanswered, sample.cancelled) == (3, 3, 2, 2)
     assert sum(count for _, count in sample.execution) == 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queue_proxy.probes import KnativeProbe, StartProbe, knative_probe, readiness_answer
+from tidegate.queue_proxy.probes import KnativeProbe, StartProbe, knative_probe, readiness_answer
 
 
 def test_pauses_grow_with_the_age_of_the_start() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from queue_proxy.live import client_limits
-from queue_proxy.settings import read_settings
-from tidegate.aio.limits import Limits
+from tidegate.aio.proxy.limits import Limits
 from tidegate.errors import InvalidInputError
-from tidegate.records import ColdStartPhases
+from tidegate.queue_proxy.live import client_limits
+from tidegate.queue_proxy.settings import read_settings
+from tidegate.records.cold_start_phases import ColdStartPhases
 
 
 def test_knatives_environment_alone_is_enough() -> None:

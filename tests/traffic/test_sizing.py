@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from traffic.cuts import BatchClass, CutGroup, route_cuts
-from traffic.sizing import BY_WEIGHTS, LOOK_S, SizedGroup, Sizing, cut, foreseen
+from tidegate.traffic.size_cuts import BatchClass, CutGroup, route_cuts
+from tidegate.traffic.sizing import BY_WEIGHTS, LOOK_S, SizedGroup, Sizing, cut, foreseen
 
 SIZES = (1, 64)
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tidegate.rollout import Phase, Rollout, RolloutPlan
-from traffic.canary import Tally
-from traffic.stages import Seen, advanced, aligned, begun, ended, paused, resumed
+from tidegate.records.rollout import Phase, Rollout, RolloutPlan
+from tidegate.traffic.judge import Tally
+from tidegate.traffic.stages import Seen, advanced, aligned, begun, ended, paused, resumed
 
 CANARY = RolloutPlan(canary_steps=(1.0, 5.0, 25.0, 50.0), canary_window_s=30.0)
 

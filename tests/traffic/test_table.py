@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from tests.support.autoscaling import function, revision
+from tests.support.worlds.autoscaling import function, revision
 from tidegate.function import ConcurrencyUnit, Function, Readiness, Revision, Routing
-from tidegate.records import Binding, FailureKind, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
-from tidegate.replica import ReplicaState
-from traffic.table import RevisionShare, ServedFunction, TableBuilder
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import Binding, FailureKind, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
+from tidegate.traffic.table import RevisionShare, ServedFunction, TableBuilder
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.autoscaling import replica_sample
-from traffic.weights import (
+from tests.support.worlds.autoscaling import replica_sample
+from tidegate.traffic.weights import (
     FINE_STEP,
     LIFT,
     MOVE_S,

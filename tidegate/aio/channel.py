@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Final, Protocol, cast
 
 from tidegate import headers
-from tidegate.aio.sockets import host_port, is_unix, notice_loss
-from tidegate.aio.tasks import TaskOwner
+from tidegate.aio.loop.sockets import host_port, is_unix, notice_loss
+from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.flow.messages import (
     LINE_LIMIT,
     Hello,
@@ -25,7 +25,7 @@ from tidegate.flow.messages import (
     encode_message,
 )
 from tidegate.flow.slots import Admit, Channel, Reject, Send, SlotLedger, StateIs, Visit
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
 
 BACK_OFF_S: Final = 0.02
 BACK_OFF_LIMIT_S: Final = 1.0

@@ -12,7 +12,7 @@ from typing import Final
 from tidegate.flow.credits import GONE, IDLE, Channel, Command, Credit, Place, Send, Visit
 from tidegate.flow.messages import Grant, ProxyMessage, Void
 from tidegate.flow.wants import DEFAULT_PRIORITY, Want
-from tidegate.replica import ConcurrencyUnit
+from tidegate.records.replica_state import ConcurrencyUnit
 
 SILENCE_S: Final = 0.1
 """A recall without an answer, or a grant without a request while others wait, voids after this time."""
@@ -22,7 +22,7 @@ CREDITS_PER_LINE: Final = 1000
 """Keeps a message far below ``messages.LINE_LIMIT``."""
 
 
-class Accounts:
+class SlotAccounting:
     """Credits, wants and turns of one replica."""
 
     def __init__(self, *, incarnation: str, limit: int, unit: ConcurrencyUnit) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tidegate.flow.messages import ProxyMessage
 from tidegate.flow.wants import Want
-from tidegate.replica import ReplicaState
+from tidegate.records.replica_state import ReplicaState
 
 IDLE, BUSY, GONE = 0, 1, 2
 """States of a credit: int constants, this is the path of every request."""

@@ -29,7 +29,7 @@ IDLE_ACCOUNTS: Final = 1024
 are dropped; if too many are left, all of them are, and what they are ahead of others is forgiven."""
 
 
-class Claim:
+class TenantCharge:
     """Whose a request is, and what it costs. One of its own for each request."""
 
     __slots__ = ("_account", "_charged", "cost", "tenant", "weight")
@@ -50,7 +50,7 @@ class Claim:
 class ClaimedItem(Item, Protocol):
     """What can wait in turn. ``claim`` is set in the queue."""
 
-    claim: Claim | None
+    claim: TenantCharge | None
 
 
 T = TypeVar("T", bound=ClaimedItem)
@@ -168,7 +168,7 @@ class FairQueue(Generic[T]):
         line.spent += claim._charged
         self._place(line)
 
-    def settle(self, claim: Claim, cost: float) -> None:
+    def settle(self, claim: TenantCharge, cost: float) -> None:
         """What a served request did cost; 0: it was not served after all. Nothing changes if it was not charged."""
         line = claim._account
         if line is None:

@@ -24,7 +24,7 @@ Pure: ``now`` in seconds of one clock.
 from enum import Enum
 from typing import Final
 
-from tidegate.records import OutlierRules
+from tidegate.records.route_table import OutlierRules
 
 LONGEST: Final = 10.0
 """An ejection lasts at most so many times the first one; after so long without another the next is a first one."""

@@ -6,8 +6,8 @@ A window without end is ``null``: JSON has no infinity.
 import math
 from dataclasses import dataclass
 
-from tidegate.codec import CodecError, decode, encode
 from tidegate.flow.quota import Answer, Budget, Grant, Report
+from tidegate.records.codec import CodecError, decode, encode
 
 MEMBER_LENGTH = 128
 

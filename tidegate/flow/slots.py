@@ -29,7 +29,7 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from tidegate.flow.accounts import LOST_S, Accounts, parts
+from tidegate.flow.accounts import LOST_S, SlotAccounting, parts
 from tidegate.flow.credits import (
     BUSY,
     IDLE,
@@ -52,8 +52,8 @@ from tidegate.flow.messages import (
     WorkerMessage,
 )
 from tidegate.flow.wants import Want
-from tidegate.phases import ColdStartPhases
-from tidegate.replica import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
 __all__ = ["Admit", "Channel", "Command", "Credit", "Reject", "Send", "SlotLedger", "StateIs", "Visit"]
 
@@ -61,7 +61,7 @@ _READY: Final = ReplicaState.READY
 """On the path of every request: a member of an enum is looked up much slower than a name of the module."""
 
 
-class SlotLedger(Accounts):
+class SlotLedger(SlotAccounting):
     """The only authority over one replica's slots."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """gRPC over HTTP/2 at the model server's port: the shared engine, one task per call.
 
-Messages go through the same engine as the proxies' (``tidegate.wire.h2``), so there is nothing to install and little to
-load; this file is imported with the first HTTP/2 connection. A call's request is credited as it is taken: what a client
-sends ahead of a stream's method is bounded by the stream's window, one message by ``body_bytes``.
+Messages go through the same engine as the proxies' (``tidegate.wire.http2.roles``), so there is nothing to install and
+little to load; this file is imported with the first HTTP/2 connection. A call's request is credited as it is taken:
+what a client sends ahead of a stream's method is bounded by the stream's window, one message by ``body_bytes``.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ import traceback
 from collections import deque
 from typing import Final, cast
 
-from tidegate.aio.tasks import TaskOwner
-from tidegate.runtime.bodies import decompress
-from tidegate.runtime.errors import RequestError
+from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
+from tidegate.runtime.protocols.bodies import decompress
+from tidegate.runtime.protocols.errors import RequestError
 from tidegate.timeout import TimeoutFieldError, read_timeout_s
-from tidegate.wire import grpc
-from tidegate.wire import h2_frames as frames
-from tidegate.wire.h2 import H2Server
-from tidegate.wire.h2_blocks import REQUEST, Block, Blocks
-from tidegate.wire.h2_events import BODY, HEAD, RESET, SENT, TRAILERS, Event
-from tidegate.wire.h2_hpack import literal
-from tidegate.wire.h2_stream import Stream
+from tidegate.wire.grpc import grpc
+from tidegate.wire.http2 import frames
+from tidegate.wire.http2.events import BODY, HEAD, RESET, SENT, TRAILERS, Event
+from tidegate.wire.http2.header_blocks import REQUEST, Block, Blocks
+from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.roles import H2Server
+from tidegate.wire.http2.streams import Stream
 
 STALLED_S: Final = 60.0
 """A client that takes nothing of an answer for so long has left it."""

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from tidegate.runtime import grpc_messages as messages
-from tidegate.runtime.errors import RequestError
-from tidegate.runtime.model import Outputs
-from tidegate.runtime.protocol import InferRequest
+from tidegate.runtime.execute.model import Outputs
+from tidegate.runtime.protocols import grpc_messages as messages
+from tidegate.runtime.protocols.errors import RequestError
+from tidegate.runtime.protocols.v2 import InferRequest
 from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
-from tidegate.wire import protos
-from tidegate.wire.grpc import (
+from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc.grpc import (
     ABORTED,
     DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
@@ -28,8 +28,8 @@ from tidegate.wire.grpc import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
-from tidegate.wire.protobuf import Message, ProtobufError
-from tidegate.wire.reflection import Reflection
+from tidegate.wire.grpc.protobuf import Message, ProtobufError
+from tidegate.wire.grpc.reflection import Reflection
 
 STATUS_OF_HTTP: Final = {
     401: UNAUTHENTICATED,

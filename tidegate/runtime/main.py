@@ -14,13 +14,13 @@ import sys
 import threading
 from collections.abc import MutableMapping
 
-from tidegate.aio.loop import run
+from tidegate.aio.loop.run import run
 from tidegate.errors import InvalidInputError
 from tidegate.runtime import settings as environment
-from tidegate.runtime.model import Model
+from tidegate.runtime.execute.model import Model
+from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.server import serve
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.worker import Worker
 
 EXIT_SETTINGS = 2
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -33,16 +33,16 @@ _STOP_S = 1.0
 def model_of(settings: Settings) -> Model:
     """The model that the settings name; imports its kind only."""
     if settings.emulated is not None:
-        from tidegate.runtime.emulated import EmulatedModel
+        from tidegate.runtime.execute.emulated import EmulatedModel
 
         return EmulatedModel(settings.emulated, max_batch=settings.max_batch)
     if settings.handler is not None:
-        from tidegate.runtime.handler import HandlerModel
+        from tidegate.runtime.execute.handler import HandlerModel
 
         path, class_name = settings.handler
         return HandlerModel(path, class_name, max_batch=settings.max_batch, copy=settings.copy)
     if settings.model is not None:
-        from tidegate.runtime.onnx import OnnxModel
+        from tidegate.runtime.execute.onnx import OnnxModel
 
         return OnnxModel(
             settings.model,

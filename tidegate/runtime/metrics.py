@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidegate.metrics import CONTENT_TYPE, Exposition, Metric, MetricKind
-from tidegate.runtime.protocol import VERSION
+from tidegate.runtime.protocols.v2 import VERSION
 
 __all__ = ["CONTENT_TYPE", "Counters", "Reason"]
 

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from tidegate.aio.endpoint import Request, Response
-from tidegate.runtime import embeddings, protocol
-from tidegate.runtime.bodies import decompress
-from tidegate.runtime.errors import RequestError
+from tidegate.aio.admin.endpoint import Request, Response
+from tidegate.runtime import embeddings
+from tidegate.runtime.protocols import v2 as protocol
+from tidegate.runtime.protocols.bodies import decompress
+from tidegate.runtime.protocols.errors import RequestError
 
 if TYPE_CHECKING:
     from tidegate.runtime.service import Infer, Service

@@ -5,17 +5,17 @@ import signal
 import sys
 import time
 
-from tidegate.aio.endpoint import serve_endpoint
-from tidegate.aio.tasks import TaskOwner
-from tidegate.runtime.engine import Engine
-from tidegate.runtime.errors import LoadError, ModelError, RequestError
+from tidegate.aio.admin.endpoint import serve_endpoint
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.runtime.execute.engine import Engine
+from tidegate.runtime.execute.model import Model
+from tidegate.runtime.execute.scheduler import Scheduler
+from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.listener import Listener
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.model import Model
-from tidegate.runtime.scheduler import Scheduler
+from tidegate.runtime.protocols.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.service import Service
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.worker import Worker
 
 EXIT_ADDRESS, EXIT_LOAD = 1, 3
 

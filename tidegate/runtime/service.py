@@ -11,13 +11,13 @@ from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from tidegate.aio.endpoint import Request, Response
-from tidegate.runtime import protocol
-from tidegate.runtime.bodies import decompress
-from tidegate.runtime.errors import ModelError, RequestError
+from tidegate.aio.admin.endpoint import Request, Response
+from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
-from tidegate.runtime.model import Inputs, Outputs
-from tidegate.runtime.protocol import VERSION, InferRequest, ModelSpec
+from tidegate.runtime.protocols import v2 as protocol
+from tidegate.runtime.protocols.bodies import decompress
+from tidegate.runtime.protocols.errors import ModelError, RequestError
+from tidegate.runtime.protocols.v2 import VERSION, InferRequest, ModelSpec
 
 _MOST_TEXT = 1000
 """Longest error message, in characters: a request's own words are repeated in it."""

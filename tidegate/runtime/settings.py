@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.runtime.emulated import Profile
+from tidegate.runtime.execute.emulated import Profile
 
 MODEL = "TIDEGATE_RUNTIME_MODEL"
 HANDLER = "TIDEGATE_RUNTIME_HANDLER"

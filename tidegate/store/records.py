@@ -6,7 +6,7 @@ all writes. ``expect`` makes a write conditional on what its writer has seen: co
 triggered: it first tells everything that exists, then the newest state of each key that changed; it may skip a state
 that was overwritten at once, never the last one.
 
-Values are opaque here; records become bytes by ``tidegate.codec``.
+Values are opaque here; records become bytes by ``tidegate.records.codec``.
 """
 
 import re

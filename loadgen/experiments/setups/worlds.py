@@ -4,15 +4,15 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen import arrivals
-from loadgen.simulator.devices import Kind
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from loadgen.simulator.result import Everything, Result
-from loadgen.simulator.scenario import Deployed, Scenario
-from loadgen.simulator.simulation import Simulation
-from loadgen.traces.arrival import Arrival
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind
+from tidegate.loadgen.arrivals import processes as arrivals
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
+from tidegate.loadgen.simulator.result import Everything, SimulationResult
+from tidegate.loadgen.simulator.scenario import Deployed, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
 
 
 def kind(name: str = "t4", count: int = 4, price: float = 0.5, **rules: Any) -> Kind:
@@ -61,7 +61,7 @@ def poisson(rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
     return (Arrival(at_s) for at_s in arrivals.poisson(lambda _: rate, duration_s, rate, random.Random(seed)))
 
 
-def run(scenario: Scenario, duration_s: float | None = None) -> tuple[Result, Everything]:
+def run(scenario: Scenario, duration_s: float | None = None) -> tuple[SimulationResult, Everything]:
     sink = Everything()
     return Simulation(scenario, sink).run(duration_s), sink
 

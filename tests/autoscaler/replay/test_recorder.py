@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from autoscaler.decider import Decider
-from autoscaler.replay.player import again
-from autoscaler.replay.recorder import Recorder
-from autoscaler.replay.recording import Header, Step, read
-from tests.support.autoscaling import T0, activation, group, observation, revision
+from tests.support.worlds.autoscaling import T0, activation, group, observation, revision
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.replay.player import again
+from tidegate.autoscaler.replay.recorder import Recorder
+from tidegate.autoscaler.replay.recording import Header, Step, read
 from tidegate.errors import Fault
 from tidegate.function import Revision, Scaling
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from autoscaler import policies
-from autoscaler.replay import report
-from autoscaler.replay.changes import changed
-from autoscaler.replay.player import again, instead
-from autoscaler.replay.recording import FORMAT, Header, Line, Step, read, to_line
-from tests.support.autoscaling import T0, revision
-from tests.support.recorded import SECONDS, recording
+from tests.support.worlds.autoscaling import T0, revision
+from tests.support.worlds.recorded import SECONDS, recording
+from tidegate.autoscaler import policies
+from tidegate.autoscaler.replay import report
+from tidegate.autoscaler.replay.changes import changed
+from tidegate.autoscaler.replay.player import again, instead
+from tidegate.autoscaler.replay.recording import FORMAT, Header, Line, Step, read, to_line
 from tidegate.errors import Fault, InvalidInputError
 
 

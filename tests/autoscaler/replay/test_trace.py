@@ -2,10 +2,10 @@
 
 import pytest
 
-from autoscaler.replay import report
-from autoscaler.replay.changes import unrecorded
-from autoscaler.replay.player import Played
-from autoscaler.replay.trace import parse, play
+from tidegate.autoscaler.replay import report
+from tidegate.autoscaler.replay.changes import unrecorded
+from tidegate.autoscaler.replay.player import Played
+from tidegate.autoscaler.replay.trace import parse, play
 from tidegate.errors import InvalidInputError
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploy.devices.declared import KEYS, PROFILE_KEYS, Declared, parse
-from deploy.placement.ledger import AcceleratorKind, Profile
+from tidegate.deploy.devices.declared import KEYS, PROFILE_KEYS, Declared, parse
+from tidegate.deploy.placement.ledger import AcceleratorKind, Profile
 from tidegate.errors import InvalidInputError
 
 EXAMPLE = """\

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.devices.declared import Declared
-from deploy.devices.discovered import (
+from tidegate.deploy.devices.declared import Declared
+from tidegate.deploy.devices.discovered import (
     Gpu,
     HostCpu,
     discover,
@@ -16,7 +16,7 @@ from deploy.devices.discovered import (
     settle,
     take_inventory,
 )
-from deploy.placement.ledger import AcceleratorKind, Profile
+from tidegate.deploy.placement.ledger import AcceleratorKind, Profile
 
 CPU = HostCpu(cores=(0, 1, 2, 3), memory_bytes=16 << 30)
 H100 = [Gpu(uuid=f"GPU-{n}", model="NVIDIA H100 80GB HBM3", memory_bytes=80 << 30, tdp_w=700.0) for n in range(2)]

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from deploy.devices.usage import DeviceUse, NvidiaUse
+from tidegate.deploy.devices.usage import DeviceUse, NvidiaUse
 
 
 class FakeNvml:

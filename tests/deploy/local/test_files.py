@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import sockets
-from deploy.local.checks import problems
-from deploy.local.logs import open_log, prune, tail, trim
-from deploy.local.processes import Exit, SpawnError
-from deploy.local.replica import read_secrets, story
+from tidegate.deploy.local import sockets
+from tidegate.deploy.local.checks import problems
+from tidegate.deploy.local.logs import open_log, prune, tail, trim
+from tidegate.deploy.local.processes import Exit, SpawnError
+from tidegate.deploy.local.replica import read_secrets, story
 from tidegate.function import Function, Server, ServerKind
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.local.ports import FixedPorts, is_replaceable
-from deploy.local.replica import metrics_port
-from tests.support.backends import revision
+from tests.support.live.backends import revision
+from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable
+from tidegate.deploy.local.replica import metrics_port
 from tidegate.function import Function, MetricsEndpoint, Server, ServerKind
 
 WORDS = ["OSError: [Errno 98] Address already in use"]

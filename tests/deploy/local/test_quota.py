@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.quota import Quotas
-from deploy.placement.ledger import Accelerator, AcceleratorKind
+from tidegate.deploy.local.cpu_quota import Quotas
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 
 HALF = Accelerator(name="half", kind=AcceleratorKind.CPU, count=1, memory_bytes=1, cores=1, quota=50.0)
 

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.local.adoption import pair_up
-from deploy.local.records import ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
-from deploy.local.recovery import sort_traces
-from deploy.placement.ledger import Assignment
+from tidegate.deploy.local.adoption import pair_up
+from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
+from tidegate.deploy.local.recovery import sort_traces
+from tidegate.deploy.placement.ledger import Assignment
 from tidegate.function import Function, Revision, Server, ServerKind
 
 BOOT = "boot"

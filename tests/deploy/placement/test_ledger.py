@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from deploy.placement.ledger import (
+from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
     AcceleratorKind,
@@ -26,7 +26,7 @@ from deploy.placement.ledger import (
 from tidegate.function import Function, GpuNeeds, Resources, Server, ServerKind
 
 if TYPE_CHECKING:
-    from deploy.placement.ledger import _Fill
+    from tidegate.deploy.placement.ledger import _Fill
 
 GIB = 1 << 30
 T4 = Accelerator(name="t4", kind=AcceleratorKind.NVIDIA, count=2, memory_bytes=16 * GIB, price_per_hour=0.5, mps=True)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from loadgen.bound.clairvoyant import Group
+from tidegate.loadgen.bound.clairvoyant import Group
 
 Arrivals = Sequence[tuple[float, int]]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadgen.bound.demand import Job, demand
-from loadgen.bound.levels import Levels, Supply, levels
-from loadgen.bound.table import Quanta, least_costs
 from tidegate.errors import Fault
+from tidegate.loadgen.bound.demand import Job, demand
+from tidegate.loadgen.bound.levels import Levels, Supply, levels
+from tidegate.loadgen.bound.table import Quanta, least_costs
 
 TRACES = st.lists(st.tuples(st.floats(0.0, 9.9), st.integers(1, 3)), max_size=30)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from loadgen.clients.bodies import MOST_KEPT, Kept, chat, inputs_of, v2_body, v2_json, v2_message
-from tidegate.wire.protos import MODEL_INFER_REQUEST
+from tidegate.loadgen.clients.bodies import MOST_KEPT, Kept, chat, inputs_of, v2_body, v2_json, v2_message
+from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
 
 
 def test_the_first_dimension_is_the_number_of_inferences() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.experiments.definition import MAX_BYTES, Check, catalogue, parse
-from loadgen.experiments.registry import known
-from loadgen.experiments.tables import Count, Some, read
 from tests.loadgen.experiments.small import PARAMETERS, TEXT, small
-from tidegate.document import Faults
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.experiments.definition import MAX_BYTES, Check, catalogue, parse
+from tidegate.loadgen.experiments.registry import known
+from tidegate.loadgen.experiments.tables import Count, Some, read
+from tidegate.schema.yaml_nodes import Faults
 
 
 def faults_of(text: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ def test_tables_are_read_into_dataclasses() -> None:
 
 def test_the_catalogue_has_every_experiment_under_the_name_of_its_file() -> None:
     found = catalogue()
-    folder = resources.files("loadgen.experiments") / "catalogue"
+    folder = resources.files("tidegate.loadgen.experiments") / "catalogue"
     assert set(found) == {each.name.removesuffix(".toml") for each in folder.iterdir()}
     names = list(found)
     assert names.index("th2") < names.index("th10"), "by number"
@@ -153,7 +153,7 @@ def test_the_catalogue_has_every_experiment_under_the_name_of_its_file() -> None
 def test_the_catalogue_is_installed_with_the_package() -> None:
     root = Path(__file__).resolve().parents[3]
     tool = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    patterns = tool["package-data"]["loadgen.experiments"]
+    patterns = tool["package-data"]["tidegate.loadgen.experiments"]
     files = [
         path.relative_to(root / "loadgen/experiments").as_posix()
         for path in root.glob("loadgen/experiments/catalogue/*")

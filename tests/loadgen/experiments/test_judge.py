@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from loadgen.experiments.definition import Check
-from loadgen.experiments.judge import Figure, holds, judge
-from loadgen.experiments.outcome import ExperimentError
 from tests.loadgen.experiments.small import outcome, small
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.experiments.definition import Check
+from tidegate.loadgen.experiments.judge import Figure, holds, judge
+from tidegate.loadgen.experiments.outcome import ExperimentError
 
 GOOD = {"kpa_total_s": 2.0, "hpa_mean_s": 0.1, "late_mean_s": 0.05}
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from loadgen.experiments.judge import Result
-from loadgen.experiments.report import record
-from loadgen.experiments.run import run
 from tests.loadgen.experiments.small import Heard, small
-from tidegate.codec import encode
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.experiments.judge import Judgement
+from tidegate.loadgen.experiments.report import record
+from tidegate.loadgen.experiments.run import run
+from tidegate.records.codec import encode
 
 
 def test_experiments_come_one_after_the_other_each_with_its_seeds() -> None:
@@ -38,7 +38,7 @@ def test_an_interruption_keeps_what_is_finished() -> None:
     assert (a.experiment.name, a.seeds, a.is_partial) == ("a", (1, 2), False)
     assert (b.experiment.name, b.seeds, b.is_partial) == ("b", (1,), True)
     assert report.not_run == ("c",) and report.is_partial
-    assert [each for each in heard.told if isinstance(each, Result)] == [a, b]
+    assert [each for each in heard.told if isinstance(each, Judgement)] == [a, b]
 
 
 def test_an_interruption_before_anything_is_finished_leaves_nothing() -> None:

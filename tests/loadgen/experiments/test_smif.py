@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from loadgen.experiments.definition import catalogue
-from loadgen.experiments.judge import judge
-from loadgen.experiments.registry import known
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.experiments.definition import catalogue
+from tidegate.loadgen.experiments.judge import judge
+from tidegate.loadgen.experiments.registry import known
 
 SHORTER: Mapping[str, Mapping[str, Any]] = {
     "sm2": {"batches": [16, 128], "duration_s": 90.0, "window_s": 40.0},

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.metrics.elasticity import Point, elasticity, workload_demand
+from tidegate.loadgen.metrics.elasticity import Point, elasticity, workload_demand
 
 LEVELS = st.lists(st.tuples(st.floats(0.1, 50.0), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=20)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.metrics.power import PowerMeter, PowerSample, epc, watts
+from tidegate.loadgen.metrics.power import PowerMeter, PowerSample, epc, watts
 
 TDP_W = {("a100", 0): 250.0, ("a100", 1): 250.0, ("t4", 0): 50.0}
 

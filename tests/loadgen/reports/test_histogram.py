@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.reports.histogram import MOST_MICROS, RELATIVE_ERROR, SUB_BUCKETS, FineHistogram, bucket, middle
+from tidegate.loadgen.histogram import MOST_MICROS, RELATIVE_ERROR, SUB_BUCKETS, FineHistogram, bucket, middle
 
 durations = st.lists(st.floats(0.0, 86_400.0), min_size=1, max_size=200)
 

@@ -3,8 +3,8 @@
 import re
 from xml.etree import ElementTree
 
-from loadgen.reports import page
-from loadgen.reports.plot import Plot, Series, nice_top, svg
+from tidegate.loadgen.reports import page
+from tidegate.loadgen.reports.plot import Plot, Series, nice_top, svg
 
 
 def test_steps_hold_their_value_until_the_next() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from loadgen.clients.call import Call, Request
-from loadgen.progress import Progress
-from loadgen.reports import text
-from loadgen.reports.record import About, LoadReport, report_of
-from loadgen.reports.tally import MOST_KINDS, MOST_SLOTS, OTHER, Tally
+from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.progress import Progress
+from tidegate.loadgen.reports import text
+from tidegate.loadgen.reports.record import About, LoadReport, report_of
+from tidegate.loadgen.reports.tally import MOST_KINDS, MOST_SLOTS, OTHER, Tally
 
 BEGAN = 100.0
 

@@ -2,19 +2,30 @@
 
 import pytest
 
-from loadgen.metrics.power import PowerSample
-from loadgen.reports.simulation import BoundFigures, PolicyRun, SimulationReport, csv_row, plots, run_of, text, value
-from loadgen.reports.timeline import MOST_SLOTS, Slot, Timeline
-from loadgen.simulator.counters import Ended
-from loadgen.simulator.result import Second
+from tidegate.loadgen.metrics.power import PowerSample
+from tidegate.loadgen.reports.simulation import (
+    BoundFigures,
+    PolicyRun,
+    SimulationReport,
+    csv_row,
+    plots,
+    run_of,
+    text,
+    value,
+)
+from tidegate.loadgen.reports.timeline import MOST_SLOTS, Timeline, TimelineSlot
+from tidegate.loadgen.simulator.counters import Ended
+from tidegate.loadgen.simulator.result import FunctionSecond
 
 
 def ended(arrived_s: float, at_s: float, how: str = "answered") -> Ended:
     return (0, "f-1", arrived_s, 1, None), arrived_s, at_s, "t4", "r", how
 
 
-def second(at_s: float, ready: int = 1, waiting: int = 0) -> Second:
-    return Second(at_s=at_s, function="f", wanted=ready + 1, ready=ready, starting=1, draining=0, waiting=waiting)
+def second(at_s: float, ready: int = 1, waiting: int = 0) -> FunctionSecond:
+    return FunctionSecond(
+        at_s=at_s, function="f", wanted=ready + 1, ready=ready, starting=1, draining=0, waiting=waiting
+    )
 
 
 def timeline(seconds: int) -> Timeline:
@@ -136,4 +147,4 @@ def test_a_figure_is_shown_in_the_unit_of_its_name(name: str, figure: float | No
 
 
 def test_a_slot_without_answers_has_no_latency() -> None:
-    assert csv_row("kpa", Slot(5.0)) == "kpa,5,0,0,0,0,0,0,0,0,,,0,"
+    assert csv_row("kpa", TimelineSlot(5.0)) == "kpa,5,0,0,0,0,0,0,0,0,,,0,"

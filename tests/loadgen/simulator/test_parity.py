@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from autoscaler.live import Autoscaler
-from loadgen.simulator.result import Everything
-from loadgen.simulator.scenario import Crash, Scenario
-from loadgen.simulator.simulation import Simulation
-from loadgen.traces.arrival import Arrival
 from tests.loadgen.simulator.test_simulation import START
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, poisson, scaling
+from tidegate.autoscaler.live import Autoscaler
 from tidegate.clock import ManualClock
-from tidegate.codec import encode
 from tidegate.function import Sla
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.simulator.result import Everything
+from tidegate.loadgen.simulator.scenario import Crash, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
+from tidegate.records.codec import encode
 
 
 @dataclass

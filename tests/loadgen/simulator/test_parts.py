@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.backend import ReplicaStatus
-from loadgen.simulator.counters import Request
-from loadgen.simulator.devices import Devices, Kind, Sharing
-from loadgen.simulator.kernel import Kernel
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table
-from loadgen.simulator.scenario import Callers
-from loadgen.simulator.shares import SimulatedShares
-from loadgen.simulator.sources import ClosedLoop
 from tests.loadgen.simulator.worlds import deployed, fixed, kind
-from tests.support.autoscaling import replica_sample
-from tidegate.replica import ReplicaState
-from traffic.weights import LIFT
+from tests.support.worlds.autoscaling import replica_sample
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.loadgen.simulator.counters import Request
+from tidegate.loadgen.simulator.devices import Devices, Kind, Sharing
+from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table
+from tidegate.loadgen.simulator.scenario import Callers
+from tidegate.loadgen.simulator.shares import SimulatedShares
+from tidegate.loadgen.simulator.sources import ClosedLoop
+from tidegate.records.replica_state import ReplicaState
+from tidegate.traffic.weights import LIFT
 
 # --- kernel
 
@@ -206,7 +206,7 @@ def test_callers_share_the_requests_and_keep_their_pace() -> None:
 
 
 def test_weights_follow_the_same_rule_as_live_ones() -> None:
-    """A group that waits for another one counts for a little more (``traffic.weights``)."""
+    """A group that waits for another one counts for a little more (``tidegate.traffic.weights``)."""
     found = deployed({"t4": fixed(0.01), "v100": fixed(0.01)})
     shares, revision = SimulatedShares(lambda revision, accelerator: None), found.revision.id
     samples = [replica_sample(f"{revision}-{name}", group=name, limit=0) for name in ("t4", "v100")]

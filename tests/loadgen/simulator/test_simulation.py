@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.placement.ledger import Accelerator, AcceleratorKind
-from loadgen.simulator.devices import Kind, Sharing
-from loadgen.simulator.profiles import ColdStart
-from loadgen.simulator.result import Everything, Totals
-from loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
-from loadgen.simulator.simulation import Simulation
-from loadgen.traces.arrival import Arrival
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, latencies, poisson, run, scaling
-from tidegate.codec import encode
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import QueueBounds, Resources, Sla
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.profiles import ColdStart
+from tidegate.loadgen.simulator.result import Everything, Totals
+from tidegate.loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
+from tidegate.records.codec import encode
 
 START = ColdStart(schedule_s=0.1, pull_s=0.4, load_s=2.0, warm_s=0.5)
 

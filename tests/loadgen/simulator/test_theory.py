@@ -8,9 +8,9 @@ from statistics import fmean
 
 import pytest
 
-from loadgen.simulator.scenario import Callers, Deployed, Scenario
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, latencies, poisson, run, waits
 from tidegate.function import QueueBounds
+from tidegate.loadgen.simulator.scenario import Callers, Deployed, Scenario
 
 ROOMY = QueueBounds(requests=1_000_000)
 

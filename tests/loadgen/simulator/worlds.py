@@ -3,9 +3,9 @@
 import random
 from collections.abc import Iterator
 
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run, scaling
-from loadgen.simulator.result import Everything
-from loadgen.traces.arrival import Arrival
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run, scaling
+from tidegate.loadgen.simulator.result import Everything
 
 __all__ = ["deployed", "fixed", "function", "kind", "latencies", "poisson", "run", "scaling", "waits"]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.traces.arrival import Arrival
-from loadgen.traces.changes import Placement, faster, joined, placed, scaled, sliced
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.traces.changes import Placement, faster, joined, placed, scaled, sliced
 
 TIMES = st.lists(st.floats(0.0, 100.0), max_size=30).map(sorted)
 

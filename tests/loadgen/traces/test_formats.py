@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.traces.arrival import Arrival
-from loadgen.traces.changes import Placement
-from loadgen.traces.files import open_trace
-from loadgen.traces.formats import Format
 from tidegate.errors import InvalidInputError
+from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.traces.changes import Placement
+from tidegate.loadgen.traces.files import open_trace
+from tidegate.loadgen.traces.formats import Format
 
 LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger," + ",".join(str(minute) for minute in range(1, 1441)) + "\n"

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
-from loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some
-from loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from loadgen.simulator.result import Everything
-from loadgen.simulator.scenario import Callers, Scenario
 from tidegate.function import Sla
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
+from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
+from tidegate.loadgen.simulator.result import Everything
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Table1:
 
 
 @setup(Table1)
-def table1(parameters: Table1, seed: int) -> Outcome:
+def table1(parameters: Table1, seed: int) -> ExperimentOutcome:
     """One replica under callers that send as soon as they have their answer, once for each batch size.
 
     The rate is that up to the last answer inside the window: at batch 128 the one that the window cuts off is a
@@ -53,7 +53,7 @@ def table1(parameters: Table1, seed: int) -> Outcome:
         }
     figures |= {"least_throughput_step": _least_step(rates), "least_latency_step": _least_step(times)}
     points = tuple(map(float, parameters.batches))
-    return Outcome(
+    return ExperimentOutcome(
         figures=figures,
         series={
             "throughput [inferences/s by batch size]: simulated": tuple(zip(points, rates, strict=True)),
@@ -95,7 +95,7 @@ class Scaled(Table1):
 
 
 @setup(Scaled)
-def autoscaling(parameters: Scaled, seed: int) -> Outcome:
+def autoscaling(parameters: Scaled, seed: int) -> ExperimentOutcome:
     """The same callers under two policies, once for each batch size: Knative's, which counts requests in flight
     (a container without a limit, a target of 100), and the SLA policy. Both begin with one replica."""
     figures: dict[str, float] = {}
@@ -116,7 +116,7 @@ def autoscaling(parameters: Scaled, seed: int) -> Outcome:
         figures[f"gain_{batch}"] = gains[-1]
     replicas = [figures[f"kpa_{batch}_replicas"] for batch in parameters.batches]
     figures |= {"least_gain": min(gains), "kpa_replicas_apart": max(replicas) - min(replicas)}
-    return Outcome(figures=figures, series=series)
+    return ExperimentOutcome(figures=figures, series=series)
 
 
 def scaled(parameters: Scaled, policy: str, batch: int, seed: int) -> Everything:

@@ -1,20 +1,20 @@
 """Devices of very different speed (figure 2): the load goes to the cheapest group that meets the SLA.
 
 Two parts of the product say which one that is: the answer to a deploy, from declared profiles
-(``autoscaler.admission``), and the SLA policy, which is told nothing and learns from what it serves.
+(``tidegate.autoscaler.profiles.admission``), and the SLA policy, which is told nothing and learns from what it serves.
 """
 
 from dataclasses import dataclass, replace
 
-from autoscaler.admission import Kind as AdmissionKind
-from autoscaler.admission import assess
-from deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run, scaling
-from loadgen.experiments.tables import Count, Positive, Share, Some, Word
-from loadgen.simulator.scenario import Scenario
+from tidegate.autoscaler.profiles.admission import Kind as AdmissionKind
+from tidegate.autoscaler.profiles.admission import assess
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
 from tidegate.function import Function, Sla
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run, scaling
+from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some, Word
+from tidegate.loadgen.simulator.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Choice:
 
 
 @setup(Choice)
-def choice(parameters: Choice, seed: int) -> Outcome:
+def choice(parameters: Choice, seed: int) -> ExperimentOutcome:
     """Each model with each latency that one of the devices just meets."""
     admitted, settled, late, cases = 0, 0.0, 0.0, 0
     for model in parameters.models:
@@ -62,7 +62,7 @@ def choice(parameters: Choice, seed: int) -> Outcome:
             share, missed = _settled(parameters, model, target_s, right, seed)
             settled += share
             late += missed
-    return Outcome(
+    return ExperimentOutcome(
         figures={
             "cases": float(cases),
             "admission_right_share": admitted / cases,

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import msgspec
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind
-from loadgen.experiments.tables import Count, Positive, Share, Some
-from loadgen.simulator.result import Everything, Second
-from loadgen.simulator.scenario import Callers, Scenario
-from loadgen.simulator.simulation import Simulation
 from tidegate.function import Routing
-from tidegate.records import Binding
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind
+from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
+from tidegate.loadgen.simulator.result import Everything, FunctionSecond
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
+from tidegate.loadgen.simulator.simulation import Simulation
+from tidegate.records.route_table import Binding
 
 FAST, SLOW = "v100", "t4"
 EVEN = {FAST: 50.0, SLOW: 50.0}
@@ -63,13 +63,13 @@ class _Weights(Everything):
         self.weights: list[tuple[float, float]] = []
         """(second, weight of the V100)."""
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         super().second(second)
         self.weights.append((second.at_s, self.look().get(FAST, 0.0)))
 
 
 @setup(Weighted)
-def weights(parameters: Weighted, seed: int) -> Outcome:
+def weights(parameters: Weighted, seed: int) -> ExperimentOutcome:
     """A saturating closed loop: even weights, those of the paper, and those that the traffic manager finds."""
     load = Callers(function="f", callers=parameters.callers)
     even = loaded(parameters, load, seed, EVEN)
@@ -78,7 +78,7 @@ def weights(parameters: Weighted, seed: int) -> Outcome:
     even_ips, given_ips, found_ips = (_rate(parameters, each) for each in (even, given, found))
     since = parameters.duration_s / 2.0
     late = [each[3] for each in found.ended if each[2] > since]
-    return Outcome(
+    return ExperimentOutcome(
         figures={
             "even_ips": even_ips,
             "weighted_ips": given_ips,
@@ -102,7 +102,7 @@ class Widening(Pair):
 
 
 @setup(Widening)
-def concurrency(parameters: Widening, seed: int) -> Outcome:
+def concurrency(parameters: Widening, seed: int) -> ExperimentOutcome:
     """What weights gain over even ones, at more and more callers."""
     figures: dict[str, float] = {}
     curves: dict[str, list[tuple[float, float]]] = {"50:50": [], "weighted": []}
@@ -118,7 +118,7 @@ def concurrency(parameters: Widening, seed: int) -> Outcome:
         gaps.append(gap)
         curves["50:50"].append((float(callers), even))
         curves["weighted"].append((float(callers), given))
-    return Outcome(
+    return ExperimentOutcome(
         figures=figures | {"least_gap": min(gaps)},
         series={f"throughput [inferences/s by callers]: {name}": curve for name, curve in curves.items()},
     )

@@ -2,7 +2,7 @@
 
 A group serves Poisson arrivals. Each second the replica whose turn it is tells what it did in that second, times the
 number of replicas: the paper's estimate of one sampled replica. Beside it the same for as many as the product asks
-(``autoscaler.sampling``). Both are held against all that the group did, over windows.
+(``tidegate.autoscaler.measure.sampling``). Both are held against all that the group did, over windows.
 """
 
 from collections import Counter
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from autoscaler.sampling import sample_size, turn
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run
-from loadgen.experiments.tables import Count, Positive, Share, Some
-from loadgen.simulator.scenario import Scenario
+from tidegate.autoscaler.measure.sampling import sample_size, turn
 from tidegate.function import Routing
-from tidegate.records import Spread
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run
+from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
+from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.records.route_table import Spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Sampled:
 
 
 @setup(Sampled)
-def sampling(parameters: Sampled, seed: int) -> Outcome:
+def sampling(parameters: Sampled, seed: int) -> ExperimentOutcome:
     """Share of the windows in which the estimate is right, over all sizes and at the worst of them."""
     figures: dict[str, float] = {}
     shares: dict[str, list[float]] = {"one": [], "asked": []}
@@ -55,7 +55,7 @@ def sampling(parameters: Sampled, seed: int) -> Outcome:
     for name, found in shares.items():
         figures |= {f"{name}_right_share": fmean(found), f"{name}_worst_right_share": min(found)}
     points = [(float(size), figures[f"one_{size}_mean_error"]) for size in parameters.sizes]
-    return Outcome(figures=figures, series={"mean error [share by replicas]: one sampled": points})
+    return ExperimentOutcome(figures=figures, series={"mean error [share by replicas]: one sampled": points})
 
 
 def _served(parameters: Sampled, size: int, seed: int) -> tuple[Mapping[tuple[int, str], int], list[str]]:

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import msgspec
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run
-from loadgen.experiments.tables import Count, Positive, Share, Some
-from loadgen.simulator.devices import Sharing
-from loadgen.simulator.scenario import Callers, Scenario
 from tidegate.function import GpuNeeds
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run
+from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
+from tidegate.loadgen.simulator.devices import Sharing
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Sizes(Shared):
 
 
 @setup(Sizes)
-def sharing(parameters: Sizes, seed: int) -> Outcome:
+def sharing(parameters: Sizes, seed: int) -> ExperimentOutcome:
     """So many replicas on one device as each gain is of: by MPS, in turns, and one that has it to itself."""
     alone = throughput(parameters, parameters.service_s, 1, Sharing.EXCLUSIVE, seed)
     figures = {"exclusive_rps": alone}
@@ -64,7 +64,7 @@ def sharing(parameters: Sizes, seed: int) -> Outcome:
         }
         curves["MPS"].append((float(replicas), together))
         curves["in turns"].append((float(replicas), turns))
-    return Outcome(
+    return ExperimentOutcome(
         figures=figures,
         series={f"throughput [requests/s by replicas]: {name}": curve for name, curve in curves.items()},
     )
@@ -78,14 +78,14 @@ class Models(Shared):
 
 
 @setup(Models)
-def models(parameters: Models, seed: int) -> Outcome:
+def models(parameters: Models, seed: int) -> ExperimentOutcome:
     """Each model with so many replicas on one device, by MPS and in turns."""
     gains = {}
     for name, service_s in parameters.service_s.items():
         together = throughput(parameters, service_s, parameters.replicas, Sharing.MPS, seed)
         turns = throughput(parameters, service_s, parameters.replicas, Sharing.TIME_MULTIPLEXED, seed)
         gains[f"{name}_mps_over_turns"] = together / turns
-    return Outcome(figures=gains | {"least_mps_over_turns": min(gains.values())})
+    return ExperimentOutcome(figures=gains | {"least_mps_over_turns": min(gains.values())})
 
 
 def throughput(parameters: Shared, service_s: float, replicas: int, sharing: Sharing, seed: int) -> float:

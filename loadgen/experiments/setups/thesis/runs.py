@@ -9,12 +9,12 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Final
 
-from loadgen.experiments.outcome import ExperimentError
-from loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System, scenario
-from loadgen.experiments.setups.worlds import run
-from loadgen.metrics.elasticity import Elasticity, Point, elasticity, workload_demand
-from loadgen.metrics.usage import activity
-from loadgen.simulator.result import Everything, Second
+from tidegate.loadgen.experiments.outcome import ExperimentError
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, System, SystemPhase, scenario
+from tidegate.loadgen.experiments.setups.worlds import run
+from tidegate.loadgen.metrics.elasticity import Elasticity, Point, elasticity, workload_demand
+from tidegate.loadgen.metrics.usage import activity
+from tidegate.loadgen.simulator.result import Everything, FunctionSecond
 
 SAMPLING_S: Final = 15.0
 """Of the figures over time."""
@@ -44,7 +44,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ThesisRun:
     """Times count from the begin of the load."""
 
     whole: Served
@@ -68,7 +68,9 @@ class Run:
 
 
 @lru_cache(maxsize=KEPT)
-def measured(system: System, phases: tuple[Phase, ...], cluster: Cluster, kpa: Kpa, hpa: Hpa, seed: int) -> Run:
+def measured(
+    system: System, phases: tuple[SystemPhase, ...], cluster: Cluster, kpa: Kpa, hpa: Hpa, seed: int
+) -> ThesisRun:
     """The load begins after the idle time, at a moment of the utilisation autoscaler's period that the seed draws."""
     begin_s = cluster.idle_s + random.Random(seed).uniform(0.0, hpa.period_s)
     _, sink = run(scenario(system, phases, cluster, kpa, hpa, begin_s, seed))
@@ -85,7 +87,7 @@ def measured(system: System, phases: tuple[Phase, ...], cluster: Cluster, kpa: K
         rate = math.fsum(each for start_s, until_s, each in needs if start_s <= at_s < until_s)
         return workload_demand(rate, cluster.service_s, in_flight)
 
-    return Run(
+    return ThesisRun(
         whole=_served(every, 0.0),
         phases=tuple(_served(ended, phase.start_s) for phase, ended in zip(phases, served, strict=True)),
         own=elasticity([Point(at_s, row.wanted, row.ready) for at_s, _, row in supply.sampled()], end_s),
@@ -101,7 +103,7 @@ Ended = list[tuple[float, float]]
 """(when a request ended, what it took), rising."""
 
 
-def _by_phase(sink: Everything, phases: Sequence[Phase], begin_s: float) -> list[Ended]:
+def _by_phase(sink: Everything, phases: Sequence[SystemPhase], begin_s: float) -> list[Ended]:
     """Raises ExperimentError where a request was not answered."""
     phase_of = [index for index, phase in enumerate(phases) for _ in range(phase.workers)]
     found: list[Ended] = [[] for _ in phases]
@@ -141,12 +143,12 @@ def _active(sink: Everything, devices: int, begin_s: float, duration_s: float) -
 class _Supply:
     """Replicas second by second, from the begin of the load to its end."""
 
-    def __init__(self, seconds: Sequence[Second], begin_s: float, end_s: float) -> None:
+    def __init__(self, seconds: Sequence[FunctionSecond], begin_s: float, end_s: float) -> None:
         self._rows = seconds
         self._times = [row.at_s - begin_s for row in seconds]
         self._end_s = end_s
 
-    def sampled(self) -> Iterator[tuple[float, float, Second]]:
+    def sampled(self) -> Iterator[tuple[float, float, FunctionSecond]]:
         """(start of a sampling period, its middle, what was there in the middle); our choice: the thesis does not say
         where in a period it samples."""
         for number in range(math.ceil(self._end_s / SAMPLING_S)):
@@ -160,7 +162,7 @@ class _Supply:
     def ready(self) -> Curve:
         return self._steps([row.ready for row in self._rows])
 
-    def _at(self, at_s: float) -> Second:
+    def _at(self, at_s: float) -> FunctionSecond:
         return self._rows[max(0, bisect_right(self._times, at_s) - 1)]
 
     def _steps(self, values: Sequence[int]) -> Curve:

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from loadgen.experiments.outcome import Outcome
-from loadgen.experiments.registry import setup
-from loadgen.experiments.setups.thesis.runs import Curve, Run, Served, measured
-from loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Percent, Phase, System
-from loadgen.experiments.tables import Positive, Some
-from loadgen.metrics.cost import monthly_cost
-from loadgen.metrics.elasticity import Elasticity
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
+from tidegate.loadgen.experiments.registry import setup
+from tidegate.loadgen.experiments.setups.thesis.runs import Curve, Served, ThesisRun, measured
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Percent, System, SystemPhase
+from tidegate.loadgen.experiments.tables import Positive, Some
+from tidegate.loadgen.metrics.cost import monthly_cost
+from tidegate.loadgen.metrics.elasticity import Elasticity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    phases: Some[Phase]
+    phases: Some[SystemPhase]
     cluster: Cluster
     kpa: Kpa
     hpa: Hpa
@@ -36,7 +36,7 @@ class Costs(Comparison):
 class Lowered(Comparison):
     """``phases`` is the variable load; the same system ``hpa`` once more with another threshold."""
 
-    constant: Some[Phase]
+    constant: Some[SystemPhase]
     lower_threshold: Percent
     node_price_per_hour: Positive
 
@@ -52,7 +52,7 @@ class Sweep(Comparison):
 
 
 @setup(Comparison)
-def latency(given: Comparison, seed: int) -> Outcome:
+def latency(given: Comparison, seed: int) -> ExperimentOutcome:
     """Times of requests and phases, of the three systems."""
     runs = {system: _run(given, system, seed) for system in System}
     figures: dict[str, float] = {}
@@ -64,22 +64,22 @@ def latency(given: Comparison, seed: int) -> Outcome:
     total_s = {system: found.whole.total_s for system, found in runs.items()}
     figures["hpa_over_kpa"] = total_s[System.HPA] / total_s[System.KPA]
     figures["kpa_over_late"] = total_s[System.KPA] / total_s[System.LATE]
-    return Outcome(figures=figures, series=_series(runs))
+    return ExperimentOutcome(figures=figures, series=_series(runs))
 
 
 @setup(Comparison)
-def provisioning(given: Comparison, seed: int) -> Outcome:
+def provisioning(given: Comparison, seed: int) -> ExperimentOutcome:
     """How well supply followed demand, sampled every 15 s: the demand of the autoscaler, and that of the load."""
     runs = {system: _run(given, system, seed) for system in (System.KPA, System.HPA)}
     figures: dict[str, float] = {}
     for system, found in runs.items():
         figures |= _elasticity(system, found.own) | _elasticity(f"{system}_workload", found.workload)
         figures[f"{system}_short_s"] = found.own.tau_under / 100.0 * found.whole.total_s
-    return Outcome(figures=figures, series=_series(runs))
+    return ExperimentOutcome(figures=figures, series=_series(runs))
 
 
 @setup(Costs)
-def cost(given: Costs, seed: int) -> Outcome:
+def cost(given: Costs, seed: int) -> ExperimentOutcome:
     """Monthly costs of runs on every working day, and how busy the devices were."""
     runs = {system: _run(given, system, seed) for system in (System.KPA, System.HPA)}
     nodes, price = given.cluster.devices, given.node_price_per_hour
@@ -98,11 +98,11 @@ def cost(given: Costs, seed: int) -> Outcome:
         figures[f"{system}_busiest_active_pct"] = found.active[0]
         figures[f"{system}_idlest_active_pct"] = found.active[-1]
         figures[f"{system}_active_devices"] = float(sum(each > 0.0 for each in found.active))
-    return Outcome(figures=figures, series=_series(runs))
+    return ExperimentOutcome(figures=figures, series=_series(runs))
 
 
 @setup(Lowered)
-def lowered(given: Lowered, seed: int) -> Outcome:
+def lowered(given: Lowered, seed: int) -> ExperimentOutcome:
     """A threshold that is crossed: how near utilisation comes to requests in flight."""
     low = replace(given.hpa, threshold=given.lower_threshold)
     under_constant = replace(given, phases=given.constant)
@@ -124,11 +124,11 @@ def lowered(given: Lowered, seed: int) -> Outcome:
     figures["constant_cost_over_kpa"] = figures["constant_over_kpa"]
     figures["variable_cost_over_kpa"] = variable.whole.total_s / kpa_variable.whole.total_s
     figures |= _elasticity("constant", constant.own) | _elasticity("variable", variable.own)
-    return Outcome(figures=figures, series=_series({System.KPA: kpa_variable, System.HPA: variable}))
+    return ExperimentOutcome(figures=figures, series=_series({System.KPA: kpa_variable, System.HPA: variable}))
 
 
 @setup(Sweep)
-def thresholds(given: Sweep, seed: int) -> Outcome:
+def thresholds(given: Sweep, seed: int) -> ExperimentOutcome:
     """The time of the whole load, threshold by threshold."""
     kpa = _run(given, System.KPA, seed).whole.total_s
     totals = {
@@ -141,14 +141,14 @@ def thresholds(given: Sweep, seed: int) -> Outcome:
     figures["largest_rise_s"] = max((later - earlier for earlier, later in pairwise(totals.values())), default=0.0)
     plot, rising = "Time of the whole load [s by % threshold]", sorted(totals.items())
     curves = {f"{plot}: hpa": rising, f"{plot}: kpa": [(percent, kpa) for percent, _ in rising]}
-    return Outcome(figures=figures, series=curves)
+    return ExperimentOutcome(figures=figures, series=curves)
 
 
-def _run(given: Comparison, system: System, seed: int) -> Run:
+def _run(given: Comparison, system: System, seed: int) -> ThesisRun:
     return measured(system, given.phases, given.cluster, given.kpa, given.hpa, seed)
 
 
-def _spans(given: Lowered, found: Run) -> list[tuple[float, float]]:
+def _spans(given: Lowered, found: ThesisRun) -> list[tuple[float, float]]:
     """Of each phase: from its start to that of the next one, by the schedule."""
     starts = sorted({phase.start_s for phase in given.phases})
     ends = dict(zip(starts, [*starts[1:], found.whole.total_s], strict=True))
@@ -175,7 +175,7 @@ def _elasticity(name: str, found: Elasticity) -> dict[str, float]:
     }
 
 
-def _series(runs: Mapping[System, Run]) -> dict[str, Curve]:
+def _series(runs: Mapping[System, ThesisRun]) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for system, found in runs.items():
         curves[f"Wanted [replicas]: {system}"] = found.wanted

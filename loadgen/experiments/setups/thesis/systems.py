@@ -17,13 +17,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from loadgen.experiments.setups.worlds import deployed, fixed, function, kind, scaling
-from loadgen.experiments.tables import Count, NotNegative, Positive, Share
-from loadgen.simulator.devices import Kind, Sharing
-from loadgen.simulator.profiles import ColdStart, ServiceProfile
-from loadgen.simulator.scenario import Callers, Scenario
 from tidegate.function import Routing, Scaling
-from tidegate.records import Spread
+from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, scaling
+from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share
+from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.profiles import ColdStart, ServiceProfile
+from tidegate.loadgen.simulator.scenario import Callers, Scenario
+from tidegate.records.route_table import Spread
 
 GPU: Final = "p100"
 Percent = Annotated[float, Meta(gt=0.0, le=100.0)]
@@ -36,7 +36,7 @@ class System(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class SystemPhase:
     """Workers that together send so many requests, each at most ``rate`` per second."""
 
     start_s: NotNegative
@@ -94,7 +94,7 @@ class Hpa:
 
 
 def scenario(
-    system: System, phases: Sequence[Phase], cluster: Cluster, kpa: Kpa, hpa: Hpa, begin_s: float, seed: int
+    system: System, phases: Sequence[SystemPhase], cluster: Cluster, kpa: Kpa, hpa: Hpa, begin_s: float, seed: int
 ) -> Scenario:
     """``begin_s``: when the load begins."""
     start_s = hpa.start_s if system is System.HPA else kpa.start_s

@@ -1,0 +1,279 @@
+"""Lane: the waiting requests of a revision that the same replicas may serve, in their order.
+
+Most revisions have one lane, of all groups. There are more where groups serve only some sizes of requests (so that a
+large head never blocks small requests behind it), where a request's group is fixed at arrival (``binding: early``), and
+while a request waits that one replica must not take (a hedge). A free slot takes the best head of the lanes that its
+replica serves.
+"""
+
+import random
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tidegate.activator.choice import DEBT_LIMIT, Pick, distance, most_owed, place_of, soonest
+from tidegate.flow.fair_queue import FairQueue, TenantCharge
+from tidegate.flow.ordered_queue import OrderedQueue
+
+if TYPE_CHECKING:
+    from tidegate.activator.commands import Affinity, Bind
+    from tidegate.activator.state.replicas import Group, Replica
+
+FADING: Final = 0.99
+"""How much of the largest request's size is remembered with each further one."""
+
+PATIENCE_S: Final = 0.001
+PATIENCE: Final = 0.05
+"""How long a request leaves a slot alone for one of a quicker group: so much of the time that it would take there, at
+most this long. Our choice: some round trips between workers and queue_proxies, and nothing against the work."""
+
+LEANING: Final = 2.0
+"""The group that a request prefers takes it although another is owed more, by so many times the largest of the recent
+requests. Our choice, of 2 to 16: what more would find is little (adr/0052)."""
+
+LaneKey = tuple[tuple[str, ...], str | None]
+"""(accelerators of the groups, id of the replica that is left out)."""
+
+
+class Lane:
+    """A queue, and the groups that may serve it."""
+
+    __slots__ = ("_grain", "avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
+
+    def __init__(self, groups: "list[Group]", avoid: str | None = None) -> None:
+        self.groups = groups
+        self.avoid = avoid
+        """A replica that must not serve it."""
+        self.queue: OrderedQueue[Bind] | FairQueue[Bind] = OrderedQueue()
+        """The latter as soon as somebody with a claim has waited here: then each tenant has its turn."""
+        self.tail = 0.0
+        """Age key of the youngest that waits, or of one that waited after it."""
+        self.serving: list[Group] = []
+        """Groups with a share and a ready replica."""
+        self.total_share = 0.0
+        """Sum of their shares."""
+        self.slowest_s = 0.0
+        """No request takes longer than this for each of its inferences, on any of them."""
+        self._grain = 0.0
+        self.recount()
+
+    def __repr__(self) -> str:
+        return f"<Lane of {self.key}, {len(self.queue)} waiting>"
+
+    @property
+    def key(self) -> LaneKey:
+        return (tuple(group.accelerator for group in self.groups), self.avoid)
+
+    def recount(self) -> None:
+        """Another set of groups serves now, or their shares changed."""
+        self.serving = [group for group in self.groups if group.share > 0 and group.ready]
+        self.total_share = sum(group.share for group in self.serving)
+        if len(self.serving) > 1:
+            for group in self.serving:
+                group.each_s = group.expected_s(1)
+            self.slowest_s = max(group.each_s for group in self.serving)
+
+    def debt_limit(self, inferences: int) -> float:
+        """What a group may owe at most, in inferences, when a request of so many has been bound."""
+        grain = self._grain * FADING
+        self._grain = grain = inferences if inferences > grain else grain
+        return DEBT_LIMIT * grain
+
+    def push(self, bind: "Bind") -> None:
+        """The request waits here, in the place of its key."""
+        since = bind.key[1]
+        queue = self.queue
+        if since > self.tail or not queue:
+            self.tail = since
+        if type(queue) is OrderedQueue:
+            if bind.claim is None:
+                queue.push(bind)
+            else:
+                self.queue = _shared(queue)
+                self.queue.push(bind)
+        else:
+            if bind.claim is None:
+                bind.claim = _nobodys(bind)
+            queue.push(bind)
+        bind.lane = self
+
+    def served(self, bind: "Bind") -> None:
+        """A request that waited here gets a slot: its tenant's turn is over."""
+        if type(self.queue) is FairQueue:
+            self.queue.charge(bind)
+
+    def step(self, bind: "Bind") -> int:
+        """What a slot for its head costs this worker, against others with tenants' requests; 0: there are none."""
+        if bind.claim is None or type(self.queue) is not FairQueue:
+            return 0  # Without a claim: a replica has held back for it since nobody here had one.
+        return self.queue.step(bind)
+
+    def settle(self, claim: TenantCharge, cost: float) -> None:
+        """What a request that got a slot did cost (:meth:`tidegate.flow.fair_queue.FairQueue.settle`)."""
+        if type(self.queue) is FairQueue:
+            self.queue.settle(claim, cost)
+
+    def relax(self) -> None:
+        """Somebody found a free slot at once: no tenant owes another anything."""
+        if type(self.queue) is FairQueue:
+            self.queue.relax()
+
+    def candidates(self) -> "list[Replica]":
+        """Replicas that may serve it now, with or without a free slot."""
+        return [
+            replica
+            for group in self.serving
+            for replica in group.replicas
+            if replica.ready and replica.id != self.avoid
+        ]
+
+    def is_single(self, replica: "Replica") -> bool:
+        """Whether no other replica may serve it now."""
+        return all(other is replica for other in self.candidates())
+
+    def choose(self, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random) -> "Replica | None":
+        """Group, then replica, for a request that would run now; None: no slot that it may use is free."""
+        if self.avoid is not None:
+            return self._choose_without(self.avoid, bind, now, pick, rng)
+        groups = self.serving
+        if len(groups) == 1:
+            group = groups[0]
+            if bind.prefers is not None:
+                return bind.revision.prefer(group, bind.prefers, bind.inferences)
+            return pick(group.replicas, group.turn, bind.inferences, rng)
+        able: list[Group] = []
+        picked: list[Replica] = []
+        for group in groups:
+            if bind.prefers is None:
+                replica = pick(group.replicas, group.turn, bind.inferences, rng)
+            else:
+                replica = bind.revision.prefer(group, bind.prefers, bind.inferences)
+            if replica is not None:
+                able.append(group)
+                picked.append(replica)
+        if not able:
+            return None
+        chosen = 0 if len(able) == 1 else self._best(able, picked, bind, now)
+        if len(able) < len(groups) and self._awaits_quicker(able, able[chosen], bind, now):
+            return None
+        if len(able) > 1 and bind.prefers is not None:
+            chosen = self._preferred(able, picked, chosen, bind, bind.prefers, now)
+        return picked[chosen]
+
+    def _best(self, able: "list[Group]", picked: "list[Replica]", bind: "Bind", now: float) -> int:
+        """Which of these groups, each of which could run the request on the replica beside it."""
+        if picked[0].limit == 0:
+            return self._soonest(able, picked, bind)
+        quick = able
+        remaining_s = bind.deadline - now
+        if self.slowest_s * bind.inferences > remaining_s:
+            quick = in_time(able, bind.inferences, remaining_s)
+        return able.index(most_owed(quick, self.total_share, bind.inferences))
+
+    def _preferred(
+        self, groups: "list[Group]", picked: "list[Replica]", best: int, bind: "Bind", by: "Affinity", now: float
+    ) -> int:
+        """Of the groups that are owed about as much as the ``best``, the key's, or the one whose replica remembers most
+        of the prompt; where time is short or there is no limit, the best."""
+        if picked[best].limit == 0 or self.slowest_s * bind.inferences > bind.deadline - now:
+            return best
+        floor = groups[best].owed - LEANING * self._grain
+        near = [at for at, group in enumerate(groups) if group.owed >= floor]
+        if isinstance(by, bytes):
+            point = zlib.crc32(by)
+            return min(near, key=lambda at: distance(point, place_of(groups[at].accelerator), groups[at].share))
+        prefixes = bind.revision.prefixes
+        known = prefixes.match(picked[best], by)
+        for at in near:
+            found = prefixes.match(picked[at], by)
+            if found > known:
+                best, known = at, found
+        return best
+
+    def _awaits_quicker(self, able: "list[Group]", group: "Group", bind: "Bind", now: float) -> bool:
+        """Whether the request does not take the slot of ``group`` yet.
+
+        The group is ahead of its share, and a quicker one, of which this worker holds no slot, is behind: another
+        worker may hold one that is idle, which comes here by a recall in a fraction of a millisecond. Without that
+        moment slow groups would get more than their share where several workers have little to do: a request would
+        take whichever slot came first.
+        """
+        room = bind.revision
+        if room.function.workers == 1 or room.counts_inferences or group.owed >= -bind.inferences:
+            return False
+        until = bind.arrived + min(PATIENCE_S, PATIENCE * group.each_s * bind.inferences)
+        if now >= until:
+            return False
+        for other in self.serving:
+            if other.owed > 0.0 and 0.0 < other.each_s < group.each_s and other not in able:
+                room.patient_until = until
+                return True
+        return False
+
+    def _soonest(self, groups: "list[Group]", picked: "list[Replica]", bind: "Bind") -> int:
+        """Which of these groups, by the lines at the replicas: those of other workers are taken to be like ours."""
+        room = bind.revision
+        each = room.function.workers * room.arrivals_inferences / max(1, room.arrivals)
+        return soonest(groups, picked, each, bind.inferences)
+
+    def _choose_without(
+        self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random
+    ) -> "Replica | None":
+        """As :meth:`choose`, while the one to avoid shows no free slot."""
+        hidden = [replica for group in self.serving for replica in group.replicas if replica.id == avoid]
+        free = [replica.free for replica in hidden]
+        self.avoid = None
+        for replica in hidden:
+            replica.free = 0
+        chosen = self.choose(bind, now, pick, rng)
+        self.avoid = avoid
+        for replica, slots in zip(hidden, free, strict=True):
+            replica.free = slots
+        return chosen
+
+
+def _nobodys(bind: "Bind") -> TenantCharge:
+    """The claim of a request of no tenant among those of tenants: together they are one, of weight 1."""
+    return TenantCharge("", 1.0, bind.inferences)
+
+
+def _shared(queue: "OrderedQueue[Bind]") -> "FairQueue[Bind]":
+    """A queue for tenants in place of one without; who waits there stays."""
+    shared: FairQueue[Bind] = FairQueue()
+    for bind in queue.items():
+        queue.remove(bind)
+        bind.claim = bind.claim or _nobodys(bind)
+        shared.push(bind)
+    return shared
+
+
+def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list[Group]":
+    """Those that can finish within the deadline; if none can, the one that would finish first."""
+    finish = [group.expected_s(inferences) for group in groups]
+    able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
+    return able or [groups[finish.index(min(finish))]]
+
+
+def first_served(
+    lanes: "Iterable[Lane]", now: float, pick: "Pick[Replica]", rng: random.Random
+) -> "tuple[Bind, Replica] | None":
+    """The first head of several lanes of a revision, in the order of their heads, that a slot is free for.
+
+    In inferences a head that does not fit holds the replicas of its lane back from those behind it.
+    """
+    heads = [(head.key, head) for lane in lanes if (head := lane.queue.head()) is not None]
+    heads.sort()
+    held: dict[Replica, int] = {}
+    found: tuple[Bind, Replica] | None = None
+    for _, head in heads:
+        chosen = head.lane.choose(head, now, pick, rng)
+        if chosen is not None:
+            found = (head, chosen)
+            break
+        if head.revision.counts_inferences:
+            for replica in head.lane.candidates():
+                held.setdefault(replica, replica.free)
+                replica.free = 0
+    for replica, free in held.items():
+        replica.free = free
+    return found

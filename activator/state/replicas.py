@@ -1,0 +1,444 @@
+"""What one gateway worker knows of replicas and groups of them.
+
+A :class:`Replica` holds the worker's end of one slot channel: its state, the idle credits, and the want that the
+queue_proxy has been told. Everything here changes only through :class:`tidegate.activator.room.WaitingRoom`.
+"""
+
+import zlib
+from collections.abc import Iterable
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from tidegate.activator.choice import expected_s, place_of
+from tidegate.activator.commands import Bind, Send
+from tidegate.activator.state.lanes import Lane
+from tidegate.flow.messages import Grant, Limit, ProxyMessage, Short, State, Void, Welcome
+from tidegate.flow.wants import Want, want_class
+from tidegate.records.replica_state import ReplicaState
+
+if TYPE_CHECKING:
+    from tidegate.activator.state.revisions import RevisionRoom
+
+UNLIMITED_FREE: Final = 1 << 30
+"""``free`` of a replica without a limit and without work; each running request takes one off, so that the one with
+the fewest is the freest."""
+LINKS_ALL: Final = 64
+"""Up to so many replicas a worker links to every one."""
+
+KEPT, GOES, WENT = 0, 1, 2
+"""What is noted of a busy credit: the head of its answer said keep, so that it goes back as soon as it is asked back;
+it was asked back, and goes when its request has ended; it went back before that."""
+RECALLED_SPARE: Final = 64
+"""So many numbers more than requests in flight are kept of credits that go back with their request."""
+_UNTOLD: Final = -1
+
+
+class Replica:
+    """One replica as this worker sees it."""
+
+    __slots__ = (
+        "address",
+        "answered_at",
+        "ejected_until",
+        "epoch",
+        "failures",
+        "free",
+        "gone",
+        "group",
+        "id",
+        "idle",
+        "in_flight",
+        "incarnation",
+        "index",
+        "limit",
+        "linked",
+        "noted",
+        "open",
+        "place",
+        "ready",
+        "reserved",
+        "rests_until",
+        "sequence",
+        "short",
+        "short_at",
+        "state",
+        "told",
+        "told_key",
+    )
+
+    def __init__(self, id: str, address: str, group: "Group") -> None:  # noqa: A002 - the record's field
+        self.id = id
+        self.address = address
+        self.group = group
+        self.place = place_of(id)
+        """Among the keys of ``Spread.HASH``."""
+        self.index = 0
+        """Its place in the group."""
+        self.linked = False
+        """The host keeps a channel to it."""
+        self.open = False
+        """The channel stands and was welcomed."""
+        self.gone = False
+        """The route table no longer lists it."""
+        self.epoch = 0
+        """Grows with each channel that opens or breaks: credits of another epoch mean nothing."""
+        self.incarnation = ""
+        """Names the process that last welcomed this worker."""
+        self.state: ReplicaState | None = None
+        """None: not heard yet."""
+        self.limit = 0
+        self.idle: list[tuple[int, int]] = []
+        """Credits without a request: (number, units)."""
+        self.free = 0
+        """Units that may be used now."""
+        self.ready = False
+        """``usable``, as its group has counted it."""
+        self.in_flight = 0
+        self.noted: dict[int, int] = {}
+        """Credits with which more has to be done when their request has ended, or can be before; oldest first."""
+        self.sequence = 0
+        self.told = _UNTOLD
+        """Class of the want that the queue_proxy knows."""
+        self.told_key = (0, 0, False)
+        self.short: int | None = None
+        """Free units it has, since the head does not fit; None: it did not say."""
+        self.short_at = 0.0
+        self.reserved: Bind | None = None
+        """The request that holds this replica until it fits."""
+        self.rests_until = 0.0
+        """It could not be reached: no work before; 0: it does not rest."""
+        self.ejected_until = 0.0
+        """It failed where others do not: no work before; 0: it may serve."""
+        self.failures = 0
+        self.answered_at = 0.0
+        """Without a limit: when it last answered a request completely."""
+
+    def __repr__(self) -> str:
+        state = "unheard" if self.state is None else self.state.value
+        return f"<Replica {self.id} {state}, {self.in_flight} in flight, {len(self.idle)} idle credits>"
+
+    @property
+    def usable(self) -> bool:
+        """New work may go there."""
+        return self.open and self.state is ReplicaState.READY and not self.rests_until and not self.ejected_until
+
+    def refresh(self) -> None:
+        """Recomputes ``free`` after anything but a binding changed."""
+        usable = self.usable
+        if usable != self.ready:
+            self.ready = usable
+            self.group.ready += 1 if usable else -1
+            self.group.revision.recount()
+        if not usable:
+            self.free = 0
+        elif self.limit == 0:
+            self.free = UNLIMITED_FREE - self.in_flight
+        else:
+            self.free = sum(units for _, units in self.idle)
+
+    def hear(self, message: ProxyMessage, now: float) -> None:
+        """What its queue_proxy says of it; a :class:`Recall` asks for an answer and goes to :meth:`recall`."""
+        if isinstance(message, Grant):
+            self.idle.extend(message.credits)
+        elif isinstance(message, Void):
+            self.void(set(message.credits))
+        elif isinstance(message, State):
+            self.state = message.state
+        elif isinstance(message, Limit):
+            self.limit = message.limit
+            if message.limit == 0:
+                self.idle.clear()
+        elif isinstance(message, Short):
+            self.short = message.free
+            self.short_at = now
+        elif isinstance(message, Welcome):
+            self.reset()
+            if message.incarnation != self.incarnation:
+                self.incarnation = message.incarnation
+                self.group.revision.prefixes.forget(self.id)
+            self.open = True
+            self.limit = message.limit
+            self.told = 0
+            self.rests_until = 0.0
+        self.refresh()
+
+    def comes_back(self, now: float) -> bool:
+        """Ends a rest or an ejection whose time is over; True if there was one."""
+        rested = 0.0 < self.rests_until <= now
+        if rested:
+            self.rests_until = 0.0
+        ejected = 0.0 < self.ejected_until <= now
+        if ejected:
+            self.ejected_until = 0.0
+        self.refresh()
+        return rested or ejected
+
+    def fits(self, inferences: int) -> bool:
+        """Whether an idle credit (or none, without a limit) carries one request of so many inferences."""
+        if not self.group.revision.counts_inferences or self.limit == 0:
+            return True
+        return self.reserved is None and self.carries(inferences)
+
+    def carries(self, inferences: int) -> bool:
+        """Whether one idle credit has so many units (or the limit, above which a request runs alone).
+
+        Without a limit no credit is needed: it may have been lifted since the replica holds back for a request.
+        """
+        if self.limit == 0:
+            return True
+        units = min(inferences, self.limit)
+        return any(held >= units for _, held in self.idle)
+
+    def take(self, inferences: int) -> tuple[int, int]:
+        """A credit for one request, off the idle ones: (number, units that the request needs of it)."""
+        if not self.group.revision.counts_inferences:
+            self.free -= 1
+            return self.idle.pop()
+        units = min(inferences, self.limit)
+        best = min((credit for credit in self.idle if credit[1] >= units), key=lambda credit: credit[1])
+        self.idle.remove(best)
+        self.free -= best[1]
+        return (best[0], units)
+
+    def reset(self) -> None:
+        """The channel opened or broke: everything that was said on the last one is void."""
+        self.epoch += 1
+        self.open = False
+        self.state = None
+        self.idle.clear()
+        self.noted.clear()
+        self.sequence = 0
+        self.told = _UNTOLD
+        self.short = None
+        self.refresh()
+
+    def level(self) -> tuple[int, Bind | None]:
+        """How many requests of the best waiting class this queue_proxy should know of, and the first of them; (0, None)
+        where none may go there, now or when it becomes ready.
+
+        Those of lower classes are told when it is their turn: what is told has one class, so that free slots go to the
+        best key of all workers.
+        """
+        group, head = self.group, self.reserved
+        if not (group.revision.waiting and group.share > 0) or self.rests_until or self.ejected_until or self.gone:
+            return (0, None)
+        lanes = group.lanes
+        if head is None:
+            if len(lanes) == 1:  # The lane of all.
+                queue = lanes[0].queue
+                first = queue.head()
+                return (0, None) if first is None else (queue.count(first.key[0]), first)
+            for lane in lanes:
+                first = None if lane.avoid == self.id else lane.queue.head()
+                if first is not None and (head is None or first.key < head.key):
+                    head = first
+            if head is None:
+                return (0, None)
+        priority = head.key[0]
+        amount = sum([lane.queue.count(priority) for lane in lanes if lane.avoid != self.id])
+        return (amount + (head is self.reserved), head)
+
+    def tell(self, now: float) -> Want | None:
+        """The want if it has to be told: its class changed, or its head became another kind of request."""
+        amount, head = self.level()
+        if head is None:
+            return None if self.told == 0 else self._want(0, None, now)
+        if want_class(amount) == self.told and self._kind(head) == self.told_key:
+            return None
+        return self._want(amount, head, now)
+
+    def tell_with_request(self, now: float) -> Want | None:
+        """The want that remains after a request, for its header; None: zero, and known to be zero."""
+        known = self.told
+        if known == 0 and not self.group.revision.waiting:
+            return None
+        amount, head = self.level()
+        if head is None and known == 0:
+            return None
+        want = self._want(amount, head, now)
+        if self.told != known and self.group.has_one:
+            self.group.revision.has_told(want.amount, want.priority)
+        return want
+
+    def forget_told(self) -> None:
+        """What was told may not have arrived, or was dropped: tell it again."""
+        self.told = _UNTOLD
+
+    def _kind(self, head: Bind) -> tuple[int, int, bool]:
+        """What of a head must be told when it changes: class, units, whether this replica holds back for it."""
+        key = head.key
+        if not self.group.revision.counts_inferences:
+            return (key[0], 1, False)
+        return (key[0], head.inferences, head is self.reserved or head.lane.is_single(self))
+
+    def _want(self, amount: int, head: Bind | None, now: float) -> Want:
+        """The level as a want, which counts as told."""
+        self.sequence = sequence = self.sequence + 1
+        self.told = want_class(amount)
+        self.short = None
+        if head is None:
+            return Want(sequence, 0)
+        priority, since, _ = head.key
+        if self.group.revision.counts_inferences:
+            self.told_key = kind = self._kind(head)
+        else:
+            self.told_key = kind = (priority, 1, False)
+        tail = since
+        for lane in self.group.lanes:
+            if lane.tail > tail and (lane is head.lane or lane.queue):
+                tail = lane.tail
+        age_ms = round((now - since) * 1000) if since < now else 0
+        tail_ms = round((now - tail) * 1000) if tail < now else 0
+        cost = 0 if head.claim is None else head.lane.step(head)
+        return Want(sequence, amount, priority, cost, age_ms, tail_ms, kind[1], kind[2])
+
+    # --- credits ---
+
+    def recall(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Credits that are asked back: those that go back now; busy ones go when their request has ended.
+
+        A request may be on its way with one that is idle at the queue_proxy, and would be refused. Once the head of its
+        answer has said keep, it has arrived, and there it may have ended long before a slow client has read it all:
+        such a credit goes back now.
+        """
+        wanted = set(numbers)
+        back = [credit[0] for credit in self.idle if credit[0] in wanted]
+        if back:
+            self.idle = [credit for credit in self.idle if credit[0] not in wanted]
+            self.refresh()
+        if self.in_flight:
+            noted = self.noted
+            kept = [number for number in wanted if noted.get(number) == KEPT]
+            self.goes_back(wanted.difference(back, kept))
+            noted.update(dict.fromkeys(kept, WENT))
+            back += kept
+        else:
+            self.noted.clear()
+            back = list(wanted)
+        return tuple(back)
+
+    def void(self, numbers: set[int]) -> None:
+        """Credits that are worth nothing any more.
+
+        The message may overtake the answer that says keep: a credit that is busy here goes when that has ended.
+        """
+        held = [credit for credit in self.idle if credit[0] in numbers]
+        for credit in held:
+            self.idle.remove(credit)
+        if self.in_flight:
+            self.goes_back(numbers.difference(number for number, _ in held))
+        self.refresh()
+        self.forget_told()
+
+    def goes_back(self, numbers: Iterable[int]) -> None:
+        """Credits that are asked back and are not idle: some are busy, others went back before the message came.
+
+        Of them what is more than may be busy is forgotten, the oldest first: a replica that never rests would keep them
+        for ever. A busy one that is forgotten stays here when its request ends, as both sides then have it; if it is
+        void, its next request is refused and returns to its place.
+        """
+        noted = self.noted
+        noted.update(dict.fromkeys(numbers, GOES))
+        surplus = len(noted) - self.in_flight - RECALLED_SPARE
+        if surplus > 0:
+            for number in [number for number, note in noted.items() if note == GOES][:surplus]:
+                del noted[number]
+
+    def surrender(self) -> tuple[int, ...]:
+        """All idle credits, to be given back."""
+        numbers = tuple(number for number, _ in self.idle)
+        self.idle.clear()
+        self.refresh()
+        return numbers
+
+
+class Group:
+    """All replicas of one revision on one accelerator kind."""
+
+    __slots__ = (
+        "accelerator",
+        "each_s",
+        "lanes",
+        "largest",
+        "mu_ips",
+        "owed",
+        "ready",
+        "replicas",
+        "revision",
+        "share",
+        "smallest",
+        "turn",
+        "weight",
+    )
+
+    def __init__(self, accelerator: str, revision: "RevisionRoom") -> None:
+        self.accelerator = accelerator
+        self.revision = revision
+        self.weight = 0.0
+        self.share = 0.0
+        """The weight, or 1 where the table gives no group of the revision any."""
+        self.mu_ips: float | None = None
+        self.each_s = 0.0
+        """``expected_s`` of one inference, where it is one of several that serve."""
+        self.owed = 0.0
+        self.turn = 0
+        self.replicas: list[Replica] = []
+        self.ready = 0
+        """Replicas that serve now."""
+        self.smallest = 1
+        self.largest: int | None = None
+        """Fewest and most inferences of a request that it may serve; None: any number."""
+        self.lanes: list[Lane] = []
+        """Lanes that it may serve."""
+
+    def serves(self, inferences: int) -> bool:
+        """Whether a request of so many inferences may run here."""
+        return self.smallest <= inferences and (self.largest is None or inferences <= self.largest)
+
+    @property
+    def has_one(self) -> bool:
+        """Its replica is the only one of the revision."""
+        return len(self.replicas) == 1 and len(self.revision.groups) == 1
+
+    def expected_s(self, inferences: int) -> float:
+        """How long a request takes here; 0 while no rate is learnt: it gets the benefit of the doubt."""
+        if not self.mu_ips:
+            return 0.0
+        limit = next((replica.limit for replica in self.replicas if replica.usable), 1)
+        return expected_s(inferences, limit, self.revision.counts_inferences, self.mu_ips / max(1, self.ready))
+
+    def tell(self, now: float) -> list[Send]:
+        """The wants that have to be told to its replicas."""
+        room, lanes = self.revision, self.lanes
+        known: int | None = None
+        kind = (0, 0, False)
+        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas have been told it.
+            head = lanes[0].queue.head() if room.waiting else None
+            known = 0
+            if head is not None:
+                kind = (head.key[0], 1, False)
+                known = want_class(lanes[0].queue.count(kind[0]))
+        told = []
+        for replica in self.replicas:
+            if replica.told == known and replica.ready and (not known or replica.told_key == kind):
+                continue
+            if replica.open:
+                want = replica.tell(now)
+                if want is not None:
+                    told.append(Send(replica.id, want))
+        return told
+
+    def __repr__(self) -> str:
+        return f"<Group {self.accelerator} weight {self.weight:g}, owed {self.owed:.1f}, {len(self.replicas)} replicas>"
+
+
+def links_to(replica: str, replicas: int, worker_index: int, workers: int) -> bool:
+    """Whether this worker keeps a channel to the replica: all of up to 64, else a stable share that covers them all.
+
+    Each replica is linked by ``ceil(64 * workers / replicas)`` workers, those after the one its name hashes to, so a
+    worker has about 64 links and no replica has none.
+    """
+    if replicas <= LINKS_ALL or workers <= 1:
+        return True
+    copies = min(workers, ceil(LINKS_ALL * workers / replicas))
+    return (worker_index - zlib.crc32(replica.encode())) % workers < copies

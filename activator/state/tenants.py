@@ -1,0 +1,128 @@
+"""Holdings: how much of a function's waiting room each tenant fills, and who gives way when the room is full.
+
+A tenant's load is the part of the room that it fills, by requests or by bytes, whichever is more, over its weight
+(dominant resource fairness: Ghodsi and others, NSDI 2011). While there is room anybody may wait. In a full room a
+request of a tenant with a lower load pushes out the youngest of the tenant with the highest, in the lowest class that
+this one has there. So tenants that want more than there is end up with equal loads, one that wants less is not refused
+for others' sake, and nobody's room stands empty.
+"""
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.activator.commands import Bind
+
+
+class Holding:
+    """What one tenant has waiting."""
+
+    __slots__ = ("classes", "requests", "size", "tenant", "weight")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.weight = 1.0
+        """As its last request said."""
+        self.requests = 0
+        self.size = 0
+        """Bytes."""
+        self.classes: dict[int, dict[int, Bind]] = {}
+        """Waiting requests by priority class and arrival number, the youngest last; no class is empty."""
+
+    def __repr__(self) -> str:
+        return f"<Holding of {self.tenant!r}: {self.requests} requests, {self.size} bytes>"
+
+
+class TenantShares:
+    """Those of one function. Only requests with a claim are counted."""
+
+    __slots__ = ("_heap", "_serial", "_tenants", "bound_bytes", "bound_requests")
+
+    def __init__(self) -> None:
+        self.bound_requests = 1
+        self.bound_bytes = 1
+        self._tenants: dict[str, Holding] = {}
+        self._heap: list[tuple[float, int, Holding]] = []
+        """(-load, serial number, holding), each holding at least once with no less than its load."""
+        self._serial = 0
+
+    def __repr__(self) -> str:
+        return f"<Holdings {list(self._tenants.values())}>"
+
+    def resize(self, requests: int, size: int) -> None:
+        """Other bounds of the room, above 0."""
+        if (requests, size) == (self.bound_requests, self.bound_bytes):
+            return
+        self.bound_requests, self.bound_bytes = requests, size
+        self._rebuild()
+
+    def add(self, bind: "Bind") -> None:
+        """The request waits from now on."""
+        claim = bind.claim
+        assert claim is not None  # only those are told
+        holding = self._tenants.get(claim.tenant)
+        if holding is None:
+            holding = self._tenants[claim.tenant] = Holding(claim.tenant)
+        holding.weight = claim.weight
+        holding.requests += 1
+        holding.size += bind.size
+        holding.classes.setdefault(bind.priority, {})[bind.number] = bind
+        self._enter(holding)
+
+    def discard(self, bind: "Bind") -> None:
+        """The request waits no more; nothing if it was never added."""
+        claim = bind.claim
+        holding = None if claim is None else self._tenants.get(claim.tenant)
+        of_class = None if holding is None else holding.classes.get(bind.priority)
+        if holding is None or of_class is None or of_class.pop(bind.number, None) is None:
+            return
+        holding.requests -= 1
+        holding.size -= bind.size
+        if not of_class:
+            del holding.classes[bind.priority]
+        if not holding.requests:
+            del self._tenants[holding.tenant]
+
+    def gives_way(self, bind: "Bind") -> "Bind | None":
+        """Who leaves the full room for this request; None: its own tenant fills as much as any other."""
+        claim = bind.claim
+        most = self._most()
+        if claim is None or most is None or most.tenant == claim.tenant:
+            return None
+        own = self._tenants.get(claim.tenant)
+        requests, size = (1, bind.size) if own is None else (own.requests + 1, own.size + bind.size)
+        if self._part(requests, size) / claim.weight >= self._load(most):
+            return None
+        return next(reversed(most.classes[max(most.classes)].values()))
+
+    def _part(self, requests: int, size: int) -> float:
+        return max(requests / self.bound_requests, size / self.bound_bytes)
+
+    def _load(self, holding: Holding) -> float:
+        return self._part(holding.requests, holding.size) / holding.weight
+
+    def _most(self) -> Holding | None:
+        """The one with the highest load."""
+        heap = self._heap
+        while heap:
+            entered, _, holding = heap[0]
+            if not holding.requests:
+                heapq.heappop(heap)
+                continue
+            load = self._load(holding)
+            if load >= -entered:
+                return holding
+            self._serial += 1
+            heapq.heapreplace(heap, (-load, self._serial, holding))
+        return None
+
+    def _enter(self, holding: Holding) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (-self._load(holding), self._serial, holding))
+        if len(self._heap) > 4 * len(self._tenants) + 64:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._heap = [(-self._load(holding), at, holding) for at, holding in enumerate(self._tenants.values())]
+        self._serial = len(self._heap)
+        heapq.heapify(self._heap)

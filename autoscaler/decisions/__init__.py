@@ -1,0 +1,1 @@
+"""Decisions after the policy: limits, groups, totals, reasons, explanations."""

@@ -1,0 +1,120 @@
+"""Which accelerators a number of replicas goes to, for policies that only wish a number.
+
+Growing: draining replicas are taken back first (their model is loaded), then the cheapest room is filled. Shrinking:
+replicas that still start go first, then the most expensive ones; the last one left is on the cheapest group. Groups
+without a price come after the priced ones, in the order given (the backend lists the cheapest first).
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import structs
+
+from tidegate.autoscaler.decisions.reasons import reason
+from tidegate.autoscaler.measure.observation import GroupObservation, Observation
+from tidegate.records.decision import GroupDecision, Reason
+
+
+@lru_cache(maxsize=4096)
+def row(accelerator: str, replicas: int, share: int = 100) -> GroupDecision:
+    """One row of a decision; the same few are made over and over."""
+    return GroupDecision(accelerator=accelerator, replicas=replicas, share=share)
+
+
+def spread(
+    desired: int, groups: Sequence[GroupObservation], base: Mapping[str, int] | None = None
+) -> tuple[GroupDecision, ...]:
+    """``desired`` replicas over ``groups``, as near as possible to ``base`` (default: what exists).
+
+    One row for every group, zero included, in the order given. Fewer than ``desired`` where there is no room.
+    """
+    if base is None and desired == sum([group.ready + group.starting for group in groups]):
+        return tuple([row(group.accelerator, group.ready + group.starting) for group in groups])
+    if base is None:
+        counts = {group.accelerator: group.ready + group.starting for group in groups}
+    else:
+        counts = {group.accelerator: base.get(group.accelerator, 0) for group in groups}
+    missing = desired - sum(counts.values())
+    if missing > 0:
+        _grow(counts, _cheapest_first(groups), missing)
+    elif missing < 0:
+        _shrink(counts, _cheapest_first(groups), -missing)
+    return tuple([row(group.accelerator, counts[group.accelerator]) for group in groups])
+
+
+def fitted(observation: Observation) -> Observation:
+    """The observation as if no accelerator had more replicas than it takes: where one has become smaller, those that
+    are too many are nobody's capacity any more. The very same one where none has."""
+    for group in observation.groups:
+        if group.room is not None and group.room < 0:
+            break
+    else:
+        return observation
+    return structs.replace(observation, groups=tuple(_fitted(group) for group in observation.groups))
+
+
+def _fitted(group: GroupObservation) -> GroupObservation:
+    capacity = group.capacity
+    if group.room is None or group.room >= 0 or capacity is None:
+        return group
+    ready = min(group.ready, capacity)
+    starting = min(group.starting, capacity - ready)
+    draining = min(group.draining, capacity - ready - starting)
+    return structs.replace(
+        group, ready=ready, starting=starting, draining=draining, room=capacity - ready - starting - draining
+    )
+
+
+def leaving(
+    groups: tuple[GroupDecision, ...], observation: Observation
+) -> tuple[tuple[GroupDecision, ...], tuple[Reason, ...]]:
+    """``groups``, decided for the fitted observation, and the replicas that are too many: each stays until one that
+    is wanted elsewhere is ready."""
+    observed = {group.accelerator: group for group in observation.groups}
+    missing = sum(max(0, each.replicas - observed[each.accelerator].ready) for each in groups)
+    kept, told = [], []
+    for each in groups:
+        group = observed[each.accelerator]
+        surplus = group.existing - (group.existing if group.capacity is None else group.capacity)
+        if surplus > 0:
+            stay = min(surplus, missing)
+            missing -= stay
+            told.append(f"{group.accelerator} has {group.existing}, room for {group.capacity}")
+            each = row(each.accelerator, each.replicas + stay, each.share)
+        kept.append(each)
+    return tuple(kept), (reason("accelerator_shrunk", ", ".join(told)),) if told else ()
+
+
+def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation]:
+    order = order_of_price(tuple([group.price_per_hour for group in groups]))
+    return [groups[index] for index in order]
+
+
+@lru_cache(maxsize=4096)
+def order_of_price(prices: tuple[float | None, ...]) -> tuple[int, ...]:
+    """The cheapest first, equal ones in the order given, those without a price last."""
+    return tuple(sorted(range(len(prices)), key=lambda index: (prices[index] is None, prices[index] or 0.0)))
+
+
+def _grow(counts: dict[str, int], groups: Sequence[GroupObservation], missing: int) -> None:
+    for take_back in (True, False):
+        for group in groups:
+            if not missing:
+                return
+            if take_back and not group.draining:
+                continue
+            wanted, capacity = min(missing, group.draining) if take_back else missing, group.capacity
+            if capacity is not None:
+                wanted = max(0, min(wanted, capacity - counts[group.accelerator]))
+            counts[group.accelerator] += wanted
+            missing -= wanted
+
+
+def _shrink(counts: dict[str, int], groups: Sequence[GroupObservation], surplus: int) -> None:
+    for starting_only in (True, False):
+        for group in reversed(groups):
+            count = counts[group.accelerator]
+            removable = min(count, max(0, count - group.ready)) if starting_only else count
+            taken = min(surplus, removable)
+            counts[group.accelerator] -= taken
+            surplus -= taken

@@ -1,0 +1,155 @@
+"""Between a policy's wish and a decision: bounds, the way to zero and back, and what the accelerators can take.
+
+Order: missing data, then zero, then minimum (and initial scale), maximum, capacity. Every limit that bites leaves a
+reason. The rules for zero, ours and not Knative's (whose gateway has to be switched over first):
+
+- a revision goes to zero only when it has been idle for its ``scale-to-zero-after`` (no arrival, nothing waiting,
+  nothing running), measured from the moment it was last ready, and only on complete data; then it goes whatever
+  average the policy still remembers;
+- more than one replica goes to one first;
+- a replica that starts is let to its end, somebody asked for it;
+- a revision at zero stays there until a request waits for it.
+"""
+
+import msgspec
+
+from tidegate.autoscaler.decisions.reasons import figure, reason
+from tidegate.autoscaler.measure.observation import Observation
+from tidegate.function import Scaling
+from tidegate.records.decision import Reason
+
+
+class LimitContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a decider remembers of a revision that the limits need."""
+
+    idle_s: float
+    """Since the last sign of work or since it became ready, whichever is later."""
+    is_initial: bool = False
+    """The initial scale has not been reached yet."""
+    is_activating: bool = False
+    """An activation was decided and its replica has not been seen yet."""
+    activation_scale: int = 1
+    """Replicas that a revision at zero gets when it wakes."""
+    retention_s: float = 0.0
+    """How much longer than ``scale-to-zero-after`` the last replica stays."""
+
+
+def bounded(
+    wish: int | None,
+    observation: Observation,
+    scaling: Scaling,
+    standing: LimitContext,
+    *,
+    is_zero_settled: bool = False,
+) -> tuple[int | None, tuple[Reason, ...]]:
+    """The number of replicas to have, or None to hold, with the reasons of every limit that bit. ``is_zero_settled``:
+    the policy went through a protocol of its own before it wished zero."""
+    reasons: list[Reason] = []
+    floor, code = scaling.min_scale, "raised_to_min"
+    if observation.least > floor:
+        floor, code = observation.least, "window_minimum"
+    if observation.is_rolled_out and floor < 1:
+        floor, code = 1, "rollout_awake"
+    if standing.is_initial and scaling.initial_scale > floor:
+        floor, code = scaling.initial_scale, "initial_scale"
+    desired = _never_shrink_blindly(wish, observation, reasons)
+    if floor == 0 and not (is_zero_settled and observation.existing > 0):
+        desired = _zero_protocol(desired, observation, scaling, standing, reasons)
+    if desired is None and observation.existing >= floor:
+        return None, tuple(reasons)
+    raised = max(desired or 0, floor)
+    if desired is None or raised > desired:
+        reasons.append(reason(code, f"{'nothing' if desired is None else desired} raised to {raised}"))
+    return capped(raised, observation, scaling, reasons), tuple(reasons)
+
+
+def kept_in_dry_run(
+    wish: int | None, observation: Observation, scaling: Scaling, standing: LimitContext, kept: int
+) -> tuple[int | None, tuple[Reason, ...]]:
+    """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
+    broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
+    nothing."""
+    least = max(scaling.min_scale, observation.least, int(observation.is_rolled_out))
+    floor, existing, why = max(least, kept), observation.existing, f"{kept} kept"
+    if standing.is_initial and scaling.initial_scale > floor:
+        floor, why = scaling.initial_scale, "initial scale"
+    elif least > kept:
+        why = "minimum scale"
+    if floor == 0 and (observation.waiting > 0 or standing.is_activating):
+        floor, why = 1, "a request waits"
+    if floor <= existing:
+        return None, ()
+    said = "to hold" if wish is None else str(wish)
+    reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {said}")]
+    desired = capped(floor, observation, scaling, reasons)
+    return (desired, tuple(reasons)) if desired > existing else (None, ())
+
+
+def within_total(desired: int | None, observation: Observation) -> tuple[int | None, tuple[Reason, ...]]:
+    """``desired`` (None: to hold) under what the limit over all functions leaves to this one."""
+    wanted, most = observation.existing if desired is None else desired, observation.most
+    if most is None or wanted <= most:
+        return desired, ()
+    return most, (reason("capped_by_total", f"wanted {wanted}, its share is {most}"),)
+
+
+def capped(desired: int, observation: Observation, scaling: Scaling, reasons: list[Reason]) -> int:
+    """``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
+    if 0 < scaling.max_scale < desired:
+        reasons.append(reason("capped_by_max", f"wanted {desired}, maximum {scaling.max_scale}"))
+        desired = scaling.max_scale
+    if desired > 0 and not observation.groups:
+        reasons.append(reason("no_accelerator", f"wanted {desired}"))
+        return 0
+    ceiling = observation.ceiling
+    if ceiling is not None and desired > ceiling:
+        reasons.append(reason("capped_by_capacity", f"wanted {desired}, the accelerators take {ceiling}"))
+        desired = ceiling
+    return desired
+
+
+def _never_shrink_blindly(wish: int | None, observation: Observation, reasons: list[Reason]) -> int | None:
+    existing = observation.existing
+    if wish is None or observation.complete or wish >= existing:
+        return wish
+    reasons.append(reason("hold_stale_metrics", f"{wish} wanted, {existing} kept"))
+    return existing
+
+
+def _zero_protocol(
+    desired: int | None, observation: Observation, scaling: Scaling, standing: LimitContext, reasons: list[Reason]
+) -> int | None:
+    if observation.existing == 0:
+        return _at_zero(observation, standing, reasons)
+    if observation.ready == 0:
+        if desired == 0:
+            reasons.append(reason("starting"))
+            return 1
+        return desired
+    after = scaling.scale_to_zero_after_s + standing.retention_s
+    is_quiet = (
+        observation.complete and observation.waiting == 0 and observation.concurrency == 0 and observation.rps == 0
+    )
+    if is_quiet and standing.idle_s >= after:
+        if observation.existing > 1:
+            reasons.append(reason("one_before_zero", f"idle for {figure(standing.idle_s)} s"))
+            return 1
+        reasons.append(reason("idle", f"{figure(standing.idle_s)} s >= {figure(after)} s"))
+        return 0
+    if desired == 0:
+        reasons.append(reason("not_idle_yet", f"{figure(standing.idle_s)} s < {figure(after)} s"))
+        return 1
+    return desired
+
+
+def _at_zero(observation: Observation, standing: LimitContext, reasons: list[Reason]) -> int:
+    """However many wait, the first decision is the activation scale; the load speaks as soon as a start is under way.
+    What the policy remembers is of before the sleep."""
+    if observation.waiting > 0:
+        reasons.append(reason("activation", f"{observation.waiting} waiting"))
+        return standing.activation_scale
+    if standing.is_activating:
+        reasons.append(reason("activating"))
+        return standing.activation_scale
+    reasons.append(reason("asleep"))
+    return 0

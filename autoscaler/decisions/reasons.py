@@ -1,0 +1,168 @@
+"""The words a decision gives as reasons, each with the sentence that ``tidegate explain`` prints.
+
+One table: a code that is not here cannot be made into a reason.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from tidegate.records.decision import Reason
+
+SENTENCES: Mapping[str, str] = MappingProxyType(
+    {
+        # the policy
+        "load": "the load asks for this many replicas",
+        "panic_enter": "panic starts: the short window asks for at least the panic threshold times the ready replicas",
+        "panic": "panic goes on: the size does not shrink",
+        "panic_leave": "panic ends: the short window has been calm for a stable window",
+        "rate_limited_up": "growth in one step is limited",
+        "rate_limited_down": "shrinking in one step is limited",
+        "activation_scale": "a revision that wakes gets its activation scale",
+        "scale_down_delay": "held at the largest recent size by the scale-down delay",
+        "utilization": "the mean utilisation against its target asks for this many replicas",
+        # the SLA policy
+        "sla_load": "the load against the service rates asks for this many replicas",
+        "sla_missed": "the latency percentile misses the target",
+        "slo_infeasible": "no accelerator kind can meet the target: the fastest serves, more replicas do not help",
+        "hetero_up": "another accelerator kind takes what the first cannot serve, or cannot serve in time",
+        "no_capacity": "the accelerators that are left cannot carry the load",
+        "settling": "a recent change of replicas is still in the latency window: the percentile is not judged yet",
+        "scale_in": "the others carry the load inside the target",
+        "scale_in_held": "taking a replica away would put the target at risk",
+        "mu_unknown": "the service rate is not known yet",
+        "park_on_cheapest": "idle: one replica is left, on the cheapest accelerator that meets the target",
+        "scale_to_zero": "idle for the scale-to-zero time",
+        "hold": "idle, but not for long",
+        "zero": "at zero, no load",
+        "target_ips": "the rate to provide is above the load",
+        "backlog": "what waits is more than the replicas serve within the target",
+        # the concurrency limit
+        "limit_kept": "no limit measured so far does better",
+        "limit_measuring": "the limit is being measured: it needs time with every slot taken",
+        "limit_tried": "another limit is tried: every slot is taken",
+        "limit_no_gain": "more slots bring no more throughput",
+        "limit_too_small": "fewer slots bring less throughput",
+        "limit_no_room": "execution takes too much of the latency target",
+        # data
+        "hold_no_metric": "nobody tells the metric that is scaled by: hold",
+        "hold_no_data": "no measurements in the window: hold",
+        "hold_stale_metrics": "measurements are missing, so no replica is taken away",
+        # bounds
+        "initial_scale": "the first deployment starts the initial scale",
+        "raised_to_min": "raised to the minimum scale",
+        "capped_by_max": "capped by the maximum scale",
+        "capped_by_total": "capped by the limit on the replicas of all functions",
+        "window_minimum": "raised to the minimum of a window of time",
+        "capped_by_capacity": "capped by the accelerators that are left",
+        "accelerator_shrunk": "an accelerator has become smaller: replicas leave it as others become ready",
+        "no_accelerator": "no accelerator can take a replica of this function",
+        "uneven_group": "two successive samples of a group differ by more than a factor of two: a replica may be slow",
+        "start_revoked": "starts on a kind stayed pending or failed for long: taken back, another kind is tried",
+        # zero
+        "idle": "no arrivals, nothing waiting, nothing running for the scale-to-zero time",
+        "not_idle_yet": "kept at one replica: not idle for long enough",
+        "one_before_zero": "goes to one replica before zero",
+        "starting": "kept while it starts",
+        "zero_protocol": "the averages are 0: Knative's steps to zero",
+        "asleep": "at zero, and nothing asks for it",
+        # activation
+        "activation": "a request waits and no replica is ready",
+        "already_starting": "a request waits and a replica starts already",
+        "already_ready": "a request waits and a replica is ready: the gateway will find it",
+        "activating": "kept until the replica that an activation asked for is seen",
+        # the control round
+        "makes_room": "gives up a replica for a new revision",
+        "rollout_awake": "a revision that is being rolled out, or returns, is kept ready",
+        "retired": "another revision serves, so this one ends",
+        # dry run
+        "dry_run_start": "dry run: only this much is carried out, the policy's wish is not",
+        # traffic
+        "sizes_cut": "requests go to groups by their size",
+        "sizes_by_weights": "every group serves all sizes, by weights",
+        # our bug
+        "policy_failed": "the policy failed on this observation: hold",
+    }
+)
+
+LIMITS: frozenset[str] = frozenset(
+    {
+        "rate_limited_up",
+        "rate_limited_down",
+        "activation_scale",
+        "scale_down_delay",
+        "panic",
+        "no_capacity",
+        "scale_in_held",
+        "target_ips",
+        "hold_stale_metrics",
+        "initial_scale",
+        "raised_to_min",
+        "capped_by_max",
+        "capped_by_capacity",
+        "accelerator_shrunk",
+        "no_accelerator",
+        "not_idle_yet",
+        "one_before_zero",
+        "starting",
+        "start_revoked",
+        "capped_by_total",
+        "window_minimum",
+        "makes_room",
+        "dry_run_start",
+    }
+)
+"""Codes that say that something stood between what the load asks for and the number that came out."""
+
+CHANGES: Mapping[str, str] = MappingProxyType(
+    {
+        "panic": "it ends once the short window has stayed below the panic threshold for a whole stable window",
+        "rate_limited_up": "more replicas become ready, or a larger policy.max-scale-up-rate",
+        "rate_limited_down": "the next decisions go on from here, or a larger policy.max-scale-down-rate",
+        "scale_down_delay": "the delay passes without a larger wish, or a shorter policy.scale-down-delay",
+        "slo_infeasible": "a larger latency target, a faster accelerator in spec.accelerators, or a faster model",
+        "no_capacity": "more places on an accelerator it may use, or less load",
+        "settling": "it passes by itself within a minute of the last change",
+        "sla_load": "a larger load; or a smaller one, for the whole policy.cooldown and with low latency",
+        "scale_in_held": "the load falls further, or the miss that is remembered is forgotten after some hours",
+        "mu_unknown": "requests that fill a replica's slots: service rates are learnt there",
+        "hold": "a request comes, or it stays idle",
+        "hold_no_metric": "the model server or device tells it, or another policy.metric",
+        "hold_no_data": "samples arrive again: see `tidegate status` for sources that do not answer",
+        "hold_stale_metrics": "samples arrive again: see `tidegate status` for sources that do not answer",
+        "raised_to_min": "a smaller min-scale",
+        "capped_by_max": "a larger max-scale",
+        "capped_by_total": "a larger scaling.max-replicas, or other functions that need less",
+        "window_minimum": "the end of the window, or another min-scale-windows",
+        "capped_by_capacity": "more places on an accelerator it may use: see `tidegate status`",
+        "accelerator_shrunk": "replicas elsewhere become ready, or the accelerators file gives the places back",
+        "no_accelerator": "an accelerator that fits it: compare its annotations with `tidegate status`",
+        "start_revoked": "a replica there becomes ready: the kind is tried again after the time that is told",
+        "not_idle_yet": "no request until scale-to-zero-after has passed, or a shorter one",
+        "park_on_cheapest": "no request until scale-to-zero-after has passed: then zero",
+        "one_before_zero": "it stays idle: then zero",
+        "starting": "its model server becomes ready or fails: see `tidegate logs`",
+        "already_starting": "its model server becomes ready or fails: see `tidegate logs`",
+        "activating": "its model server becomes ready or fails: see `tidegate logs`",
+        "asleep": "the next request starts it",
+        "zero": "the next request starts it",
+        "dry_run_start": "dry-run: false carries the policy's wish out",
+        "policy_failed": "report it with the recording of this function (`tidegate record`)",
+    }
+)
+"""What would have to change for another decision, by code; a code that is not here says it itself."""
+
+
+def limits(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    """The codes of the limits that bit, each once, in order."""
+    return tuple(dict.fromkeys(each.code for each in reasons if each.code in LIMITS))
+
+
+def reason(code: str, detail: str = "") -> Reason:
+    """A reason from the table; raises KeyError for a word that is not in it."""
+    SENTENCES[code]
+    return Reason(code=code, detail=detail)
+
+
+def figure(value: float) -> str:
+    """A number as people read it: three significant digits, no exponent for everyday sizes."""
+    return f"{value:.3g}" if -1000.0 < value < 1000.0 else f"{value:.0f}"

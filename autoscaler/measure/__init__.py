@@ -1,0 +1,1 @@
+"""Measurement: samples to windows, rates and observations."""

@@ -1,0 +1,409 @@
+"""From samples to observations: differences of cumulative counters, stamped on receipt.
+
+Each gateway worker and each queue_proxy is a *source*. A sample that repeats a sequence number is dropped; a new
+incarnation starts from zero; a sample whose figures cannot be true (not a number, negative, running backwards) is
+ignored and counted as a fault. Nothing a source sends raises.
+
+Missing is not zero. A source not heard of for ``STALE_S`` is stale; while a gateway worker is stale, or every ready
+replica of a group, an observation says ``complete=False`` and its figures are lower bounds. Within a group the
+replicas that were heard of speak for the others.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Sequence
+
+from tidegate.autoscaler.measure.group_observation import heard, observed_group
+from tidegate.autoscaler.measure.measurements import EXECUTIONS_EVERY_S, RATE_SLOTS, TURNS, RevisionMeasurements
+from tidegate.autoscaler.measure.model_servers import AppFigures
+from tidegate.autoscaler.measure.observation import FleetGroup, Observation
+from tidegate.autoscaler.measure.plausible import PLAUSIBLE, demand_fault, is_plausible_replica, unborn_demand
+from tidegate.autoscaler.measure.rates import LearntCell
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO
+from tidegate.autoscaler.measure.series import gained, seen
+from tidegate.autoscaler.measure.sources import (
+    PATIENCE,
+    GatewaySource,
+    Means,
+    ReplicaSource,
+    RevisionReport,
+    WorkerDemand,
+    began_here,
+)
+from tidegate.function import ConcurrencyUnit, Revision
+from tidegate.records.gateway_sample import GatewaySample, RevisionDemand
+from tidegate.records.replica_sample import AppSample, ReplicaSample
+
+STALE_S = 3.0
+"""A source that was not heard of for so long tells nothing any more: three pulls missed."""
+PART = 100
+"""Demands and groups of a gateway's sample that are taken in one go: about a millisecond."""
+
+
+class Collector:
+    """Measurements of any number of revisions. Only sources in :meth:`expect` and revisions in :meth:`apply` count."""
+
+    def __init__(self, *, stale_s: float = STALE_S) -> None:
+        self._stale_s = stale_s
+        self._gateways: dict[str, GatewaySource] = {}
+        self._replicas: dict[str, ReplicaSource] = {}
+        self._expected_gateways: frozenset[str] = frozenset()
+        self._meters: dict[str, RevisionMeasurements] = {}
+        self.faults: Counter[str] = Counter()
+        """Ignored samples by kind: ``garbage``, ``backwards``, ``repeated``, ``unreadable``, ``unreachable``."""
+
+    # --- what exists
+
+    def apply(self, revision_id: str, now: float) -> None:
+        """Measures a revision from now on; its idle time starts here."""
+        if revision_id not in self._meters:
+            self._new_meter(revision_id, now)
+
+    def _new_meter(self, revision_id: str, now: float) -> RevisionMeasurements:
+        meter = self._meters[revision_id] = RevisionMeasurements(
+            since=now, active_at=now, turn=len(self._meters) % TURNS
+        )
+        return meter
+
+    def forget(self, revision_id: str) -> None:
+        self._meters.pop(revision_id, None)
+        for source in self._gateways.values():
+            source.told.pop(revision_id, None)
+
+    def expect(self, gateways: Collection[str], replicas: Collection[str]) -> None:
+        """The sources that exist now: what is known of others is dropped, and expected gateways that were never heard
+        of make observations incomplete."""
+        self._expected_gateways = frozenset(gateways)
+        for worker in self._gateways.keys() - self._expected_gateways:
+            del self._gateways[worker]
+        for replica in self._replicas.keys() - frozenset(replicas):
+            self._replicas.pop(replica).at = -math.inf  # whoever remembers it hears nothing any more
+
+    def touch(self, revision_id: str, now: float) -> None:
+        """Notes a sign of work that no sample has told yet (an activation)."""
+        meter = self._meters.get(revision_id)
+        if meter is not None:
+            meter.active_at = max(meter.active_at, now)
+
+    def fault(self, kind: str) -> None:
+        """Counts a sample that could not even be read."""
+        self.faults[kind] += 1
+
+    # --- samples in
+
+    def gateway(self, sample: GatewaySample, now: float) -> bool:
+        """Takes a gateway worker's sample that arrived at ``now``; False when all of it was ignored."""
+        parts = self.gateway_parts(sample, now)
+        try:
+            while True:
+                next(parts)
+        except StopIteration as done:
+            return bool(done.value)
+
+    def gateway_parts(
+        self, sample: GatewaySample, now: float, demands: Iterable[RevisionDemand] | None = None
+    ) -> Generator[None, None, bool]:
+        """The same in parts of ``PART`` groups, so that a sample of many functions stops nobody for long. Between two
+        parts anything may happen but the next sample of the same worker. ``demands``: those of the sample, where they
+        are read on the way."""
+        known = self._gateways.get(sample.worker)
+        if not (0 <= sample.sequence <= PLAUSIBLE and 0 <= sample.uptime_s <= PLAUSIBLE):
+            return self._reject("garbage")
+        source, interval_s, from_zero = self._gateway_source(known, sample, now)
+        if source is None:
+            return False
+        heard_before = source.at
+        source.sequence, source.uptime_s, source.at = sample.sequence, sample.uptime_s, now
+        present, done = set(), 0
+        for demand in sample.demands if demands is None else demands:
+            meter = self._meters.get(demand.revision)
+            if meter is None:
+                continue
+            present.add(demand.revision)
+            self._demand(source, meter, demand, interval_s, from_zero and meter.since <= heard_before, now)
+            done += 1 + len(demand.groups)
+            if done >= PART:
+                done = 0
+                yield
+        for revision in source.told.keys() - present:
+            # A worker that no longer lists a revision has nothing of it and will count it from zero again.
+            del source.told[revision]
+        return True
+
+    def _gateway_source(
+        self, known: GatewaySource | None, sample: GatewaySample, now: float
+    ) -> tuple[GatewaySource | None, float, bool]:
+        """(source to update or None, interval in seconds, whether absent counters count as zero before)."""
+        if known is not None and known.incarnation == sample.incarnation:
+            interval_s = sample.uptime_s - known.uptime_s
+            if sample.sequence > known.sequence and interval_s > 0:
+                known.refused = 0
+                return known, interval_s, True
+            self._reject("repeated" if sample.sequence <= known.sequence else "backwards")
+            known.refused += 1
+            if known.refused < PATIENCE:
+                return None, 0.0, False
+        fresh = GatewaySource(incarnation=sample.incarnation, sequence=-1, uptime_s=0.0, at=now)
+        self._gateways[sample.worker] = fresh
+        return fresh, max(sample.uptime_s, 1e-3), began_here(None if known is None else known.at, sample.uptime_s, now)
+
+    def _demand(
+        self,
+        source: GatewaySource,
+        meter: RevisionMeasurements,
+        demand: RevisionDemand,
+        interval_s: float,
+        from_zero: bool,
+        now: float,
+    ) -> None:
+        told = source.told.get(demand.revision)
+        if told is None:
+            told = source.told[demand.revision] = RevisionReport()
+        before = told.demand
+        is_same = before is not None and demand.arrivals == before.arrivals and demand == before
+        if is_same and before is not None and demand.waiting == 0 and told.groups is before.groups:
+            told.waiting = None
+            return
+        fault = demand_fault(demand, before)
+        is_turn = source.sequence % TURNS == meter.turn or len(told.groups) != len(demand.groups) or is_same
+        own = groups = None
+        if fault != "garbage":
+            own = gained(demand.latency, told.latency)
+            groups = told.group_gains(demand.groups if is_turn else ())
+        if own is None or groups is None or fault is not None:
+            self._refuse(told, demand, "garbage" if own is None or groups is None else fault or "garbage", now)
+            return
+        if before is None and not from_zero:
+            # The integral of before is unknown: what waits now is the best guess of the mean.
+            told.begin_at(demand)
+            told.waiting = meter.note_demand(demand, demand, interval_s, now)._replace(
+                waiting_mean=demand.waiting,
+                waiting_inferences_mean=demand.waiting_inferences,
+                is_measured=demand.arrivals == 0,
+            )
+            return
+        told.strikes, told.demand, told.latency = 0, demand, own[1]
+        if is_turn:
+            told.groups, told.latencies, meter.taken_at = demand.groups, groups[1], now
+        told.waiting = meter.note_demand(demand, before or unborn_demand(demand), interval_s, now)
+        if demand.tokens is not None and not meter.note_tokens(
+            demand.tokens, None if before is None else before.tokens, now
+        ):
+            self._reject("garbage")
+        meter.note_latencies(own[0], groups[0], now)
+
+    def _refuse(self, told: RevisionReport, demand: RevisionDemand, fault: str, now: float) -> None:
+        self._reject(fault)
+        told.strikes += 1
+        if fault == "backwards" and told.strikes >= PATIENCE:
+            told.begin_at(demand)
+        # What was last known of it stays, with its age, until it is stale.
+        told.waiting = told.waiting or WorkerDemand(now)
+
+    def replica(self, sample: ReplicaSample, now: float) -> bool:
+        """Takes a queue_proxy's sample that arrived at ``now``; False when it was ignored."""
+        meter = self._meters.get(sample.revision)
+        if meter is None:
+            return False
+        known = self._replicas.get(sample.replica)
+        if known is None or known.incarnation != sample.incarnation:
+            if not is_plausible_replica(sample):
+                return self._reject("garbage")
+            self._first_of_replica(meter, sample, None if known is None else known.at, now)
+            return True
+        gain, app = known.gain(sample), sample.app
+        if gain is None:
+            return self._reject(self._note_fault(meter, known, sample, now))
+        meter.note_work(known, sample, gain, now)
+        if app is not None:
+            group = meter.group(sample.group)
+            if group.app is None:
+                group.app = AppFigures(RATE_SLOTS)
+            group.app.note(app, known.app, now)
+        known.count(sample)
+        known.app, known.at, known.refused = app, now, 0
+        return True
+
+    def _note_fault(self, meter: RevisionMeasurements, known: ReplicaSource, sample: ReplicaSample, now: float) -> str:
+        """What is wrong with a sample that does not follow the one before."""
+        if not is_plausible_replica(sample):
+            return "garbage"
+        known.refused += 1
+        if known.refused >= PATIENCE:
+            self._first_of_replica(meter, sample, known.at, now)
+        return "repeated" if sample.sequence <= known.sequence else "backwards"
+
+    def _first_of_replica(
+        self, meter: RevisionMeasurements, sample: ReplicaSample, last_heard: float | None, now: float
+    ) -> None:
+        in_flight, in_inferences = sample.in_flight + sample.queued, sample.in_flight_inferences + sample.queued
+        if (gone := self._replicas.get(sample.replica)) is not None:
+            gone.at = -math.inf
+        source = self._replicas[sample.replica] = ReplicaSource(
+            sample.incarnation,
+            now,
+            sample.limit,
+            in_flight,
+            in_inferences,
+            sample.app,
+            executions=seen(sample.execution),
+            executions_due=now + 1.0 + len(self._replicas) % EXECUTIONS_EVERY_S,
+        )
+        if began_here(last_heard, sample.uptime_s, now):
+            # Compared with the sample that it would have sent at its very start.
+            source.uptime_s = sample.uptime_s - max(sample.uptime_s, 1e-3)
+            gain = source.gain(sample)
+            if gain is not None:
+                meter.note_work(source, sample, gain, now)
+        elif in_flight > 0:
+            meter.active_at = now
+        source.count(sample)
+
+    def _reject(self, kind: str) -> bool:
+        self.faults[kind] += 1
+        return False
+
+    # --- observations out
+
+    def observe(
+        self,
+        revision: Revision,
+        fleet: tuple[FleetGroup, ...],
+        now: float,
+        *,
+        least: int = 0,
+        most: int | None = None,
+        is_rolled_out: bool = False,
+    ) -> Observation:
+        """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on.
+        ``least``, ``most`` and ``is_rolled_out``: bounds of the moment, as in the observation."""
+        name, function = revision.id, revision.function
+        meter = self._meters.get(name)
+        if meter is None:
+            meter = self._new_meter(name, now)
+        meter.is_limit_in_inferences = function.concurrency_unit is ConcurrencyUnit.INFERENCES
+        q = function.sla.percentile / 100.0
+        slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
+        groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
+        complete, replicas, known = True, self._replicas, meter.groups
+        stale, taken_at = now - self._stale_s, meter.taken_at
+        means: Means
+        apps: Sequence[AppSample]
+        for group, kept, source in meter.rows(fleet, replicas):
+            if source is not None and source.at >= stale:
+                at, means, app = source.at, source, source.app
+                apps = () if app is None or not app.up else (app,)
+            else:
+                at, means, apps = heard(replicas, group.ready, stale)
+            if means.sampled:
+                if at < oldest:
+                    oldest = at
+            elif group.ready:
+                complete = False
+            if kept is None:
+                kept = known.get(group.accelerator)
+            if kept is not None and len(group.ready) > ALL_UP_TO and kept.differs(at, means):
+                meter.uneven.add(group.accelerator)
+            concurrency += means.concurrency
+            concurrency_inferences += means.concurrency_inferences
+            groups.append(observed_group(group, means, apps, kept, now, q, slo_s, taken_at))
+        demands, oldest_heard, all_heard = self._demands(name, now)
+        oldest = min(oldest, oldest_heard)
+        waiting = waiting_inferences = 0
+        oldest_waiting_s = rps = 0.0
+        for demand in demands:
+            waiting += demand.waiting
+            waiting_inferences += demand.waiting_inferences
+            oldest_waiting_s = max(oldest_waiting_s, demand.oldest_waiting_s)
+            concurrency += demand.waiting_mean
+            concurrency_inferences += demand.waiting_inferences_mean
+            rps += demand.rps
+        answered, within = meter.answers.sums(now)
+        return Observation(
+            function=function.name,
+            revision=name,
+            at=now,
+            complete=complete and all_heard,
+            age_s=None if oldest == math.inf else now - oldest,
+            groups=tuple(groups),
+            waiting=waiting,
+            waiting_inferences=waiting_inferences,
+            oldest_waiting_s=oldest_waiting_s,
+            concurrency=concurrency,
+            concurrency_inferences=concurrency_inferences,
+            rps=rps,
+            lambda_ips=meter.arrivals.sums(now)[0] / meter.arrivals.span_s(now),
+            latency_s=meter.latency.reading(now, q, slo_s).quantile_s,
+            within_sla=within / answered if answered > 0 else None,
+            idle_s=max(0.0, now - meter.active_at),
+            least=least,
+            is_rolled_out=is_rolled_out,
+            most=most,
+            tokens=None if meter.tokens is None else meter.tokens.rates(groups, now),
+        )
+
+    def uneven(self, revision_id: str) -> tuple[str, ...]:
+        """Groups of which two successive samples have differed by more than a factor of ``UNEVEN``; told once."""
+        meter = self._meters.get(revision_id)
+        if meter is None or not meter.uneven:
+            return ()
+        found = tuple(sorted(meter.uneven))
+        meter.uneven.clear()
+        return found
+
+    def _demands(self, revision_id: str, now: float) -> tuple[list[WorkerDemand], float, bool]:
+        """(contributions of the gateways heard of, when the oldest of them was heard, whether all expected were)."""
+        demands, oldest, complete = [], math.inf, bool(self._expected_gateways)
+        for worker in self._expected_gateways:
+            source = self._gateways.get(worker)
+            if source is None or now - source.at > self._stale_s:
+                complete = False
+                continue
+            told = source.told.get(revision_id)
+            demand = None if told is None else told.waiting
+            at = source.at if demand is None else demand.at
+            complete = complete and now - at <= self._stale_s and (demand is None or demand.is_measured)
+            if demand is not None:
+                demands.append(demand)
+            oldest = min(oldest, at)
+        return demands, oldest, complete
+
+    def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
+        """The service rate of one replica, learnt at its limit, for batches as they last were; None: not learnt."""
+        meter = self._meters.get(revision_id)
+        group = None if meter is None else meter.groups.get(accelerator)
+        rate = None if group is None else group.rates.rate(group.mean_batch)
+        return rate.mu_ips if rate is not None and rate.is_at_limit else None
+
+    def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
+        """The service rate of one replica for requests of ``batch`` inferences, as far as it is known: below the limit
+        it is what was yielded there; None: nothing was learnt."""
+        meter = self._meters.get(revision_id)
+        group = None if meter is None else meter.groups.get(accelerator)
+        rate = None if group is None else group.rates.rate(batch)
+        return None if rate is None else rate.mu_ips
+
+    def learnt(self, revision_id: str) -> dict[str, tuple[tuple[LearntCell, ...], float | None]]:
+        """What was learnt of a revision, by accelerator: cells of its rates, and inferences per request as they last
+        were. To be kept over a restart."""
+        meter = self._meters.get(revision_id)
+        known = {} if meter is None else meter.groups
+        return {name: (group.rates.learnt(), group.mean_batch) for name, group in known.items()}
+
+    def teach(
+        self, revision_id: str, accelerator: str, cells: Iterable[LearntCell], mean_batch: float | None = None
+    ) -> None:
+        """What an earlier process has learnt of a revision; what was learnt here counts more."""
+        meter = self._meters.get(revision_id)
+        if meter is None:
+            return
+        group = meter.group(accelerator)
+        group.rates.restore(cells)
+        if group.mean_batch is None and mean_batch is not None and 1.0 <= mean_batch <= PLAUSIBLE:
+            group.mean_batch = mean_batch
+
+    def __repr__(self) -> str:
+        return (
+            f"<Collector {len(self._gateways)}/{len(self._expected_gateways)} gateways, "
+            f"{len(self._replicas)} replicas, {len(self._meters)} revisions, faults {dict(self.faults)}>"
+        )

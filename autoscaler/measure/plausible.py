@@ -1,0 +1,112 @@
+"""Whether what a source tells can be true. Plain comparisons: they run for every sample of every second.
+
+A NaN compares false with everything, so ``low <= value <= high`` refuses it too.
+"""
+
+from dataclasses import replace
+
+from tidegate.histogram import BUCKETS
+from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
+from tidegate.records.replica_sample import ReplicaSample, SparseHistogram
+
+PLAUSIBLE = 1e15
+"""No honest counter or level is larger; larger ones would only overflow later sums."""
+ROUNDING = 1e-6
+"""By so much a sum of floats may shrink between two samples without having run backwards."""
+
+
+def is_plausible_replica(sample: ReplicaSample) -> bool:
+    """Numbers from 0 to PLAUSIBLE; histograms are looked at when they are used."""
+    return (
+        0 <= sample.requests <= PLAUSIBLE
+        and 0 <= sample.inferences <= PLAUSIBLE
+        and 0 <= sample.failures <= PLAUSIBLE
+        and 0 <= sample.cancelled <= PLAUSIBLE
+        and 0 <= sample.unanswered <= PLAUSIBLE
+        and 0 <= sample.busy_s <= PLAUSIBLE
+        and 0 <= sample.in_flight_request_s <= PLAUSIBLE
+        and 0 <= sample.in_flight_inference_s <= PLAUSIBLE
+        and 0 <= sample.execution_s <= PLAUSIBLE
+        and 0 <= sample.queue_s <= PLAUSIBLE
+        and 0 <= sample.limit <= PLAUSIBLE
+        and 0 <= sample.in_flight <= PLAUSIBLE
+        and 0 <= sample.in_flight_inferences <= PLAUSIBLE
+        and 0 <= sample.queued <= PLAUSIBLE
+        and 0 <= sample.uptime_s <= PLAUSIBLE
+        and 0 <= sample.sequence <= PLAUSIBLE
+    )
+
+
+def demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:
+    """What is wrong with a demand after ``before`` of the same worker; None: nothing. Its histograms are looked at when
+    what they have got is taken (``tidegate.autoscaler.measure.series.gained``)."""
+    if not _is_plausible_demand(demand):
+        return "garbage"
+    return None if before is None or _runs_on(demand, before) else "backwards"
+
+
+def _is_plausible_demand(demand: RevisionDemand) -> bool:
+    return (
+        0 <= demand.arrivals <= PLAUSIBLE
+        and 0 <= demand.arrivals_inferences <= PLAUSIBLE
+        and 0 <= demand.refused <= PLAUSIBLE
+        and 0 <= demand.expired <= PLAUSIBLE
+        and 0 <= demand.cancelled <= PLAUSIBLE
+        and 0 <= demand.answered <= PLAUSIBLE
+        and 0 <= demand.failed <= PLAUSIBLE
+        and 0 <= demand.within_sla <= PLAUSIBLE
+        and 0 <= demand.waiting_request_s <= PLAUSIBLE
+        and 0 <= demand.waiting_inference_s <= PLAUSIBLE
+        and 0 <= demand.waiting <= PLAUSIBLE
+        and 0 <= demand.waiting_inferences <= PLAUSIBLE
+        and 0 <= demand.oldest_waiting_s <= PLAUSIBLE
+    )
+
+
+def _runs_on(demand: RevisionDemand, before: RevisionDemand) -> bool:
+    return (
+        demand.arrivals >= before.arrivals
+        and demand.arrivals_inferences >= before.arrivals_inferences
+        and demand.refused >= before.refused
+        and demand.expired >= before.expired
+        and demand.cancelled >= before.cancelled
+        and demand.answered >= before.answered
+        and demand.failed >= before.failed
+        and demand.within_sla >= before.within_sla
+        and demand.waiting_request_s >= before.waiting_request_s - ROUNDING
+        and demand.waiting_inference_s >= before.waiting_inference_s - ROUNDING
+    )
+
+
+def is_plausible_group(group: GroupTraffic) -> bool:
+    """Its counters; its histogram is looked at with the demand's."""
+    return 0 <= group.requests <= PLAUSIBLE and 0 <= group.inferences <= PLAUSIBLE and 0 <= group.failures <= PLAUSIBLE
+
+
+def is_histogram(sparse: SparseHistogram) -> bool:
+    """Known buckets in rising order with plausible counts."""
+    last = -1
+    for index, count in sparse:
+        if not (last < index < BUCKETS and 0 <= count <= PLAUSIBLE):
+            return False
+        last = index
+    return True
+
+
+def unborn_demand(demand: RevisionDemand) -> RevisionDemand:
+    """The demand that the worker would have told at its very start."""
+    return replace(
+        demand,
+        arrivals=0,
+        arrivals_inferences=0,
+        refused=0,
+        expired=0,
+        cancelled=0,
+        answered=0,
+        failed=0,
+        within_sla=0,
+        waiting_request_s=0.0,
+        waiting_inference_s=0.0,
+        latency=(),
+        groups=(),
+    )

@@ -1,0 +1,1 @@
+"""Knative's pod autoscaler: windows, parameters and scale to zero."""

@@ -1,0 +1,116 @@
+"""What a policy remembers, as plain data, and back: a replay goes on from it bit for bit.
+
+No pickle: only plain values, the collections below and the classes that a policy's row names (``PolicyRow.keeps``) are
+written or made. An object is ``{"Calm": {attribute: value, ...}}``; what JSON has no word for has one here
+(``{"tuple": [...]}``, ``{"deque": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``), and the function
+that the policy decides for is ``{"function": null}``: a recording has it in its header.
+"""
+
+import math
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from tidegate.function import Function
+
+Plain = Any
+"""What JSON can hold."""
+
+_PLAIN = (type(None), bool, int, str)
+
+RECORDED_NAMES = {"MissMemory": "Scars", "ScaleInTimer": "Calm", "SlowGroupHold": "Slowness"}
+"""Class name -> its name in recordings, where they differ: recordings outlive renames. Other classes keep theirs."""
+
+
+class StateError(ValueError):
+    """It is no state of this policy, or the policy keeps something that cannot be written down."""
+
+
+class OtherVersionError(StateError):
+    """The state is of a version of this program that remembered other things."""
+
+
+def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plain:
+    """``value`` as plain data. Raises StateError for an object of a class that is not in ``keeps``."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if kind is list:
+        return _all(value, function, keeps)
+    if kind is tuple or kind is deque:
+        return {kind.__name__: _all(value, function, keeps)}
+    if isinstance(value, dict):
+        return {"dict": [_all(pair, function, keeps) for pair in value.items()]}
+    if value is function:
+        return {"function": None}
+    if kind not in keeps:
+        raise StateError(f"{kind.__name__} is not among what the policy's row says it keeps")
+    if isinstance(value, Enum):
+        return {recorded_name(kind): value.value}
+    return {recorded_name(kind): {name: snapshot(getattr(value, name), function, keeps) for name in _attributes(kind)}}
+
+
+def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
+    """The value that :func:`snapshot` wrote down. Raises StateError."""
+    if isinstance(plain, list):
+        return [restored(each, function, keeps) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    try:
+        ((name, content),) = plain.items()
+        match name:
+            case "float":
+                return float(content)
+            case "tuple":
+                return tuple(restored(content, function, keeps))
+            case "deque":
+                return deque(restored(content, function, keeps))
+            case "dict":
+                return {restored(key, function, keeps): restored(value, function, keeps) for key, value in content}
+            case "function":
+                return function
+        kind = next(kind for kind in keeps if recorded_name(kind) == name)
+        if issubclass(kind, Enum):
+            return kind(content)
+        return _made(kind, {key: restored(value, function, keeps) for key, value in content.items()})
+    except StateError:
+        raise
+    except (ValueError, TypeError, AttributeError, StopIteration) as error:
+        raise StateError(f"not a state of this policy: {str(plain)[:80]} ({type(error).__name__})") from error
+
+
+def recorded_name(kind: type) -> str:
+    """Returns the name that stands for ``kind`` in recordings."""
+    return RECORDED_NAMES.get(kind.__name__, kind.__name__)
+
+
+def _all(values: Any, function: Function, keeps: Collection[type]) -> list[Plain]:
+    return [snapshot(each, function, keeps) for each in values]
+
+
+def _attributes(kind: type) -> Iterable[str]:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    return tuple(name for base in reversed(kind.__mro__) for name in vars(base).get("__slots__", ()))
+
+
+def _made(kind: type, values: dict[str, Any]) -> object:
+    """An object without a call of its constructor: it has been constructed once, elsewhere."""
+    names = _attributes(kind)
+    if values.keys() != set(names):
+        other = ", ".join(sorted(values.keys() ^ set(names)))
+        raise OtherVersionError(f"{kind.__name__} was of another version of this program: {other}")
+    if issubclass(kind, msgspec.Struct):
+        return kind(**values)
+    made: object = object.__new__(kind)
+    for name in names:
+        object.__setattr__(made, name, values[name])
+    return made

@@ -1,0 +1,1 @@
+"""SMIF's SLA policy: rule, load and scale-in."""

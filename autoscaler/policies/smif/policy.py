@@ -1,0 +1,598 @@
+"""The SLA policy: replicas by kind, so that the load is carried inside the latency target (SMIF).
+
+The rule is ``tidegate.autoscaler.policies.smif.rule``. This file feeds it from observations, and stands between it and
+real life, where a rate is noisy, a percentile remembers what was mended already, and a replica takes time to start.
+Where it departs from the rule, and why:
+
+- The load is what arrives, not what the groups have served (a full group serves less than it is sent), with its noise:
+  nothing changes while the present size explains what was seen. What waits beyond what is served within the target
+  counts on top. ``target-ips`` and ``target-tps`` are floors while there is traffic.
+- Groups that exist are filled in order of price, so that an expensive replica nobody needs any more goes first.
+- The percentile is judged once a change of replicas has left its window, and only where clearly more answers are late
+  than the SLA allows, in the window and over the last minutes. Where more replicas cannot help (the group is hardly
+  busy, or its execution times alone miss the target) the load decides alone.
+- The low watermark counts from the tail of the execution times: execution alone would else forbid shrinking.
+- A replica goes only if the ready ones that stay carry the load with N/(N-1) times the present share each, inside the
+  target; and not back to a utilisation at which the target was missed before (``SCAR_S``, doubled when it was true).
+- Missing data: hold. A restart begins with no memory of calm, so nothing shrinks for a cool-down.
+- Service rates come, in this order, from what was learnt at the limit, a told profile, the slots and the execution
+  time (at most what the gain of more company so far lets expect), the best yield seen, the mean of the other groups;
+  without any of them concurrency against slots decides.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from tidegate.autoscaler.decisions.groups import order_of_price, row
+from tidegate.autoscaler.decisions.reasons import figure, reason
+from tidegate.autoscaler.measure.observation import ALONE, GroupObservation, Observation
+from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
+from tidegate.autoscaler.policies.smif.load import NO_LOAD, STEADY_S, Load, LoadEstimate
+from tidegate.autoscaler.policies.smif.rule import Flag, RuleParameters, RuleResult, autoscale, ceil
+from tidegate.autoscaler.policies.smif.scale_in import LateShare, MissMemory, ScaleInTimer, SlowGroupHold, predicted_s
+from tidegate.function import ConcurrencyUnit, Function, Sla
+from tidegate.manifest import policy_parameters as scaling_parameters
+from tidegate.manifest.policy_parameters import SMIF_PARAMETERS
+from tidegate.records.decision import Reason
+
+SETTLE_S = 40.0
+"""So long after a change of ready replicas the percentile is of before: the latency window, and the answers to what had
+waited."""
+SURE = 2.0
+"""Late answers count as a miss from so many standard deviations above those that the SLA allows."""
+SAFE = 0.8
+"""Part of the target that a smaller fleet is expected to need at most."""
+LATE_ANSWERS = 3
+"""Fewer late answers than this are no miss: of few answers any percentile is one of them."""
+HELD_S = 5.0
+"""So long a refusal to shrink holds: what it goes by changes slowly."""
+IDLE_SHARE = 0.25
+"""A group busy for less of its time gains nothing from more replicas."""
+TAIL_S = 65.0
+"""So long after a change of the concurrency limit the tail of execution times is of before: its window, and what had
+begun."""
+STANDING_S = 15.0
+"""A backlog of ``LARGE`` that has stood for so long asks for one replica more; a larger one sooner, in proportion."""
+LARGE = 2.0
+"""So many times what is served within the target."""
+DRAIN_S = 10.0
+"""Time in which a backlog is to be worked off."""
+PARK_SHARE = 2.0 / 3.0
+"""Part of the scale-to-zero time after which one replica is left (the rule's own 60 s of 90 s)."""
+WORTH_A_START_S = 15.0
+"""With less time than this until zero no replica is started only to park on."""
+INFORMATIVE = 1.2
+"""A told rate tells something only when it is this much above what was seen already."""
+UNKNOWN_SLOTS = 4
+"""Slots assumed of a replica that nobody has heard of."""
+MANY = 1_000_000
+"""Replicas of an accelerator without a known limit."""
+
+
+class _Kind(msgspec.Struct, gc=False):
+    """One group on its way through a decision, with the facts that the rule looks at."""
+
+    group: GroupObservation
+    mu_ips: float
+    how: str
+    """Where the rate comes from."""
+    steady_mu: float
+    """The lower of the rate now and its mean over minutes: what a replica is taken away by."""
+    replicas: int
+    ready: int
+    max_replicas: int
+    execution_s: float | None
+    """Of a request that has a replica for itself; of a stream up to its first output, as the SLA's latency is."""
+    is_stream: bool = False
+    """Its requests are streams, whose whole executions say nothing of the SLA's latency."""
+    is_too_slow: bool = False
+    """Its execution alone misses the target: what it serves is late, whatever the others come to."""
+    load_ips: float = 0.0
+    latency_s: float | None = None
+    below_for_s: float = 0.0
+    wanted: int = 0
+    """What the load alone asks of it."""
+    least: int = 0
+    """The most that the load has asked of it within the cool-down."""
+
+
+class SmifPolicy:
+    """The policy of one revision."""
+
+    __slots__ = (
+        "_backlog",
+        "_calm",
+        "_estimate",
+        "_function",
+        "_held",
+        "_late",
+        "_limits",
+        "_parameters",
+        "_q",
+        "_rates",
+        "_ready",
+        "_scars",
+        "_settled_at",
+        "_slo_s",
+        "_slowness",
+        "_standing_since",
+    )
+
+    activation_scale = 1
+    retention_s = 0.0
+
+    def __init__(self, function: Function, now: float, ready: int) -> None:
+        given: dict[str, Any] = scaling_parameters.values(SMIF_PARAMETERS, function.scaling.parameters)
+        zero_s = function.scaling.scale_to_zero_after_s
+        self._function = function
+        self._slo_s = function.sla.latency_s or 3600.0
+        self._parameters = RuleParameters(
+            rho=given["target-utilization"] / 100.0,
+            down_watermark=given["down-watermark"] / 100.0,
+            cooldown_s=given["cooldown"],
+            max_up_factor=given["max-up-factor"],
+            scale_to_zero=function.scaling.min_scale == 0,
+            zero_grace_s=zero_s,
+        )
+        self._q = function.sla.percentile / 100.0
+        self._estimate = LoadEstimate()
+        self._scars = MissMemory()
+        self._calm: dict[str, ScaleInTimer] = {}
+        self._rates: dict[str, tuple[str, float]] = {}
+        """By group: where its service rate comes from, and its mean over ``STEADY_S`` decisions."""
+        self._late: dict[str, LateShare] = {}
+        self._slowness: dict[str, SlowGroupHold] = {}
+        self._limits: dict[str, tuple[int, float | None]] = {}
+        """By group: its concurrency limit, and when that was last seen to change."""
+        self._held: dict[str, tuple[float, str | None]] = {}
+        """By group: why it must not shrink, and until when that is not asked again."""
+        self._ready: tuple[int, ...] = ()
+        self._standing_since: float | None = None
+        self._backlog = 0.0
+        """What is there over what is served within the target, as last seen."""
+        self._settled_at = now + SETTLE_S
+
+    def decide(self, observation: Observation, now: float) -> Recommendation:
+        if observation.existing == 0 and observation.waiting == 0 and observation.concurrency == 0:
+            self._estimate.forget()
+            self._calm.clear()
+            return Recommendation(desired=0, reasons=(reason("zero"),))
+        if not observation.complete:
+            return Recommendation(
+                desired=None, reasons=(reason("hold_no_data", "not every gateway and group was heard"),)
+            )
+        if not observation.groups:
+            return Recommendation(desired=None, reasons=(reason("no_accelerator"),))
+        self._note_changes(observation, now)
+        reasons: list[Reason] = []
+        kinds = self._kinds(observation, now, reasons)
+        if kinds is None:
+            return self._by_concurrency(observation, reasons)
+        load = self._load(observation, kinds, now, reasons)
+        if load.mid <= 0.0:
+            return self._without_load(observation, kinds)
+        feasible = self._feasible(kinds)
+        fed = self._fed(load, feasible, observation, now)
+        self._judge(kinds, feasible, load, fed, observation, now, reasons)
+        result = autoscale(self._slo_s, kinds, self._parameters, 0.0)
+        counts = self._after_checks(kinds, result, load, now, reasons)
+        return self._wish(observation, kinds, counts, result, load, reasons)
+
+    # --- what is known
+
+    def _note_changes(self, observation: Observation, now: float) -> None:
+        ready, limits = tuple([group.ready for group in observation.groups]), self._limits
+        if ready != self._ready:
+            self._ready, self._settled_at = ready, now + SETTLE_S
+        for group in observation.groups:
+            limit = group.limit
+            if limit is not None:
+                known = limits.get(group.accelerator)
+                if known is None or known[0] != limit:
+                    limits[group.accelerator] = limit, None if known is None else now
+
+    def _kinds(self, observation: Observation, now: float, reasons: list[Reason]) -> list[_Kind] | None:
+        """Groups in order of price with their service rates; None: no rate is known at all."""
+        groups, slo_s, first_s = observation.groups, self._slo_s, _first_s(observation)
+        ordered = [groups[index] for index in order_of_price(tuple([group.price_per_hour for group in groups]))]
+        rates = [self._mu(group) for group in ordered]
+        known = [mu for mu, _ in rates if mu > 0.0]
+        if not known:
+            return None
+        mean = 0.0
+        if len(known) < len(rates):
+            mean = sum(known) / len(known)
+            names = ", ".join([group.accelerator for group, (mu, _) in zip(ordered, rates, strict=True) if mu <= 0.0])
+            reasons.append(reason("mu_unknown", f"{names}: as the others, {figure(mean)} inferences/s"))
+        kinds = []
+        for group, (mu, how) in zip(ordered, rates, strict=True):
+            if mu <= 0.0:
+                mu, how = mean, "as others"
+            name, ready, room = group.accelerator, group.ready, group.room
+            existing = ready + group.starting
+            kind = _Kind(
+                group,
+                mu,
+                how,
+                self._steady_mu(name, mu, how),
+                existing,
+                ready,
+                MANY if room is None else existing + group.draining + room,
+                group.alone_s,
+            )
+            if name in first_s:
+                kind.execution_s, kind.is_stream = first_s[name], True
+            execution_s = kind.execution_s
+            if execution_s is not None and (execution_s > slo_s or name in self._slowness):
+                kind.execution_s = self._counted_execution(kind, execution_s, now)
+                kind.is_too_slow = kind.execution_s > slo_s
+            kinds.append(kind)
+        return kinds
+
+    def _counted_execution(self, kind: _Kind, execution_s: float, now: float) -> float:
+        """The execution time as the rule is to see it: of a kind that was too slow, what was seen then."""
+        group, known = kind.group, self._slowness.get(kind.group.accelerator)
+        if group.busy <= 0.0:
+            return execution_s if known is None else known.held(now, execution_s)
+        if known is None:
+            known = self._slowness[group.accelerator] = SlowGroupHold()
+        is_guess = not kind.is_stream and (group.floor_s or 0.0) > self._slo_s
+        return known.update(now, execution_s, self._slo_s, is_guess=is_guess)
+
+    def _steady_mu(self, name: str, mu: float, how: str) -> float:
+        known = self._rates.get(name)
+        mean = mu
+        if known is not None and known[0] == how:
+            mean = known[1] + (mu - known[1]) / STEADY_S
+        self._rates[name] = (how, mean)
+        return mu if mu < mean else mean
+
+    def _mu(self, group: GroupObservation) -> tuple[float, str]:
+        """(service rate of one replica, where it comes from); 0: not known."""
+        told = group.mu_ips or 0.0
+        if told > 0.0 and group.is_mu_learnt:
+            return told, "learnt"
+        bound = group.mu_bound_ips or 0.0
+        if told > INFORMATIVE * bound:
+            return told, "profile"
+        slots = (group.limit or 0) / group.execution_s if group.execution_s else 0.0
+        if self._function.concurrency_unit is not ConcurrencyUnit.INFERENCES:
+            slots *= group.mean_batch or 1.0
+        if slots <= 0.0:
+            return bound, "best seen"
+        expected = group.mu_expected_ips
+        if expected is not None and expected < slots:
+            return expected, "company"
+        return (slots if slots > bound else bound), "slots"
+
+    def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
+        """What arrives, what waits too long already, and the rate that is to be provided."""
+        requests = sum([group.rps for group in observation.groups])
+        batch = sum([group.ips for group in observation.groups]) / requests if requests > 0.0 else 1.0
+        load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
+        extra = 0.0
+        if observation.waiting_inferences > 0:
+            waiting = observation.waiting_inferences
+            if observation.ready == 0:
+                # Queued inferences over the time in which they came, at least a second.
+                extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
+            else:
+                extra = max(0.0, waiting - _capacity(kinds) * self._slo_s) / DRAIN_S
+            if extra > 0.01 * load.mid:
+                reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
+        self._note_standing(observation, kinds, now)
+        if load.mid + extra <= 0.0:
+            return NO_LOAD
+        floor = _floor_ips(self._function.sla, observation)
+        if floor > load.mid + extra:
+            reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
+        # What waits too long bears witness too: then ordinary certainty is enough.
+        sure = max(load.low, load.sure) if extra > 0.0 else load.sure
+        if floor <= 0.0 and extra <= 0.0:
+            return load
+        return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
+
+    def _note_standing(self, observation: Observation, kinds: Sequence[_Kind], now: float) -> None:
+        """A backlog of ``LARGE`` times what is served within the target that stands, while nothing starts and nothing
+        has just become ready, is no chance: whatever the arrivals say, the size is too small. What is in the replicas
+        counts as what waits for them does: requests may queue inside the model server. What execution alone takes
+        beyond the target is no backlog."""
+        present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
+        in_time = 0.0
+        for kind in kinds:
+            alone_s = (kind.group.alone_s if kind.is_stream else kind.execution_s) or 0.0
+            in_time += kind.ready * kind.mu_ips * (alone_s if alone_s > self._slo_s else self._slo_s)
+        self._backlog = present / in_time if in_time > 0.0 else 0.0
+        if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
+            self._standing_since = None
+        elif self._standing_since is None:
+            self._standing_since = now
+
+    # --- what the rule is told
+
+    def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
+        """Kinds that can meet the target at all; where none can, the fastest alone, as in the rule."""
+        can = [kind for kind in kinds if not kind.is_too_slow]
+        return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
+
+    def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
+        """The load that the rule decides upon: the one that the present size is right for, if it is among those that
+        explain what was seen."""
+        rho = self._parameters.rho
+        carried = sum([rho * kind.mu_ips * kind.replicas for kind in feasible])
+        if carried <= 0.0:
+            return load.mid
+        if self._standing_since is not None and now - self._standing_since >= STANDING_S * LARGE / self._backlog:
+            existing = sum(kind.replicas for kind in feasible)
+            return max(load.mid, carried * (existing + 1) / existing)
+        if load.sure > carried:
+            is_guess = all(kind.how == "best seen" for kind in feasible if kind.replicas)
+            if is_guess and self._is_calm(observation) and observation.waiting == 0:
+                return carried  # The best yield seen so far is no limit, and nobody is late.
+            return max(load.mid, load.sure)
+        return min(carried, load.high)
+
+    def _is_calm(self, observation: Observation) -> bool:
+        """Whether latencies are known, and small."""
+        limit_s = self._parameters.down_watermark * self._slo_s
+        return observation.latency_s is not None and observation.latency_s <= limit_s
+
+    def _judge(
+        self,
+        kinds: Sequence[_Kind],
+        feasible: Sequence[_Kind],
+        load: Load,
+        fed: float,
+        observation: Observation,
+        now: float,
+        reasons: list[Reason],
+    ) -> None:
+        """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
+        left, rho, cooldown_s = fed, self._parameters.rho, self._parameters.cooldown_s
+        slo_s, calms = self._slo_s, self._calm
+        for kind in feasible:
+            carried = rho * kind.mu_ips * kind.replicas
+            kind.load_ips = carried if carried < left else left
+            left -= kind.load_ips
+        feasible[0].load_ips += max(0.0, left)
+        is_settled = now >= self._settled_at and observation.starting == 0
+        if not is_settled and any(kind.group.late >= LATE_ANSWERS for kind in kinds):
+            reasons.append(reason("settling"))
+        for kind in kinds:
+            group = kind.group
+            if group.latency_s is not None and group.answers:
+                if is_settled:
+                    kind.latency_s = self._counted_latency(kind, group.latency_s, load, kinds, now, reasons)
+                else:
+                    self._late.pop(group.accelerator, None)
+                    kind.latency_s = slo_s
+            kind.wanted = kind.replicas
+            if not group.starting and (kind.latency_s is None or kind.latency_s < slo_s):
+                kind.wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
+            if kind.wanted >= kind.replicas:
+                calms.pop(group.accelerator, None)
+                continue
+            calm = calms.get(group.accelerator)
+            if calm is None:
+                calm = calms[group.accelerator] = ScaleInTimer()
+            kind.below_for_s = calm.below_for_s(now, kind.wanted)
+            kind.least = calm.most_wanted(now, cooldown_s)
+
+    def _counted_latency(
+        self,
+        kind: _Kind,
+        latency_s: float,
+        load: Load,
+        kinds: Sequence[_Kind],
+        now: float,
+        reasons: list[Reason],
+    ) -> float | None:
+        """The percentile as the rule is to see it: a miss only where it is one and more replicas help, at most the low
+        watermark while it is calm, the target itself (neither) in between; None: it says nothing."""
+        group, slo_s, name = kind.group, self._slo_s, kind.group.accelerator
+        known = self._late.get(name)
+        if known is None:
+            known = self._late[name] = LateShare()
+        late_share = known.update(now, group.answers, group.late)
+        if latency_s <= slo_s:
+            tail_s = min(slo_s, group.tail_s or group.floor_s or 0.0)
+            mark = self._parameters.down_watermark
+            is_calm = latency_s <= tail_s + mark * (slo_s - tail_s)
+            return min(latency_s, mark * slo_s) if is_calm else slo_s
+        allowed = group.answers * (1.0 - self._q)
+        if late_share <= 1.0 - self._q or group.late < LATE_ANSWERS or group.late < allowed + SURE * math.sqrt(allowed):
+            return slo_s
+        missed = f"{name}: {figure(latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
+        if self._is_hopeless(kind, now):
+            reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
+            return None
+        reasons.append(reason("sla_missed", missed))
+        self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
+        return latency_s
+
+    def _is_hopeless(self, kind: _Kind, now: float) -> bool:
+        """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
+        requests that had the replica for themselves: under another limit they may have queued in the model server."""
+        group = kind.group
+        if group.busy < IDLE_SHARE * group.ready or kind.is_too_slow:
+            return True
+        if kind.is_stream or group.company > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
+            return False
+        limit = self._limits.get(group.accelerator)
+        changed_at = None if limit is None else limit[1]
+        return changed_at is None or now - changed_at >= TAIL_S
+
+    # --- what becomes of the rule's answer
+
+    def _after_checks(
+        self, kinds: Sequence[_Kind], result: RuleResult, load: Load, now: float, reasons: list[Reason]
+    ) -> list[int]:
+        """The rule's counts, smaller ones only where those that stay carry the load inside the target. The most
+        expensive go first."""
+        asked = result.replicas
+        counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, asked, strict=True)]
+        if tuple(counts) == asked:
+            return counts
+        is_guess = any(kind.replicas and kind.how != "learnt" for kind in kinds)
+        has_quick = any(kind.ready and not kind.is_too_slow for kind in kinds)
+        for index in reversed(range(len(kinds))):
+            wanted, present = asked[index], kinds[index].replicas
+            if wanted >= present or kinds[index].least >= present:
+                continue
+            wanted = max(wanted, kinds[index].least)
+            if is_guess:
+                wanted = present - 1  # Tried out one by one.
+            name = kinds[index].group.accelerator
+            until, refusal = self._held.get(name, (now, None))
+            if refusal is not None and now < until:
+                reasons.append(_held_back(name, refusal))
+                continue
+            for count in range(wanted, present):
+                fewer = [*counts[:index], count, *counts[index + 1 :]]
+                refusal = self._overload(kinds, fewer, load)
+                if refusal is None and not (has_quick and kinds[index].is_too_slow):
+                    refusal = self._refusal(kinds, fewer, load, now)
+                if refusal is None:
+                    reasons.append(reason("scale_in", f"{name}: {count} of {present}"))
+                    counts[index] = count
+                    break
+            self._held[name] = (now + HELD_S, refusal)
+            if refusal is not None:
+                reasons.append(_held_back(name, refusal))
+        return counts
+
+    def _overload(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load) -> str | None:
+        """Why so small a fleet cannot carry the load; None: it can. Only replicas that are ready now count."""
+        capacity, rate = _staying(kinds, counts)[1], max(load.mid, load.steady)
+        if capacity > 0.0 and rate <= self._parameters.rho * capacity * (1.0 + 1e-9):
+            return None
+        used = rate / capacity if capacity > 0.0 else 1.0
+        return f"the ready ones that stay would be used at {figure(100 * used)} %"
+
+    def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
+        """Why a fleet that carries the load must not become so small: the target would be missed; None: it may."""
+        staying, capacity = _staying(kinds, counts)
+        before, after = _utilization(load.mid, kinds), max(load.mid, load.steady) / capacity
+        if self._scars.forbid(now, load.high / capacity):
+            return f"the target was missed at {figure(100 * self._scars.utilization)} % before"
+        servers = (
+            sum(kind.ready * (kind.group.limit or 1) for kind in kinds),
+            sum(count * (kind.group.limit or 1) for kind, count in zip(kinds, staying, strict=True)),
+        )
+        for kind, count in zip(kinds, staying, strict=True):
+            if count == 0 or (kind.group.tail_s or 0.0) > self._slo_s or kind.group.execution_s is None:
+                continue
+            latency_s = predicted_s(kind.group, self._q, before, after, servers)
+            tail_s = kind.group.tail_s or kind.group.execution_s
+            if latency_s > tail_s + SAFE * (self._slo_s - tail_s):
+                return f"{kind.group.accelerator} would come to about {figure(latency_s * 1e3)} ms"
+        return None
+
+    def _without_load(self, observation: Observation, kinds: Sequence[_Kind]) -> Recommendation:
+        """The rule's way to zero. What is parked on must be ready before the others go."""
+        p, idle_s = self._parameters, observation.idle_s
+        cooldown_s = min(p.cooldown_s, PARK_SHARE * p.zero_grace_s) if p.scale_to_zero else p.cooldown_s
+        p = replace(p, cooldown_s=cooldown_s)
+        self._calm.clear()
+        result = autoscale(self._slo_s, kinds, p, idle_s)
+        counts = list(result.replicas)
+        if Flag.PARK in result.flags:
+            ready = next((index for index, kind in enumerate(kinds) if kind.ready), None)
+            parked = counts.index(1)
+            if ready is not None and not kinds[parked].ready:
+                counts[ready] = 1
+                if p.scale_to_zero and p.zero_grace_s - idle_s < WORTH_A_START_S and not kinds[parked].replicas:
+                    counts[parked] = 0
+        return self._wish(observation, kinds, counts, result, NO_LOAD, [])
+
+    def _by_concurrency(self, observation: Observation, reasons: list[Reason]) -> Recommendation:
+        """Before anything was served: what waits and runs against slots. What gathered while the first replica started
+        says little, so growth is limited by the ready ones; and there are never fewer than there are."""
+        in_inferences = self._function.concurrency_unit is ConcurrencyUnit.INFERENCES
+        present = observation.concurrency_inferences if in_inferences else observation.concurrency
+        slots = observation.limit if observation.limit else self._function.concurrency or UNKNOWN_SLOTS
+        wanted = ceil(present / (self._parameters.rho * slots))
+        most = ceil(self._parameters.max_up_factor * observation.ready)
+        detail = f"{figure(present)} wait or run, {slots} slots a replica: {wanted}, at most {most} at once"
+        reasons.append(reason("mu_unknown", detail))
+        desired = max(1, min(wanted, most), observation.existing)
+        return Recommendation(desired=desired, reasons=tuple(reasons), observed={"concurrency": present})
+
+    def _wish(
+        self,
+        observation: Observation,
+        kinds: Sequence[_Kind],
+        counts: Sequence[int],
+        result: RuleResult,
+        load: Load,
+        reasons: list[Reason],
+    ) -> Recommendation:
+        told = [reason(flag.value) for flag in dict.fromkeys(result.flags)]
+        by_name, observed = {}, {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
+        for kind, count in zip(kinds, counts, strict=True):
+            name = kind.group.accelerator
+            by_name[name] = count
+            observed["mu_ips_" + name] = kind.mu_ips
+        if load.mid > 0.0:
+            rates = ", ".join([f"{kind.group.accelerator} {figure(kind.mu_ips)} ({kind.how})" for kind in kinds])
+            asked = sum([kind.wanted for kind in kinds])
+            fewer = f", which alone asks for {asked}" if asked < sum(counts) else ""
+            seen = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}{fewer}"
+            told.insert(0, reason("sla_load", f"{seen}; a replica: {rates}"))
+        share = self._function.gpu.core_percentage
+        groups = tuple([row(each.accelerator, by_name[each.accelerator], share) for each in observation.groups])
+        return Recommendation(desired=sum(counts), groups=groups, reasons=(*told, *reasons), observed=observed)
+
+    def __repr__(self) -> str:
+        return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
+
+
+def _first_s(observation: Observation) -> dict[str, float]:
+    """By accelerator: how soon the first output of a stream comes, where tokens are counted and there were streams."""
+    if observation.tokens is None:
+        return {}
+    return {name: rate.first_s for name, rate in observation.tokens.groups.items() if rate.first_s is not None}
+
+
+def _floor_ips(sla: Sla, observation: Observation) -> float:
+    """The rate to provide; one in tokens for inferences as large as those that the last answers were for."""
+    floor, tokens = sla.target_ips or 0.0, observation.tokens
+    if sla.target_tps is not None and tokens is not None and tokens.per_inference:
+        floor = max(floor, sla.target_tps / tokens.per_inference)
+    return floor
+
+
+@lru_cache(maxsize=4096)
+def _held_back(accelerator: str, refusal: str) -> Reason:
+    """A refusal holds for some seconds, and is told in each."""
+    return reason("scale_in_held", f"{accelerator}: {refusal}")
+
+
+def _staying(kinds: Sequence[_Kind], counts: Sequence[int]) -> tuple[list[int], float]:
+    """(ready replicas that stay of each kind, inferences per second that they carry at full use)."""
+    staying = [min(kind.ready, count) for kind, count in zip(kinds, counts, strict=True)]
+    return staying, sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
+
+
+def _capacity(kinds: Sequence[_Kind]) -> float:
+    """Inferences per second that the ready replicas serve at full use."""
+    return sum([kind.mu_ips * kind.ready for kind in kinds])
+
+
+def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
+    """Load over what the ready replicas can serve; 0 while none is ready."""
+    capacity = _capacity(kinds)
+    return load_ips / capacity if capacity > 0.0 else 0.0
+
+
+ROW = PolicyRow(
+    name="smif",
+    sentence="Replicas by accelerator kind, so that the load is carried inside the latency target.",
+    build=SmifPolicy,
+    keeps=(SmifPolicy, RuleParameters, LoadEstimate, MissMemory, SlowGroupHold, ScaleInTimer, LateShare),
+)

@@ -1,0 +1,192 @@
+"""Whether a smaller fleet would hold the target: what the latency becomes, and what happened at that load before."""
+
+import math
+from collections import deque
+from functools import lru_cache
+
+from tidegate.autoscaler.measure.observation import GroupObservation
+
+SCAR_S = 6 * 3600.0
+"""How long a miss of the target at some utilisation forbids to go back there."""
+LONGEST_SCAR_S = 86_400.0
+SLOW_S = 300.0
+"""So long a kind that was too slow must have been quick enough, the first time."""
+LATE_MEMORY_S = 180.0
+"""Memory of the late share."""
+NEAR = 0.95
+"""From this part of the utilisation of a miss on a size counts as the same."""
+MOST_SERVERS = 500
+"""Erlang's formula changes little beyond."""
+LOAD_RELATED = 0.25
+"""A miss at a lower utilisation was not for want of replicas."""
+
+
+class MissMemory:
+    """The lowest utilisation at which the target was missed, while that is remembered.
+
+    A miss there once more shows that the memory was right: it then lasts twice as long.
+    """
+
+    __slots__ = ("_lasts_s", "_until", "utilization")
+
+    def __init__(self) -> None:
+        self.utilization = 0.0
+        self._until = 0.0
+        self._lasts_s = SCAR_S
+
+    def missed(self, now: float, utilization: float) -> None:
+        """The target was missed at ``utilization``, with the ready replicas as they were for a whole window."""
+        if utilization < LOAD_RELATED:
+            return
+        is_known = self.utilization > 0.0
+        if is_known and now >= self._until and utilization >= NEAR * self.utilization:
+            self._lasts_s = min(2.0 * self._lasts_s, LONGEST_SCAR_S)
+        if not is_known or now >= self._until:
+            self.utilization = utilization
+        self.utilization = min(self.utilization, utilization)
+        self._until = now + self._lasts_s
+
+    def forbid(self, now: float, utilization: float) -> bool:
+        """Whether a fleet used at ``utilization`` is expected to miss the target."""
+        return self.utilization > 0.0 and now < self._until and utilization >= NEAR * self.utilization
+
+    def __repr__(self) -> str:
+        return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+
+
+class SlowGroupHold:
+    """Whether the execution of a kind alone misses the target. What is measured of it jitters, and a verdict that
+    followed would start replicas and take them away in turn: what was too slow stays so until it has been quick enough
+    for ``SLOW_S``, and for twice as long if that was a mistake."""
+
+    __slots__ = ("_lasts_s", "_seen_s", "_until")
+
+    def __init__(self) -> None:
+        self._lasts_s = SLOW_S
+        self._seen_s = 0.0
+        self._until: float | None = None
+
+    def update(self, now: float, execution_s: float, slo_s: float, *, is_guess: bool) -> float:
+        """The execution time that counts, of one seen at ``now``. ``is_guess``: it may be as little; that acquits
+        nobody."""
+        is_held = self._until is not None and now < self._until
+        if execution_s > slo_s:
+            if self._until is not None and not is_held:
+                is_soon = now - self._until < LONGEST_SCAR_S
+                self._lasts_s = min(2.0 * self._lasts_s, LONGEST_SCAR_S) if is_soon else SLOW_S
+            self._seen_s = execution_s
+        elif not is_held:
+            return execution_s
+        if execution_s > slo_s or is_guess:
+            self._until = now + self._lasts_s
+        return self._seen_s
+
+    def held(self, now: float, execution_s: float) -> float:
+        """The same of one that was seen before ``now``: it says nothing new."""
+        return max(execution_s, self._seen_s) if self._until is not None and now < self._until else execution_s
+
+    def __repr__(self) -> str:
+        return f"<Slowness {self._seen_s:.3g} s until {self._until}>"
+
+
+class LateShare:
+    """The late share of a group's answers over the last minutes: one bad window is chance, a bad quarter of an hour is
+    not. Begins without misses; a group all of whose answers are late is noticed within seconds nevertheless."""
+
+    __slots__ = ("_answers", "_at", "_late")
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._answers = self._late = 0.0
+
+    def update(self, now: float, answers: int, late: int) -> float:
+        """The share at ``now``, from the counts of the latency window."""
+        if self._at is None:
+            self._answers = float(answers)
+        step = 1.0 if self._at is None else min(max(0.0, now - self._at), LATE_MEMORY_S)
+        self._at = now
+        weight = step / LATE_MEMORY_S
+        self._answers += weight * (answers - self._answers)
+        self._late += weight * (late - self._late)
+        return self._late / self._answers if self._answers > 0.0 else 0.0
+
+    def __repr__(self) -> str:
+        return f"<LateShare {self._late:.3g} of {self._answers:.3g}>"
+
+
+class ScaleInTimer:
+    """How long a group has had more replicas than its load asks for, and the most that it asked for meanwhile."""
+
+    __slots__ = ("_since", "_wanted")
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._wanted: deque[tuple[float, int]] = deque()
+        """(when, replicas) in falling order of replicas: what is older and smaller never counts again."""
+
+    def below_for_s(self, now: float, wanted: int) -> float:
+        """Notes what the load asks for now, less than what exists; seconds for which it has been so."""
+        while self._wanted and self._wanted[-1][1] <= wanted:
+            self._wanted.pop()
+        self._wanted.append((now, wanted))
+        if self._since is None:
+            self._since = now
+        return max(0.0, now - self._since)
+
+    def most_wanted(self, now: float, window_s: float) -> int:
+        """The most of the last ``window_s`` seconds; 0 while nothing is remembered."""
+        while self._wanted and self._wanted[0][0] < now - window_s:
+            self._wanted.popleft()
+        return self._wanted[0][1] if self._wanted else 0
+
+    def __repr__(self) -> str:
+        return f"<Calm since {self._since}, {list(self._wanted)}>"
+
+
+@lru_cache(maxsize=4096)
+def erlang_c(servers: int, utilization: float) -> float:
+    """Probability that a request must wait, by Erlang's formula, for ``servers`` slots used at ``utilization`` < 1."""
+    servers = min(servers, MOST_SERVERS)
+    offered, blocked = servers * utilization, 1.0
+    for count in range(1, servers + 1):
+        blocked = offered * blocked / (count + offered * blocked)
+    return blocked / (1.0 - utilization * (1.0 - blocked))
+
+
+def waiting_s(servers: int, utilization: float, service_s: float, spread: float, q: float) -> float:
+    """The q-quantile of the time a request waits for one of ``servers`` slots (M/M/c, scaled by the spread of the
+    service times as for a single queue; ``spread``: squared coefficient of variation)."""
+    if utilization >= 1.0:
+        return math.inf
+    must_wait = erlang_c(servers, utilization)
+    if must_wait <= 1.0 - q:
+        return 0.0
+    return math.log(must_wait / (1.0 - q)) * service_s / (servers * (1.0 - utilization)) * (1.0 + spread) / 2.0
+
+
+def spread_of(mean_s: float, tail_s: float) -> float:
+    """Squared coefficient of variation, read from how far the 98th percentile lies above the mean: 0 for equal service
+    times, 1 for exponential ones (3.9 means); never above."""
+    return min(1.0, max(0.0, (tail_s / mean_s - 1.0) / 2.9) ** 2) if mean_s > 0.0 else 0.0
+
+
+def predicted_s(group: GroupObservation, q: float, before: float, after: float, servers: tuple[int, int]) -> float:
+    """The latency percentile when the utilisation goes from ``before`` to ``after`` and the slots from the first of
+    ``servers`` to the second.
+
+    What is waited now beyond what the formula says for now (bursts, bad luck) is taken to grow as u / (1 - u). Where
+    requests share a replica their execution times grow with the company they get, at most as those of a shared
+    processor, 1 / (1 - u). Infinite when the rest cannot carry the load.
+    """
+    mean_s = group.execution_s or group.floor_s or 0.0
+    tail_s = max(mean_s, group.tail_s or 0.0)
+    if after >= 1.0:
+        return math.inf
+    spread = spread_of(mean_s, tail_s)
+    waiting = waiting_s(servers[1], after, mean_s, spread, q)
+    if group.latency_s is not None and 0.0 < before < 1.0:
+        beyond = group.latency_s - tail_s - waiting_s(servers[0], before, mean_s, spread, q)
+        waiting += max(0.0, beyond) * (after / (1.0 - after)) / (before / (1.0 - before))
+        if group.limit != 1 and group.busy > 0.0 and group.concurrency > 1.05 * group.busy:
+            tail_s *= max(1.0, (1.0 - before) / (1.0 - after))
+    return tail_s + waiting

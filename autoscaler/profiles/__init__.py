@@ -1,0 +1,1 @@
+"""Learnt profiles: service rates, concurrency limits, admission, tuning."""

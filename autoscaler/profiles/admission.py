@@ -1,0 +1,204 @@
+"""Can a function's SLA be held with the accelerators that there are? With figures, before anything is started. Pure.
+
+For each accelerator kind that the function may use: the time of one inference (on an empty replica), what a replica
+yields, how many replicas there can be. Where they come from: rates that were learnt of this model, else those of the
+revision before, else the profile of an emulated accelerator; else they are not known, and nothing is said against it.
+
+A profile tells the yield at the largest batch that leaves room inside the latency (``ROOM``), as the concurrency limit
+would be learnt. ``target-ips`` is provided as the SLA policy does it: the cheapest kinds first, at the target
+utilisation.
+
+Only what can never hold is refused: a latency below what each kind takes for one inference by its declared profile,
+jitter in its favour. Everything else is a warning: rates change, and accelerators may be added.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidegate.autoscaler.decisions.reasons import figure
+from tidegate.autoscaler.profiles.concurrency_limit import ROOM
+from tidegate.deploy.placement.ledger import Accelerator, Profile, Room
+from tidegate.function import Function
+from tidegate.manifest import policy_parameters as scaling_parameters
+from tidegate.manifest.policy_parameters import SMIF_PARAMETERS
+
+UTILIZATION = 0.8
+"""Part of its rate that a replica is planned with by policies that have no ``target-utilization``."""
+
+
+class Source(StrEnum):
+    """Where the figures of a kind come from."""
+
+    LEARNT = "learnt"
+    EARLIER = "earlier"
+    """Learnt of the revision before, which was another model or ran otherwise."""
+    PROFILE = "profile"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One accelerator kind that the function may use."""
+
+    accelerator: Accelerator
+    room: Room
+    """For replicas of this function."""
+    mu_ips: float | None = None
+    """Learnt rate of one replica."""
+    one_s: float | None = None
+    """Learnt time of one inference."""
+    is_own: bool = False
+    """Whether both are this very model's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindFigures:
+    accelerator: str
+    emulated: bool
+    source: Source
+    one_s: float | None
+    """Time of one inference on an empty replica."""
+    meets_latency: bool | None
+    """None: there is no target, or the time is not known."""
+    mu_ips: float | None
+    """Inferences per second of one replica."""
+    places: int
+    """Replicas of this function that there can be, if nobody else were there."""
+    free: int
+    price_per_hour: float
+    """Of one replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    kinds: tuple[KindFigures, ...]
+    provided: tuple[tuple[str, int], ...] = ()
+    """Replicas by accelerator that carry ``target-ips``, the cheapest kinds first; empty: none is asked for, or no rate
+    is known."""
+    provided_ips: float | None = None
+    """What they carry at the target utilisation."""
+    price_per_hour: float | None = None
+    """Of those replicas; without ``target-ips`` of one replica on the cheapest kind that meets the latency."""
+    warnings: tuple[str, ...] = ()
+    refusal: str | None = None
+    """Why the latency can never be held: what would be allowed."""
+
+
+def assess(function: Function, kinds: Sequence[Kind]) -> Assessment:
+    """``kinds``: those that the function may use, cheapest first."""
+    latency_s, utilization = function.sla.latency_s, _utilization(function)
+    figures = tuple(_figures(kind, function, latency_s) for kind in kinds)
+    usable = [each for each in figures if each.meets_latency is not False]
+    warnings = _latency_warnings(figures, usable, latency_s)
+    refusal = _refusal(kinds, latency_s)
+    target = function.sla.target_ips
+    if target is None or not usable:
+        cheapest = usable[0].price_per_hour if usable else None
+        return Assessment(kinds=figures, price_per_hour=cheapest, warnings=tuple(warnings), refusal=refusal)
+    provided, carried = _provide(usable, target, utilization, function.scaling.max_scale)
+    if provided and carried < target:
+        warnings.append(_too_little(target, carried, utilization, provided, function.scaling.max_scale))
+    prices = {each.accelerator: each.price_per_hour for each in figures}
+    return Assessment(
+        kinds=figures,
+        provided=tuple(provided.items()),
+        provided_ips=carried if provided else None,
+        price_per_hour=sum(prices[name] * count for name, count in provided.items()) if provided else None,
+        warnings=tuple(warnings),
+        refusal=refusal,
+    )
+
+
+def _utilization(function: Function) -> float:
+    if function.scaling.policy != "smif":
+        return UTILIZATION
+    given = scaling_parameters.values(SMIF_PARAMETERS, function.scaling.parameters)
+    return float(given["target-utilization"]) / 100.0
+
+
+def _figures(kind: Kind, function: Function, latency_s: float | None) -> KindFigures:
+    accelerator, profile = kind.accelerator, kind.accelerator.profile
+    one_s, mu_ips = kind.one_s, kind.mu_ips
+    source = Source.LEARNT if kind.is_own else Source.EARLIER
+    if one_s is None and mu_ips is None:
+        source = Source.UNKNOWN
+        if profile is not None:
+            source, one_s = Source.PROFILE, profile.base_s + profile.per_item_s
+            mu_ips = _yield(profile, function.batching.max_size, latency_s)
+    return KindFigures(
+        accelerator=accelerator.name,
+        emulated=accelerator.is_emulated,
+        source=source,
+        one_s=one_s,
+        meets_latency=None if latency_s is None or one_s is None else one_s <= latency_s,
+        mu_ips=mu_ips,
+        places=kind.room.total,
+        free=max(0, kind.room.free),
+        price_per_hour=accelerator.price_per_hour,
+    )
+
+
+def _yield(profile: Profile, largest: int, latency_s: float | None) -> float | None:
+    """Inferences per second at the largest batch that leaves room inside the latency."""
+    batch = largest
+    if latency_s is not None and profile.per_item_s > 0.0:
+        batch = math.floor((ROOM * latency_s - profile.base_s) / profile.per_item_s + 1e-9)
+    batch = max(1, min(largest, batch))
+    seconds = profile.base_s + profile.per_item_s * batch
+    return batch / seconds if seconds > 0.0 else None
+
+
+def _provide(
+    usable: Sequence[KindFigures], target: float, utilization: float, max_scale: int
+) -> tuple[dict[str, int], float]:
+    """(replicas by kind for ``target``, what they carry)."""
+    provided: dict[str, int] = {}
+    carried, left = 0.0, max_scale or math.inf
+    for each in usable:
+        if carried >= target or not each.mu_ips:
+            continue
+        one = utilization * each.mu_ips
+        count = int(min(math.ceil((target - carried) / one - 1e-9), each.places, left))
+        if count > 0:
+            provided[each.accelerator] = count
+            carried, left = carried + count * one, left - count
+    return provided, carried
+
+
+def _latency_warnings(
+    figures: Sequence[KindFigures], usable: Sequence[KindFigures], latency_s: float | None
+) -> list[str]:
+    late = [each for each in figures if each.meets_latency is False]
+    if latency_s is None or not late:
+        return []
+    told = ", ".join(f"{each.accelerator} {figure(1e3 * (each.one_s or 0.0))} ms ({each.source})" for each in late)
+    which = "one inference alone takes longer than the latency target on"
+    rest = "" if usable else "; no kind is left that meets it: the fastest serves, and is late"
+    return [f"{which} {told}, target {figure(1e3 * latency_s)} ms{rest}"]
+
+
+def _too_little(target: float, carried: float, utilization: float, provided: dict[str, int], max_scale: int) -> str:
+    count = sum(provided.values())
+    why = f"max-scale is {max_scale}" if max_scale and count >= max_scale else "there are no more places"
+    return (
+        f"target-ips {figure(target)} cannot be provided: {count} replicas carry {figure(carried)} inferences/s at "
+        f"{figure(100 * utilization)} % use, and {why}"
+    )
+
+
+def _refusal(kinds: Sequence[Kind], latency_s: float | None) -> str | None:
+    """What latency could be held at all, where this one cannot by the profiles of all its kinds."""
+    if latency_s is None or not kinds:
+        return None
+    least: dict[str, float] = {}
+    for kind in kinds:
+        profile = kind.accelerator.profile
+        if profile is None:
+            return None
+        least[kind.accelerator.name] = (1.0 - profile.jitter) * (profile.base_s + profile.per_item_s)
+    name = min(least, key=lambda each: least[each])
+    if least[name] <= latency_s:
+        return None
+    return f"at least {figure(1e3 * least[name])} ms: what one inference takes on {name} by its declared profile"

@@ -1,0 +1,99 @@
+"""What was learnt of a function's groups, as it is kept over a restart and handed to its next revision.
+
+A *profile* is of one model on one accelerator with one share of its device: rates by batch size and occupancy, and the
+concurrency limit. It is a revision's own when nothing that the speed depends on differs (``identity``): a redeploy
+that only changes the SLA goes on where the last one was. Else it is a *prior*: it counts until the revision has rates
+of its own. The content of model files is not looked at: a model that was replaced in place is followed like any model
+that changes its speed.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tidegate.autoscaler.measure.rates import GroupRates, LearntCell
+from tidegate.autoscaler.profiles.concurrency_limit import LearntLimit
+from tidegate.deploy.placement.ledger import Accelerator
+from tidegate.function import Function
+from tidegate.records.codec import encode
+
+MOST_PROFILES = 32
+"""Kept per function, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntProfile:
+    identity: str
+    accelerator: str
+    share: int
+    at: float
+    """When it was last written down, Unix seconds."""
+    mean_batch: float | None = None
+    """Inferences per request, as they last were."""
+    cells: tuple[LearntCell, ...] = ()
+    limit: LearntLimit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFunction:
+    """All profiles of one function: one record in the store."""
+
+    function: str
+    profiles: tuple[LearntProfile, ...] = ()
+
+
+def identity(function: Function, accelerator: Accelerator) -> str:
+    """Of everything that the speed of a replica depends on, as far as it is declared."""
+    parts = (
+        replace(function.server, copy=None),
+        function.batching,
+        function.resources,
+        function.gpu,
+        function.dnn,
+        function.env,
+        function.python,
+        function.concurrency_unit,
+        accelerator.kind,
+        accelerator.cores,
+        accelerator.quota,
+        accelerator.profile,
+    )
+    return hashlib.sha256(encode(parts)).hexdigest()[:16]
+
+
+def found(known: LearntFunction, wanted: str, accelerator: str, share: int) -> tuple[LearntProfile | None, bool]:
+    """(the profile to start from, whether it is the revision's own); (None, False): there is none."""
+    here = [each for each in known.profiles if (each.accelerator, each.share) == (accelerator, share)]
+    own = next((each for each in here if each.identity == wanted), None)
+    if own is not None:
+        return own, True
+    return max(here, key=lambda each: each.at, default=None), False
+
+
+def merged(known: LearntFunction, fresh: Iterable[LearntProfile]) -> LearntFunction:
+    """``known`` with what was learnt since; equal to it where nothing was."""
+    kept = {(each.identity, each.accelerator, each.share): each for each in known.profiles}
+    for each in fresh:
+        key = (each.identity, each.accelerator, each.share)
+        before = kept.get(key)
+        if (each.cells or each.limit is not None) and (before is None or replace(each, at=before.at) != before):
+            kept[key] = each
+    newest = sorted(kept.values(), key=lambda each: (-each.at, each.identity, each.accelerator))[:MOST_PROFILES]
+    profiles = tuple(newest)
+    return known if set(profiles) == set(known.profiles) else replace(known, profiles=profiles)
+
+
+def rate_of(profile: LearntProfile) -> float | None:
+    """The rate that a profile tells for its last batch size; None: it was never learnt at the limit."""
+    rates = GroupRates()
+    rates.restore(profile.cells)
+    rate = rates.rate(profile.mean_batch)
+    return rate.mu_ips if rate is not None and rate.is_at_limit and math.isfinite(rate.mu_ips) else None
+
+
+def floor_of(profile: LearntProfile) -> float | None:
+    """Execution time of one inference on an empty replica; None: not known."""
+    rates = GroupRates()
+    rates.restore(profile.cells)
+    return rates.floor_s(1.0)

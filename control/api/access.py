@@ -1,0 +1,98 @@
+"""Who may speak to the API: whoever holds the token, through a name of this machine, not from a foreign web page.
+
+The API listens on a local address, where every program and every page in a browser can reach it. The *Host* check
+ends DNS rebinding (a foreign name that resolves to 127.0.0.1), the *Origin* check ends requests that a foreign page
+sends, and the token ends everybody else. The API's document is readable without the token; it holds nothing private.
+"""
+
+import hmac
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Final
+
+from tidegate.control.views.views import ErrorDetail, ErrorView
+from tidegate.records.codec import encode
+
+LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+OPEN_PATHS: Final = ("/healthz", "/openapi.json")
+"""Answered without a token."""
+
+BODY_BYTES: Final = 4 * 1024 * 1024
+"""Of a request. The largest is a manifest, and the parser of those is not for more."""
+_WITH_BODY: Final = ("POST", "PUT", "PATCH")
+
+Scope = Any
+"""ASGI's own shapes are dictionaries and callables."""
+
+
+class AccessGuard:
+    """ASGI middleware: refuses with 401 or 403 before anything else looks at the request."""
+
+    def __init__(self, app: Scope, *, token: str, names: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._names = frozenset((*LOCAL_NAMES, *(name.lower() for name in names)))
+
+    async def __call__(self, scope: Scope, receive: Scope, send: Scope) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif (refusal := self._refusal(scope)) is not None:
+            await _answer(send, *refusal)
+        elif (whole := await _read(receive) if scope["method"] in _WITH_BODY else receive) is None:
+            text = f"a request to the API has at most {BODY_BYTES} bytes"
+            await _answer(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", text)
+        else:
+            await self._app(scope, whole, send)
+
+    def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str, str] | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if host_name(host) not in self._names:
+            return HTTPStatus.FORBIDDEN, "wrong_host", f"the API answers to its own names only, not to {host[:80]!r}"
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
+            return HTTPStatus.FORBIDDEN, "wrong_origin", "requests from another site are refused"
+        if scope["path"] in OPEN_PATHS:
+            return None
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+            return None
+        return (
+            HTTPStatus.UNAUTHORIZED,
+            "wrong_token",
+            "send the token of the state directory (file `token`) as `Authorization: Bearer TOKEN`",
+        )
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.partition(":")[0]
+
+
+async def _read(receive: Scope) -> Scope | None:
+    """What gives the whole body again, then what follows it; None: it is too large."""
+    messages = []
+    size, is_more = 0, True
+    while is_more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_BYTES:
+            return None
+        messages.append(message)
+        is_more = message.get("more_body", False)
+
+    async def again() -> Any:
+        return messages.pop(0) if messages else await receive()
+
+    return again
+
+
+async def _answer(send: Scope, status: HTTPStatus, code: str, message: str) -> None:
+    body = encode(ErrorView(error=ErrorDetail(code=code, message=message)))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,268 @@
+"""The control API: HTTP and JSON on a local address, for the command line, the SDK and anything else.
+
+Every answer that is not a success is ``{"error": {"code", "message", "faults"}}`` with a text for people; a fault of
+our own is ``internal`` with a text, its trace goes to the server's log. ``/openapi.json`` is the document.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from tidegate.control.api.access import AccessGuard
+from tidegate.control.api.prometheus import CONTENT_TYPE
+from tidegate.control.api.service import CannotRunError, LeavingError, Service, UnknownFunctionError
+from tidegate.control.views.views import (
+    ColdStartView,
+    DecisionView,
+    DeploymentView,
+    DeployRequest,
+    DeployView,
+    ErrorDetail,
+    ErrorView,
+    ExplainView,
+    FaultView,
+    FunctionView,
+    ReloadView,
+    RestartView,
+    RollbackRequest,
+    RolloutRequest,
+    RolloutView,
+    SeriesView,
+    SplitRequest,
+    SplitView,
+    TenantView,
+)
+from tidegate.errors import InvalidInputError, TidegateError
+from tidegate.records.codec import encode
+from tidegate.store.records import StoreError
+
+PREFIX = "/api/v1"
+NDJSON = "application/x-ndjson"
+
+_STATUS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
+    (InvalidInputError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"),
+    (UnknownFunctionError, HTTPStatus.NOT_FOUND, "function_not_found"),
+    (CannotRunError, HTTPStatus.UNPROCESSABLE_ENTITY, "cannot_run"),
+    (LeavingError, HTTPStatus.SERVICE_UNAVAILABLE, "shutting_down"),
+    (StoreError, HTTPStatus.INSUFFICIENT_STORAGE, "store_failed"),
+    (TidegateError, HTTPStatus.CONFLICT, "refused"),
+)
+"""First match counts."""
+
+
+def build_app(service: Service, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
+    """The ASGI application. ``names``: host names it answers to beside the loopback ones."""
+    app = FastAPI(
+        title="Tidegate control API",
+        version=version,
+        description="Deploy functions, see what they do and why. Send the token as `Authorization: Bearer TOKEN`.",
+        docs_url=None,
+        redoc_url=None,
+        responses={code: {"model": ErrorView} for code in (401, 403, 404, 409, 413, 422, 503)},
+        dependencies=[Security(HTTPBearer(auto_error=False, description="The token of the state directory."))],
+    )
+    _add_errors(app)
+    _add_functions(app, service)
+    _add_deployment(app, service)
+    return AccessGuard(app, token=token, names=names)
+
+
+def _add_functions(app: FastAPI, service: Service) -> None:
+    base = f"{PREFIX}/functions"
+
+    @app.post(base, status_code=HTTPStatus.CREATED, tags=["functions"])
+    async def deploy(request: DeployRequest) -> DeployView:
+        """Deploys every function of a manifest, each as a new revision. Returns at once; follow `watch`."""
+        return await service.deploy(request)
+
+    @app.get(base, tags=["functions"])
+    async def list_functions() -> tuple[FunctionView, ...]:
+        """Every deployed function."""
+        return service.functions()
+
+    @app.get(f"{base}/{{name}}", tags=["functions"])
+    async def status(name: str) -> FunctionView:
+        """One function: its state, revisions, replicas, and why a start failed."""
+        return service.function(name)
+
+    @app.get(f"{base}/{{name}}/watch", tags=["functions"], response_class=StreamingResponse)
+    async def watch(name: str) -> StreamingResponse:
+        """The status now and after every change, one JSON document per line."""
+        service.function(name)
+        return StreamingResponse(_lines(service.changes(name)), media_type=NDJSON)
+
+    @app.delete(f"{base}/{{name}}", status_code=HTTPStatus.NO_CONTENT, tags=["functions"])
+    async def delete(name: str) -> None:
+        """Takes the function out of service; its replicas finish their work and stop."""
+        await service.delete(name)
+
+    _add_traffic(app, service)
+
+    @app.get(f"{base}/{{name}}/explain", tags=["decisions"])
+    async def explain(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 5) -> ExplainView:
+        """Why it has as many replicas as it has."""
+        return service.explain(name, last)
+
+    @app.get(f"{base}/{{name}}/decisions", tags=["decisions"])
+    async def decisions(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 100) -> tuple[DecisionView, ...]:
+        """The last decisions, newest last."""
+        return service.decisions(name, last)
+
+    @app.get(f"{base}/{{name}}/recording", tags=["decisions"], response_class=StreamingResponse)
+    async def recording(name: str, revision: str | None = None) -> StreamingResponse:
+        """What the autoscaler saw and decided lately of the serving (or that) revision: for `tidegate replay`."""
+        return StreamingResponse(await service.recording(name, revision), media_type=NDJSON)
+
+    @app.get(f"{base}/{{name}}/series", tags=["decisions"])
+    async def series(
+        name: str,
+        metric: str | None = None,
+        group: str | None = None,
+        since: Annotated[float, Query(ge=1, le=14_400, description="Seconds back from now.")] = 300.0,
+        step: Annotated[float, Query(ge=1, le=14_400, description="Seconds between two points.")] = 1.0,
+    ) -> SeriesView:
+        """What it and its groups did lately: loads, waiting, latency, replicas, devices, rates, weights."""
+        return service.series(name, metric=metric, group=group, since_s=since, step_s=step)
+
+    @app.get(f"{base}/{{name}}/cold-starts", tags=["decisions"])
+    async def cold_starts(name: str) -> tuple[ColdStartView, ...]:
+        """The last starts of replicas by phase, newest last."""
+        return service.cold_starts(name)
+
+    @app.get(f"{base}/{{name}}/logs", tags=["functions"], response_class=StreamingResponse)
+    async def logs(
+        name: str,
+        tail: Annotated[int, Query(ge=0, le=100_000)] = 100,
+        follow: bool = False,
+        replica: str | None = None,
+        source: Annotated[str, Query(pattern="^(server|proxy|all)$")] = "server",
+    ) -> StreamingResponse:
+        """What model servers (or queue-proxies) wrote, one JSON document per line."""
+        service.function(name)
+        lines = service.logs(name, tail=tail, follow=follow, replica=replica, source=source)
+        return StreamingResponse(lines, media_type=NDJSON)
+
+
+def _add_traffic(app: FastAPI, service: Service) -> None:
+    base = f"{PREFIX}/functions/{{name}}"
+
+    @app.get(f"{base}/traffic", tags=["traffic"])
+    async def split(name: str) -> SplitView:
+        """Who has which part of the requests, by percent and by tag."""
+        return service.split(name)
+
+    @app.put(f"{base}/traffic", tags=["traffic"])
+    async def set_split(name: str, request: SplitRequest) -> SplitView:
+        """Sets percents and tags by hand; they stay until they are changed."""
+        return await service.set_split(name, request)
+
+    @app.post(f"{base}/rollback", tags=["traffic"])
+    async def rollback(name: str, request: RollbackRequest) -> SplitView:
+        """Returns to an earlier revision, or ends the rollout under way."""
+        return await service.rollback(name, request)
+
+    @app.get(f"{base}/rollout", tags=["traffic"])
+    async def rollout(name: str) -> RolloutView:
+        """The rollout under way, or the last one: step, figures, verdict, events."""
+        return service.rollout(name)
+
+    @app.post(f"{base}/rollout", tags=["traffic"])
+    async def change_rollout(name: str, request: RolloutRequest) -> RolloutView:
+        """Begins a rollout, or promotes, pauses, resumes or aborts the one under way."""
+        return await service.change_rollout(name, request)
+
+
+def _add_deployment(app: FastAPI, service: Service) -> None:
+    @app.get(f"{PREFIX}/status", tags=["deployment"])
+    async def deployment() -> DeploymentView:
+        """Everything: control process, gateways, accelerators, functions."""
+        return service.view()
+
+    @app.get(f"{PREFIX}/watch", tags=["deployment"], response_class=StreamingResponse)
+    async def watch() -> StreamingResponse:
+        """The whole status now and after every change, one JSON document per line."""
+        return StreamingResponse(_lines(service.changes(None)), media_type=NDJSON)
+
+    @app.post(f"{PREFIX}/restart", tags=["deployment"])
+    async def restart() -> RestartView:
+        """Replaces the gateway workers by fresh processes, with the settings as they are now, while they serve."""
+        return await service.restart()
+
+    @app.get(f"{PREFIX}/tenants", tags=["deployment"])
+    async def tenants() -> tuple[TenantView, ...]:
+        """The tenants in force, and what they have used since the control process started."""
+        return service.tenants()
+
+    @app.post(f"{PREFIX}/reload", tags=["deployment"])
+    async def reload() -> ReloadView:
+        """Reads settings, accelerators, tenants and the TLS certificate now. (Their files are looked at every 2 s.)"""
+        return await service.reload()
+
+    @app.post(f"{PREFIX}/shutdown", status_code=HTTPStatus.ACCEPTED, tags=["deployment"])
+    async def shut_down() -> dict[str, str]:
+        """Begins an orderly end: gateways finish, replicas drain, then the control process exits."""
+        service.shut_down()
+        return {"state": "shutting down"}
+
+    @app.get("/metrics", tags=["deployment"], response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Prometheus text: the control process's own, all gateway workers' and all replicas'."""
+        return Response(await service.metrics(), media_type=CONTENT_TYPE)
+
+    @app.get("/healthz", tags=["deployment"], response_class=PlainTextResponse)
+    async def healthz() -> PlainTextResponse:
+        """`ok` while the control process answers."""
+        return PlainTextResponse("ok")
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(TidegateError)
+    async def ours(_: Request, error: TidegateError) -> JSONResponse:
+        status, code = next((status, code) for kind, status, code in _STATUS if isinstance(error, kind))
+        faults = error.faults if isinstance(error, InvalidInputError) else ()
+        shown = tuple(FaultView(where=f.where, value=f.value, allowed=f.allowed, line=f.line) for f in faults)
+        return _error(status, code, str(error), shown)
+
+    @app.exception_handler(RequestValidationError)
+    async def shape(_: Request, error: RequestValidationError) -> JSONResponse:
+        faults = tuple(
+            FaultView(
+                where=".".join(str(part) for part in fault["loc"]),
+                value=json.dumps(fault.get("input"), default=str)[:200],
+                allowed=fault["msg"],
+            )
+            for fault in error.errors()
+        )
+        return _error(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", "the request has the wrong shape", faults)
+
+    @app.exception_handler(StarletteHTTPException)
+    async def http(_: Request, error: HTTPException) -> JSONResponse:
+        status = HTTPStatus(error.status_code)
+        return _error(status, status.name.lower(), str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> JSONResponse:
+        text = f"a fault of Tidegate's own ({type(error).__name__}); the control process's log has the details"
+        return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", text)
+
+
+def _error(status: HTTPStatus, code: str, message: str, faults: tuple[FaultView, ...] = ()) -> JSONResponse:
+    class _Encoded(JSONResponse):
+        def render(self, content: object) -> bytes:
+            return encode(content)
+
+    return _Encoded(ErrorView(error=ErrorDetail(code=code, message=message, faults=faults)), status_code=int(status))
+
+
+async def _lines(views: AsyncGenerator[Any, None]) -> AsyncIterator[bytes]:
+    async with aclosing(views) as source:
+        async for view in source:
+            yield encode(view) + b"\n"

@@ -1,0 +1,483 @@
+"""The demo at work: a deployment of its own, the first request, the load, the way back to zero."""
+
+import asyncio
+import contextlib
+import importlib.util
+import json as json_text
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.control.cli.common import say, seconds
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from httpx import Response
+    from rich.table import Table
+
+    from tidegate.control.cli.demo.records import Look, Records
+    from tidegate.control.sdk import Tidegate
+    from tidegate.control.views.views import ColdStartView
+    from tidegate.loadgen.clients.outcomes import Shot
+    from tidegate.loadgen.reports.demo_page import DemoReport
+
+NAME: Final = "magika"
+PATH: Final = f"/v2/models/{NAME}/infer"
+SEED: Final = 20
+BUSY_AT_PEAK: Final = 0.9
+"""Replicas' worth of work at the peak: above the 70% that the policy aims at, so that one replica is not enough,
+and little enough for two cores that also run the gateway, the control process and this client."""
+MOST_PER_S: Final = 300.0
+"""Requests per second that the client sends at most, however fast the model is."""
+LOOK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoScript:
+    """How long everything takes."""
+
+    load_s: float
+    window: str
+    sleep_after: str
+    zero_within_s: float
+
+
+FULL: Final = DemoScript(load_s=120.0, window="12s", sleep_after="8s", zero_within_s=60.0)
+FAST: Final = DemoScript(load_s=20.0, window="6s", sleep_after="3s", zero_within_s=40.0)
+
+
+class DemoError(TidegateError):
+    """The demo cannot be run here; the message says what is missing."""
+
+
+def run(script: DemoScript) -> "DemoResult":
+    """The whole demo; nothing of it is left running."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder, own_deployment(Path(folder)) as tidegate:
+        return asyncio.run(Demo(tidegate, Path(folder), script).run())
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    report: "DemoReport"
+    summary: dict[str, Any]
+
+
+class Demo:
+    """One run over a deployment that is up and empty."""
+
+    def __init__(self, tidegate: "Tidegate", folder: Path, script: DemoScript) -> None:
+        from tidegate.control.cli.demo.records import Records
+
+        self._tidegate = tidegate
+        self._script = script
+        self._example = load_example()
+        self._manifest = self._example.prepare(folder / "example")
+        self._layout = self._example.own_layout()
+        self._rng = random.Random(SEED)
+        self._files = self._real_files()
+        self._records = Records(latency_s=0.2, percentile=98.0)
+        self._first_good = False
+        self._answer = ""
+        self._start = 0.0
+
+    async def run(self) -> DemoResult:
+        await self._deploy()
+        await self._first_request()
+        cold = await self._cold_start()
+        shots = await self._plan_load()
+        await self._load(shots)
+        await self._wait_for_zero()
+        return await self._conclude(cold)
+
+    # --- the steps ---
+
+    async def _deploy(self) -> None:
+        flags = {
+            "concurrency": "1",
+            "initial-scale": "0",
+            "scale-to-zero-after": self._script.sleep_after,
+            "policy": "kpa",
+            "policy.window": self._script.window,
+        }
+        deployed = await asyncio.to_thread(self._tidegate.deploy_file, self._manifest, annotations=flags)
+        view = await asyncio.to_thread(self._tidegate.function, NAME)
+        self._records.latency_s = view.latency_s or self._records.latency_s
+        self._records.percentile = view.percentile
+        self._start = time.monotonic()
+        await self._look()
+        say(
+            f"{NAME} is deployed as {deployed.functions[0].revision}, with no replica; its target: "
+            f"p{view.percentile:g} within {seconds(view.latency_s)}"
+        )
+
+    async def _first_request(self) -> None:
+        name, row = self._files[0]
+        async with self._asking() as ask:
+            answer, latency_s = await ask(self._body([row]))
+        self._first_good = answer.is_success
+        if not answer.is_success:
+            raise DemoError(f"the first request failed: {answer.text}")
+        ((label, score),) = self._example.labels_of(answer.json(), self._layout)
+        self._answer = f"{name} is {label} ({score:.1%} sure), answered after {seconds(latency_s)}"
+        say(f"the first request: {self._answer}")
+
+    async def _cold_start(self) -> "ColdStartView":
+        """The record of the first start, complete once the gateway has been asked."""
+        for _ in range(50):
+            starts = await asyncio.to_thread(self._tidegate.cold_starts, NAME)
+            if starts and starts[0].phases.first_response_s is not None:
+                break
+            await asyncio.sleep(0.1)
+        else:
+            raise DemoError("the first cold start was not recorded within 5 s")
+        say("  " + ", ".join(f"{name} {value}" for name, value in phases_of(starts[0])))
+        return starts[0]
+
+    async def _plan_load(self) -> "list[Shot]":
+        """As much load as takes more than one replica on this machine, from what one request costs the model."""
+        from tidegate.loadgen.arrivals.processes import poisson, ramp
+        from tidegate.loadgen.clients.call import Request
+
+        costs = []
+        async with self._asking() as ask:
+            for _ in range(10):
+                answer, latency_s = await ask(self._body([self._files[0][1]] * 2))
+                costs.append(model_s(answer.headers.get("server-timing", ""), latency_s) / 2)
+        cost_s = sorted(costs)[len(costs) // 4]  # what disturbs it only adds
+        bodies = [self._sized_body() for _ in range(300)]
+        mean = sum(size for _, size in bodies) / len(bodies)
+        peak = min(MOST_PER_S, BUSY_AT_PEAK / (cost_s * mean))
+        length_s = self._script.load_s
+        times = poisson(ramp(length_s, peak * 0.05, peak), length_s, peak, self._rng)
+        say(
+            f"one inference takes {seconds(cost_s)}; load for {length_s:g} s, up to {peak:.0f} requests/s "
+            f"with {mean:.1f} inferences each, seed {SEED}"
+        )
+        return [(at_s, Request(*bodies[index % len(bodies)])) for index, at_s in enumerate(times)]
+
+    async def _load(self, shots: "list[Shot]") -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        from tidegate.loadgen.clients.outcomes import posts
+
+        self._shift(time.monotonic())
+        console = Console(stderr=True, highlight=False)
+        async with (
+            posts(self._tidegate.gateway.partition("://")[2], PATH, self._records.outcomes.append) as load,
+            asyncio.TaskGroup() as group,
+        ):
+            sending = group.create_task(load.open_loop(shots), name="load")
+            if console.is_terminal:
+                with Live(console=console, auto_refresh=False) as live:
+                    while not sending.done():
+                        live.update(self._table(load.unfinished), refresh=True)
+                        await self._pace(sending)
+            else:
+                turn = 0
+                while not sending.done():
+                    if turn % 10 == 0:
+                        say(self._line(load.unfinished))
+                    turn += 1
+                    await self._pace(sending)
+        say(self._line(0))
+
+    async def _wait_for_zero(self) -> None:
+        say("the load is over; waiting for zero replicas")
+        end = time.monotonic() + self._script.zero_within_s
+        while (await self._look()).present and time.monotonic() < end:
+            await asyncio.to_thread(time.sleep, LOOK_EVERY_S)
+        at = self._records.looks[-1]
+        say(f"{at.present} replicas {at.at_s - self._script.load_s:.0f} s after the last request")
+
+    async def _conclude(self, cold: "ColdStartView") -> DemoResult:
+        explained = await asyncio.to_thread(self._tidegate.explain, NAME, last=40)
+        return conclude(self._records, self._first_good, self._answer, cold, explained.text, self._script.load_s)
+
+    # --- looking ---
+
+    async def _look(self) -> "Look":
+        from tidegate.control.cli.demo.records import Look
+
+        view = await asyncio.to_thread(self._tidegate.function, NAME)
+        revision = view.revisions[0]
+        look = Look(
+            at_s=time.monotonic() - self._start,
+            ready=revision.ready,
+            starting=revision.starting,
+            leaving=revision.leaving,
+            desired=revision.desired,
+            waiting=view.traffic.waiting,
+            reasons=tuple(reason.code for reason in revision.reasons),
+        )
+        self._records.looks.append(look)
+        return look
+
+    async def _pace(self, sending: "asyncio.Task[None]") -> None:
+        await self._look()
+        await asyncio.wait((sending,), timeout=LOOK_EVERY_S)
+
+    def _shift(self, start: float) -> None:
+        """The load begins now: time counts from here, earlier looks get negative times."""
+        from dataclasses import replace
+
+        moved = start - self._start
+        self._records.looks[:] = [replace(look, at_s=look.at_s - moved) for look in self._records.looks]
+        self._start = start
+
+    def _figures(self, in_flight: int) -> dict[str, str]:
+        from tidegate.control.cli.demo.records import quantile
+
+        now_s = time.monotonic() - self._start
+        recent = self._records.recent(now_s)
+        latencies = [outcome.latency_s for outcome in recent if outcome.is_good]
+        look = self._records.looks[-1]
+        window_s = max(1.0, min(5.0, now_s))
+        answered, lost = len(self._records.outcomes), len(self._records.lost)
+        return {
+            "time": f"{now_s:.0f} s",
+            "requests": f"{answered - lost} answered, {in_flight} in flight, {lost} lost",
+            "requests/s": f"{len(recent) / window_s:.0f}",
+            "inferences/s": f"{sum(outcome.inferences for outcome in recent) / window_s:.0f}",
+            "p50": seconds(quantile(latencies, 0.5)),
+            f"p{self._records.percentile:g}": f"{seconds(quantile(latencies, self._records.percentile / 100))} "
+            f"(target {seconds(self._records.latency_s)})",
+            "waiting": str(look.waiting),
+            "replicas": f"{look.ready} ready, {'-' if look.desired is None else look.desired} wanted",
+            "because": ", ".join(look.reasons),
+        }
+
+    def _table(self, in_flight: int) -> "Table":
+        from rich.table import Table
+
+        table = Table(show_header=False, box=None)
+        for name, value in self._figures(in_flight).items():
+            table.add_row(f"[dim]{name}[/dim]", value)
+        return table
+
+    def _line(self, in_flight: int) -> str:
+        return "  ".join(f"{name} {value}" for name, value in self._figures(in_flight).items())
+
+    # --- input ---
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> "AsyncIterator[Callable[[bytes], Awaitable[tuple[Response, float]]]]":
+        """Sends one request after the other, outside any schedule: (answer, seconds that it took) of each."""
+        import httpx
+
+        async with httpx.AsyncClient(base_url=self._tidegate.gateway, timeout=60.0, trust_env=False) as client:
+
+            async def ask(body: bytes) -> tuple[httpx.Response, float]:
+                began = time.monotonic()
+                try:
+                    answer = await client.post(PATH, content=body, headers={"content-type": "application/json"})
+                except httpx.HTTPError as error:
+                    raise DemoError(f"no answer to a request: {str(error) or type(error).__name__}") from error
+                return answer, time.monotonic() - began
+
+            yield ask
+
+    def _real_files(self) -> list[tuple[str, list[int]]]:
+        """Files of this source tree that the model can judge, each as a row of its input."""
+        root = example_folder().parent.parent
+        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/*.md"))]
+        rows = []
+        for path in paths:
+            row = self._example.features_of(path.read_bytes(), self._layout) if path.is_file() else None
+            if row is not None:
+                rows.append((str(path.relative_to(root)), row))
+        if not rows:
+            raise DemoError(f"no file under {root} can be used as input")
+        return rows
+
+    def _body(self, rows: list[list[int]]) -> bytes:
+        return json_text.dumps(self._example.request_of(rows), separators=(",", ":")).encode()
+
+    def _sized_body(self) -> tuple[bytes, int]:
+        rows = [self._rng.choice(self._files)[1] for _ in range(self._rng.randint(1, 4))]
+        return self._body(rows), len(rows)
+
+
+def conclude(
+    records: "Records", first_good: bool, answer: str, cold: "ColdStartView", explained: str, load_s: float
+) -> DemoResult:
+    """Report and summary of what was recorded."""
+    from tidegate.control.cli.demo.records import by_second, quantile
+    from tidegate.loadgen.reports.demo_page import DemoReport
+    from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
+
+    verdict = records.verdict(first_good)
+    good = [outcome.latency_s for outcome in records.outcomes if outcome.is_good]
+    q, name = records.percentile / 100, f"p{records.percentile:g}"
+    slices = by_second(records.outcomes, load_s)
+    p50, tail = [], []
+    for second, found in enumerate(slices):
+        latencies = [outcome.latency_s * 1e3 for outcome in found if outcome.is_good]
+        if latencies:
+            p50.append((float(second), quantile(latencies, 0.5) or 0.0))
+            tail.append((float(second), quantile(latencies, q) or 0.0))
+    target = records.latency_s * 1e3
+    rates = tuple((float(at), float(len(found))) for at, found in enumerate(slices))
+    ips = tuple((float(at), float(sum(outcome.inferences for outcome in found))) for at, found in enumerate(slices))
+    looks = [look for look in records.looks if look.at_s >= 0]
+    ready = tuple((look.at_s, float(look.ready)) for look in looks)
+    wanted = tuple((look.at_s, float(look.desired)) for look in looks if look.desired is not None)
+    plots = (
+        Plot(
+            "Latency against its target, by second of arrival",
+            "ms",
+            (
+                Series("p50", tuple(p50), COLOURS["main"]),
+                Series(name, tuple(tail), COLOURS["second"]),
+                Series("target", ((0.0, target), (load_s, target)), COLOURS["limit"], dashed=True),
+            ),
+        ),
+        Plot(
+            "Arrivals",
+            "per second",
+            (Series("requests", rates, COLOURS["main"]), Series("inferences", ips, COLOURS["second"])),
+        ),
+        Plot(
+            "Replicas",
+            "replicas",
+            (
+                Series("wanted", wanted, COLOURS["quiet"], steps=True, dashed=True),
+                Series("ready", ready, COLOURS["main"], steps=True),
+            ),
+        ),
+    )
+    within = records.within_sla
+    facts = (
+        ("requests", f"{len(records.outcomes) + 1}, {len(records.lost)} lost"),
+        ("latency", f"p50 {seconds(quantile(good, 0.5))}, {name} {seconds(quantile(good, q))}"),
+        ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
+        ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
+    )
+    report = DemoReport(
+        title=f"Tidegate demo: {NAME}",
+        passed=verdict.passed,
+        verdict=verdict.text,
+        facts=facts,
+        answer=answer,
+        phases=phases_of(cold),
+        plots=plots,
+        decisions=tuple(explained.splitlines()),
+    )
+    summary = {
+        "passed": verdict.passed,
+        "verdict": verdict.text,
+        "requests": len(records.outcomes) + 1,
+        "lost": len(records.lost),
+        "p50_s": quantile(good, 0.5),
+        "tail_s": quantile(good, q),
+        "within_sla": within,
+        "most_replicas": records.most(),
+        "cold_start": cold,
+    }
+    return DemoResult(report, summary)
+
+
+def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:
+    """A cold start as people read it."""
+    phases = cold.phases
+    until_ready = sum(value or 0.0 for value in (phases.decide_s, phases.schedule_s, phases.load_s, phases.warm_s))
+    return (
+        ("decide", seconds(phases.decide_s)),
+        ("spawn", seconds(phases.schedule_s)),
+        ("load", seconds(phases.load_s)),
+        ("ready", f"after {seconds(until_ready)}"),
+        ("first answer", f"{seconds(phases.first_response_s)} later"),
+    )
+
+
+def model_s(timing: str, latency_s: float) -> float:
+    """What the model server took, from ``Server-Timing``; all of the latency where it is not said."""
+    for part in timing.split(","):
+        name, _, value = part.strip().partition(";dur=")
+        if name == "model" and value:
+            return float(value) / 1e3
+    return latency_s
+
+
+def example_folder() -> Path:
+    """``examples/magika`` of the source tree. Raises DemoError."""
+    folder = Path(__file__).resolve().parents[3] / "examples" / "magika"
+    if not (folder / "prepare.py").is_file():
+        raise DemoError("the demo needs the source tree (examples/magika): clone the repository and run `make demo`")
+    return folder
+
+
+def load_example() -> ModuleType:
+    """The example's own code: what its model wants to see of a file, and what its answers mean."""
+    path = example_folder() / "prepare.py"
+    spec = importlib.util.spec_from_file_location("tidegate_demo_example", path)
+    if spec is None or spec.loader is None:
+        raise DemoError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    try:
+        module.find_model()
+    except FileNotFoundError as error:
+        raise DemoError(str(error)) from error
+    return module
+
+
+@contextlib.contextmanager
+def own_deployment(folder: Path) -> Iterator["Tidegate"]:
+    """A deployment of its own on free ports, ended in any case."""
+    from tidegate.control.sdk import Tidegate
+    from tidegate.control.state.directory import StateDirectory
+
+    state = StateDirectory(folder / "state")
+    state.prepare()
+    devices = folder / "accelerators.yaml"
+    count = max(2, os.cpu_count() or 1)
+    devices.write_text(
+        "accelerators:\n"
+        f"  - {{name: cpu-1core, kind: cpu, cores: 1, count: {count}, memory: 1Gi, price-per-hour: 0.04}}\n"
+    )
+    log, settings = folder / "control.log", folder / "tidegate.toml"
+    settings.write_text("")  # not what lies in the folder where the demo is called: its own way of serving
+    flags = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", "--accelerators-file", str(devices))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tidegate.control.cli",
+                "up",
+                "--state",
+                str(state.root),
+                "--config",
+                str(settings),
+                *flags,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        end = time.monotonic() + 60.0
+        while (holder := state.holder()) is None or holder.api is None:
+            if process.poll() is not None or time.monotonic() > end:
+                raise DemoError(f"the deployment did not start:\n{log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.02)
+        with Tidegate.local(state.root) as tidegate:
+            yield tidegate
+    finally:
+        process.terminate()
+        try:
+            process.wait(90.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,70 @@
+"""``experiment``: published results run once more on the simulator, against what was printed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.control.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, JsonOption, guarded, say, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidegate.loadgen.experiments.definition import Experiment
+    from tidegate.loadgen.experiments.run import ExperimentReport
+
+
+def experiment(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Which ones (--list tells), or all.", show_default=False),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Tell which there are, and run none.")] = False,
+    definition: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="An experiment of one's own, in TOML (repeatable).")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="So many instead of each one's own number.")] = None,
+    jobs: Annotated[str, typer.Option(help="Processes that run seeds at once; the results are the same.")] = "1",
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Hold published figures against what the simulator gives, with plots."""
+    from tidegate.loadgen.plans.experiment import plan_of
+
+    plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, report=report, is_list=list_)
+    if list_:
+        _list(plan.experiments, json=json)
+        return
+    from tidegate.control.cli.experiment.run import Printed, run
+
+    printed = Printed.JSON if json else Printed.MARKDOWN if markdown else Printed.TEXT
+    made = run(plan, printed)
+    if report is not None:
+        _write(made, report)
+    if made.is_partial:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not made.holds:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("experiment")(guarded(experiment))
+
+
+def _list(experiments: "Iterable[Experiment]", *, json: bool) -> None:
+    from tidegate.control.cli.common import print_json
+
+    if json:
+        keys = ("name", "title", "source", "claim", "setup", "seeds")
+        print_json([{key: getattr(each, key) for key in keys} for each in experiments])
+        return
+    for each in experiments:
+        print(f"{each.name:6} {each.title} ({each.source})")
+
+
+def _write(made: "ExperimentReport", report: Path) -> None:
+    from tidegate.loadgen.experiments.report import html
+
+    write_file(report, html(made))
+    say(f"report: {report.absolute()}")

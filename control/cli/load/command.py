@@ -1,0 +1,140 @@
+"""``load``: requests to a function or a URL, by a schedule or in a loop, and a report of what came of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.control.cli.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    JsonOption,
+    StateOption,
+    connect,
+    fail,
+    guarded,
+    print_json,
+    say,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from tidegate.loadgen.reports.record import LoadReport
+
+
+def load(
+    target: Annotated[str, typer.Argument(metavar="URL_OR_FUNCTION", help="http://..., grpc://HOST:PORT, or a name.")],
+    rate: Annotated[str | None, typer.Option(help="Open loop: requests/s.")] = None,
+    span: Annotated[str | None, typer.Option("--for", help="How long, such as 30s.")] = None,
+    arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
+    trace: Annotated[Path | None, typer.Option(help="Open loop from a trace: FILE or sample:NAME.")] = None,
+    scale: Annotated[str, typer.Option(help="Times the trace's rate, or a paper's share of it.")] = "1",
+    first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Open loop: a rate that changes (docs/load.md).", metavar="SHAPE"),
+    ] = None,
+    callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers, one request each.")] = None,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(metavar="START:N:WORKERS:RATE", help="Closed loop paced as hey does it (repeatable)."),
+    ] = None,
+    concurrency: Annotated[str | None, typer.Option(help="Closed loop: so many requests at once.")] = None,
+    batches: Annotated[
+        str | None, typer.Option(metavar="SIZE:WEIGHT,...", help="Inferences of a request, such as 1:0.5,8:0.5.")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="http, v2, openai or grpc (default: the function's, or by the URL).")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model that requests name.")] = None,
+    path: Annotated[str | None, typer.Option(help="Path of the requests, or of the gRPC call.")] = None,
+    method: Annotated[str | None, typer.Option(help="Of plain HTTP (default: GET, or POST with a body).")] = None,
+    body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of every request, as it is.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME: VALUE", help="A header (repeatable).")
+    ] = None,
+    batch_header: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Header in which requests say how many inferences they carry.")
+    ] = None,
+    prompt_words: Annotated[str, typer.Option(help="OpenAI: words of the prompt.")] = "32",
+    tokens: Annotated[str, typer.Option(help="OpenAI: tokens of the answer, at most.")] = "32",
+    stream: Annotated[bool, typer.Option("--stream", help="gRPC: ModelStreamInfer.")] = False,
+    timeout: Annotated[str, typer.Option(help="Of one request.")] = "60s",
+    connections: Annotated[str, typer.Option(help="Requests on their way at once, at most (open loop).")] = "1024",
+    seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
+    sla: Annotated[str | None, typer.Option(metavar="LATENCY@PERCENT", help="Such as 200ms@98.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each second.")] = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Send load to a function or a URL, and report latencies, rates and failures."""
+    from tidegate.control.cli.load.run import run
+    from tidegate.control.cli.load.target import of_function, of_url
+    from tidegate.loadgen.plans.load import LoadOptions, plan_of
+
+    options = LoadOptions(
+        target=target,
+        rate=rate,
+        span=span,
+        arrivals=arrivals,
+        trace=trace,
+        scale=scale,
+        first=first,
+        last=last,
+        shape=shape,
+        callers=callers,
+        phases=tuple(phase or ()),
+        concurrency=concurrency,
+        batches=batches,
+        protocol=protocol,
+        model=model,
+        path=path,
+        method=method,
+        body=body,
+        headers=tuple(header or ()),
+        batch_header=batch_header,
+        prompt_words=prompt_words,
+        tokens=tokens,
+        stream=stream,
+        timeout=timeout,
+        connections=connections,
+        seed=seed,
+        outputs=(("--report", report), ("--csv", csv)),
+        sla=sla,
+    )
+    plan = plan_of(options)
+    if "://" in target:
+        found = of_url(options, plan)
+    else:
+        with connect(state) as tidegate:
+            found = of_function(options, plan, tidegate)
+    made = run(options, plan, found, is_silent=json)
+    _write(made, report, csv, json)
+    if made.is_partial:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if sla is not None and made.sla is not None and not made.sla.is_met:
+        raise typer.Exit(EXIT_FAILED)
+    if made.sent and not made.good:
+        fail("no request succeeded")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("load")(guarded(load))
+
+
+def _write(made: "LoadReport", report: Path | None, csv: Path | None, json: bool) -> None:
+    from tidegate.loadgen.reports import text
+
+    if json:
+        print_json(made)
+    else:
+        print(text.text(made))
+    if csv is not None:
+        write_file(csv, text.csv(made))
+    if report is not None:
+        from tidegate.loadgen.reports.load_page import render
+
+        write_file(report, render(made))
+        say(f"report: {report.absolute()}")

@@ -1,0 +1,1 @@
+"""The control round: roles, replacement, rollouts, plans, route tables."""

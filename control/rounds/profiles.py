@@ -1,0 +1,271 @@
+"""What the control process learns of groups and keeps: service rates and concurrency limits.
+
+The cores are ``tidegate.autoscaler.measure.rates``, ``tidegate.autoscaler.profiles.tuning`` and
+``tidegate.autoscaler.profiles.learnt``; this file carries samples to them, orders to queue_proxies and records to the
+store.
+
+Limits (``concurrency: auto``): once a second each ready replica that works with another limit than its group's is told.
+A replica that has just become ready is told at once.
+
+Profiles: written in turn, so that each function's is at most ``KEPT_EVERY_S`` old, and all at the end. A store that
+fails costs what was learnt since, no serving.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidegate.clock import Clock
+from tidegate.control.workers.links import LinkError
+from tidegate.function import Revision
+from tidegate.records.codec import CodecError, decode, encode
+from tidegate.records.decision import Reason
+from tidegate.records.replica_sample import ReplicaSample
+from tidegate.store.records import Store, StoreError
+
+if TYPE_CHECKING:
+    from tidegate.autoscaler.live import Autoscaler
+    from tidegate.autoscaler.profiles.admission import Kind
+    from tidegate.autoscaler.profiles.learnt import LearntFunction, LearntProfile
+    from tidegate.autoscaler.profiles.tuning import LimitNow
+    from tidegate.deploy.backend import Backend, ReplicaStatus
+
+KEPT_EVERY_S: Final = 30.0
+
+
+class AdminEndpoint(Protocol):
+    """A queue_proxy's admin endpoint."""
+
+    async def post(self, path: str, body: bytes = b"") -> bytes: ...
+
+
+class LearnedProfiles:
+    """For all revisions. :meth:`load` first, :meth:`close` last; in between :meth:`measured` and :meth:`turn`."""
+
+    def __init__(
+        self, *, autoscaler: "Autoscaler", backend: "Backend", clock: Clock, store: Store | None = None, epoch: int = 0
+    ) -> None:
+        from tidegate.autoscaler.profiles.tuning import Tuners
+
+        self._autoscaler = autoscaler
+        self._backend = backend
+        self._clock = clock
+        self._store = store
+        self._epoch = epoch
+        self._tuners = Tuners()
+        self._kept: dict[str, LearntFunction] = {}
+        self._revisions: dict[str, Revision] = {}
+        self._priors: dict[tuple[str, str], float] = {}
+        self._of_function: dict[str, dict[str, Revision]] = {}
+        self._due: list[str] = []
+        """Functions to be looked at, the next one last."""
+        self._unsaved: set[str] = set()
+        """Functions of which more is known than is written down."""
+        self._again_at = clock.now() + KEPT_EVERY_S
+
+    async def load(self) -> None:
+        """Reads what earlier processes have learnt; a record that cannot be read is forgotten."""
+        from tidegate.autoscaler.profiles.learnt import LearntFunction
+
+        if self._store is None:
+            return
+        for record in await self._store.list("learnt/"):
+            with suppress(CodecError):
+                known = decode(record.value, LearntFunction)
+                self._kept[known.function] = known
+
+    # --- revisions
+
+    def track(self, revision: Revision) -> None:
+        """A revision comes under control: it starts from what is known of its model, or of the revision before."""
+        from tidegate.autoscaler.profiles.learnt import LearntFunction, found, identity, rate_of
+
+        name = revision.function.name
+        self._revisions[revision.id] = revision
+        self._of_function.setdefault(name, {})[revision.id] = revision
+        self._keep(name)
+        known = self._kept.get(name, LearntFunction(function=name))
+        for accelerator in self._backend.devices():
+            told = identity(revision.function, accelerator)
+            profile, is_own = found(known, told, accelerator.name, _share(revision))
+            if profile is None:
+                continue
+            if is_own:
+                self._autoscaler.collector.teach(revision.id, accelerator.name, profile.cells, profile.mean_batch)
+            elif (rate := rate_of(profile)) is not None:
+                self._priors[revision.id, accelerator.name] = rate
+            if profile.limit is not None and is_own:
+                self._tuners.restore(revision.id, accelerator.name, profile.limit)
+
+    def forget(self, revision: str) -> None:
+        """Nothing of it is left; what was learnt of it stays for the next one."""
+        gone = self._revisions.get(revision)
+        if gone is not None:
+            name = gone.function.name
+            self._keep(name)
+            del self._revisions[revision], self._of_function[name][revision]
+            if not self._of_function[name]:
+                del self._of_function[name]
+        self._tuners.forget(revision)
+        self._priors = {key: rate for key, rate in self._priors.items() if key[0] != revision}
+
+    # --- what is known
+
+    def mu_ips(self, revision: str, accelerator: str) -> float | None:
+        """The rate of one replica: learnt at its limit, else that of the revision before; None: neither."""
+        learnt = self._autoscaler.mu_ips(revision, accelerator)
+        return self._priors.get((revision, accelerator)) if learnt is None else learnt
+
+    def prior_ips(self, revision: str, accelerator: str) -> float | None:
+        """The rate that the revision before had there."""
+        return self._priors.get((revision, accelerator))
+
+    def limit(self, revision: str, accelerator: str) -> "LimitNow | None":
+        """The learnt limit; None where the function gives one, or nothing is known."""
+        return self._tuners.limit(revision, accelerator)
+
+    def kinds(self, revision: Revision) -> "list[Kind]":
+        """What is known of a revision that is to be deployed, for each accelerator that it may use, cheapest first."""
+        from tidegate.autoscaler.profiles.admission import Kind
+        from tidegate.autoscaler.profiles.learnt import LearntFunction, floor_of, found, identity, rate_of
+
+        name = revision.function.name
+        self._keep(name)
+        known = self._kept.get(name, LearntFunction(function=name))
+        devices = {each.name: each for each in self._backend.devices()}
+        kinds = []
+        for accelerator, room in self._backend.room(revision).items():
+            device = devices[accelerator]
+            told = identity(revision.function, device)
+            profile, is_own = found(known, told, accelerator, _share(revision))
+            kinds.append(
+                Kind(
+                    accelerator=device,
+                    room=room,
+                    mu_ips=None if profile is None else rate_of(profile),
+                    one_s=None if profile is None else floor_of(profile),
+                    is_own=is_own,
+                )
+            )
+        return kinds
+
+    # --- the second
+
+    def measured(self, before: ReplicaSample | None, sample: ReplicaSample, accelerator: str) -> None:
+        """A sample of a replica, and the one before of the same life."""
+        from tidegate.deploy.environment import is_shipped
+
+        revision = self._revisions.get(sample.revision)
+        if revision is None:
+            return
+        if self._tuners.limit(sample.revision, accelerator) is None and revision.function.concurrency is None:
+            kind = next((each for each in self._backend.devices() if each.name == accelerator), None)
+            is_declared = kind is not None and is_shipped(revision.function, kind)
+            self._tuners.found(revision.function, sample, accelerator, is_declared=is_declared)
+        if before is not None:
+            self._tuners.measured(before, sample, accelerator)
+
+    async def turn(self, now: float, waiting: Mapping[str, int]) -> None:
+        """After the samples of a second: new limits, with their reasons in the decision log, and one part of what is to
+        be written down."""
+        for move in self._tuners.turn(now, waiting):
+            told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
+            self._autoscaler.add_reason(move.revision, told)
+            self._due.append(self._revisions[move.revision].function.name)
+        await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
+
+    def orders(
+        self, replicas: "Iterable[ReplicaStatus]", samples: Mapping[str, ReplicaSample]
+    ) -> "list[tuple[ReplicaStatus, int]]":
+        """Replicas that work with another limit than their group's."""
+        found = []
+        for each in replicas:
+            limit = self._tuners.limit(each.revision, each.accelerator)
+            sample = samples.get(each.id)
+            known = each.limit if sample is None else sample.limit
+            if limit is not None and known != limit.limit:
+                found.append((each, limit.limit))
+        return found
+
+    async def order(self, teller: AdminEndpoint, limit: int) -> None:
+        """Tells a replica its limit. One that is away, or has heard of a newer control process, is told again."""
+        with suppress(LinkError):
+            await teller.post("/limit", encode({"limit": limit, "epoch": self._epoch}))
+
+    # --- what is kept
+
+    async def close(self) -> None:
+        """Writes down everything."""
+        self._due = [*self._unsaved, *self._of_function]
+        await asyncio.shield(self._write(len(self._due)))
+
+    def _keep(self, function: str) -> None:
+        """Takes what is known now into what is kept."""
+        from tidegate.autoscaler.profiles.learnt import LearntFunction, merged
+
+        known = self._kept.get(function, LearntFunction(function=function))
+        now = merged(known, self._profiles(function))
+        if now is not known:
+            self._kept[function] = now
+            self._unsaved.add(function)
+
+    def _profiles(self, function: str) -> "list[LearntProfile]":
+        from tidegate.autoscaler.profiles.learnt import LearntProfile, identity
+
+        kinds = {each.name: each for each in self._backend.devices()}
+        found = []
+        for revision in self._of_function.get(function, {}).values():
+            limits = dict(self._tuners.learnt(revision.id))
+            groups = self._autoscaler.collector.learnt(revision.id)
+            for name in (groups.keys() | limits.keys()) & kinds.keys():
+                cells, mean_batch = groups.get(name, ((), None))
+                found.append(
+                    LearntProfile(
+                        identity=identity(revision.function, kinds[name]),
+                        accelerator=name,
+                        share=_share(revision),
+                        at=self._clock.now(),
+                        mean_batch=mean_batch,
+                        cells=cells,
+                        limit=limits.get(name),
+                    )
+                )
+        return found
+
+    async def _write(self, most: int) -> None:
+        """Looks at up to ``most`` functions and writes down what is new of them; when all were, begins again."""
+        if self._store is None:
+            return
+        now = self._clock.now()
+        if not self._due and now >= self._again_at:
+            self._again_at, self._due = now + KEPT_EVERY_S, list(self._of_function)
+        for _ in range(min(most, len(self._due))):
+            name = self._due.pop()
+            self._keep(name)
+            if name not in self._unsaved:
+                continue
+            known = self._kept.get(name)
+            self._unsaved.discard(name)
+            try:
+                if known is None:
+                    await self._store.delete(f"learnt/{name}")
+                else:
+                    await self._store.put(f"learnt/{name}", encode(known))
+            except StoreError:
+                self._unsaved.add(name)  # it says so itself; the next turn writes again
+
+    def drop(self, function: str) -> None:
+        """The function was deleted, and nothing of it is left."""
+        if self._kept.pop(function, None) is not None:
+            self._unsaved.add(function)
+            self._due.append(function)
+
+    def __repr__(self) -> str:
+        return f"<Learning {len(self._revisions)} revisions, {len(self._kept)} functions kept>"
+
+
+def _share(revision: Revision) -> int:
+    """Of a device, in percent: the group's setting."""
+    return revision.function.gpu.core_percentage if revision.function.gpu.mps else 100

@@ -1,0 +1,1 @@
+"""State of the control process: directory, registry, ownership, notices."""

@@ -1,0 +1,401 @@
+"""What is deployed: functions and their revisions, in memory and in the store.
+
+A deploy makes a revision and never changes one. Of a function's revisions one *serves*; a newer one is the *candidate*
+for its traffic: it takes over when it is ready (``promote``), or as its rollout goes on, so a revision that cannot
+start never replaces one that runs. A *split* made by hand holds until it is changed; newer revisions then wait. Numbers
+are not reused, not even after a delete: a replica of the old function may still be draining.
+
+What people ask for (deploy, delete, split, rollback, rollout) fails when the store fails, because a restart would undo
+it. What the control process decides by itself (a promotion, a step of a rollout) holds in memory even when it could not
+be written (the store's ``fault`` says so).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tidegate.function import Function, Revision
+from tidegate.records.codec import CodecError, decode, encode
+from tidegate.records.rollout import Phase, Rollout, Strategy
+from tidegate.store.records import Store, StoreError, StoreFaultError
+
+KEPT_REVISIONS: Final = 10
+"""Revisions of a function that are kept, the newest ones and the serving one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionRecord:
+    """One revision as it was deployed."""
+
+    number: int
+    function: Function
+    manifest: str
+    source: str
+    """File that the manifest came from, for people."""
+    created_at: float
+
+    @property
+    def revision(self) -> Revision:
+        return Revision(self.function, self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRecord:
+    """Which revisions a function has. ``serving`` None: none was ready yet. Kept after a delete, for the numbers."""
+
+    name: str
+    latest: int = 0
+    first: int = 1
+    """Revisions before this one are of a deleted function of the same name."""
+    serving: int | None = None
+    deleted: bool = False
+    settled: int = 0
+    """Revisions up to this one are no candidates any more: they were taken back, or something else was decided."""
+    returning: int | None = None
+    """An earlier revision that is to serve again as soon as it can."""
+    split: dict[int, float] = field(default_factory=dict)
+    """Percent by number, made by hand; empty: the serving one has all."""
+    tags: dict[str, int] = field(default_factory=dict)
+    served: tuple[int, ...] = ()
+    """Numbers of those that have served, the last one last."""
+    rollout: Rollout | None = None
+    """The last one, also when it is over."""
+
+    @property
+    def rolling(self) -> Rollout | None:
+        """The rollout under way."""
+        return None if self.rollout is None or self.rollout.is_over else self.rollout
+
+    @property
+    def holders(self) -> frozenset[int]:
+        """Numbers of those that have a percent or a tag of their own."""
+        ramp = None if self.rolling is None else self.rolling.ramp
+        on_ramp = () if ramp is None else ramp.parts
+        return frozenset((*self.split, *self.tags.values(), *(number for number, _ in on_ramp)))
+
+    @property
+    def in_use(self) -> frozenset[int]:
+        """Numbers that something points to."""
+        rolling = () if self.rolling is None else (self.rolling.candidate, self.rolling.base)
+        single = (self.latest, self.serving, self.returning, *rolling)
+        return self.holders | {number for number in single if number is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """A function as the control process works with it: ``current`` speaks for it and has the traffic, or most of it;
+    ``candidate`` is to take over."""
+
+    name: str
+    current: RevisionRecord
+    candidate: RevisionRecord | None
+    proven: bool
+    """Whether ``current`` has been ready once."""
+    split: Mapping[int, float] = field(default_factory=dict)
+    """Percent by number, made by hand; empty: none was."""
+    tags: Mapping[str, int] = field(default_factory=dict)
+    rollout: Rollout | None = None
+    """The last one, also when it is over."""
+    is_returning: bool = False
+    """The candidate is an earlier revision."""
+    others: tuple[RevisionRecord, ...] = ()
+    """Further revisions with a percent or a tag."""
+
+    @property
+    def latest(self) -> RevisionRecord:
+        return self.current if self.candidate is None or self.is_returning else self.candidate
+
+    @property
+    def rolling(self) -> Rollout | None:
+        """The rollout under way."""
+        return None if self.rollout is None or self.rollout.is_over else self.rollout
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the candidate gets all traffic the moment that it is ready."""
+        return self.candidate is not None and self.rolling is None and (self.is_returning or not self.split)
+
+
+class Registry:
+    """All functions of a deployment. :meth:`load` it once; every method keeps memory and store together."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writing = asyncio.Lock()
+        """Held while a function is written, so that the last one written is the one in memory."""
+        self._functions: dict[str, FunctionRecord] = {}
+        self._revisions: dict[str, dict[int, RevisionRecord]] = {}
+        self._seen: dict[str, tuple[FunctionRecord, Deployed]] = {}
+        """What :meth:`get` made of a function, for as long as its record is the same."""
+
+    @classmethod
+    async def load(cls, store: Store) -> "Registry":
+        """The registry of what the store holds; raises StoreFaultError for a record that cannot be read."""
+        registry = cls(store)
+        try:
+            for record in await store.list("functions/"):
+                function = decode(record.value, FunctionRecord)
+                registry._functions[function.name] = function
+                registry._revisions[function.name] = {}
+            for record in await store.list("revisions/"):
+                revision = decode(record.value, RevisionRecord)
+                registry._revisions.setdefault(revision.function.name, {})[revision.number] = revision
+        except CodecError as error:
+            raise StoreFaultError(f"a stored function cannot be read: {error}") from error
+        return registry
+
+    def all(self) -> tuple[Deployed, ...]:
+        """Every function that is deployed, by name."""
+        found = (self.get(name) for name in sorted(self._functions))
+        return tuple(deployed for deployed in found if deployed is not None)
+
+    def get(self, name: str) -> Deployed | None:
+        function = self._functions.get(name)
+        if function is None or function.deleted:
+            return None
+        known = self._seen.get(name)
+        if known is None or known[0] is not function:
+            known = self._seen[name] = (function, self._deployed(function))
+        return known[1]
+
+    def _deployed(self, function: FunctionRecord) -> Deployed:
+        revisions = self._revisions[function.name]
+        current = revisions[_current(function)]
+        number = _candidate(function, current.number)
+        others = function.holders - {current.number, number}
+        return Deployed(
+            name=function.name,
+            current=current,
+            candidate=None if number is None else revisions[number],
+            proven=function.serving is not None,
+            split=function.split,
+            tags=function.tags,
+            rollout=function.rollout,
+            is_returning=number is not None and number == function.returning,
+            others=tuple(revisions[each] for each in sorted(others) if each in revisions),
+        )
+
+    def numbers(self, name: str) -> dict[int, RevisionRecord]:
+        """The kept revisions of a function, by number."""
+        function, revisions = self._functions.get(name), self._revisions.get(name, {})
+        return {number: each for number, each in revisions.items() if function is None or number >= function.first}
+
+    def earlier(self, name: str) -> int | None:
+        """The kept revision older than the current one that served last, or, where none is known to have served, the
+        newest one; None: there is none."""
+        function = self._functions[name]
+        older = [number for number in self.numbers(name) if number < _current(function)]
+        served = [number for number in function.served if number in older]
+        return served[-1] if served else max(older, default=None)
+
+    def revision(self, revision_id: str) -> RevisionRecord | None:
+        """The revision of this id (``resnet-00001``) if it is kept, deployed or not."""
+        name, _, number = revision_id.rpartition("-")
+        return self._revisions.get(name, {}).get(int(number)) if number.isdecimal() else None
+
+    def kept(self) -> dict[str, Revision]:
+        """Every revision that is kept, by id."""
+        records = (record for revisions in self._revisions.values() for record in revisions.values())
+        return {record.revision.id: record.revision for record in records}
+
+    def next_number(self, name: str) -> int:
+        """The number that the next deploy of this function gets."""
+        known = self._functions.get(name)
+        return 1 if known is None else known.latest + 1
+
+    async def deploy(self, function: Function, *, manifest: str, source: str, now: float) -> RevisionRecord:
+        """Records a new revision. Raises StoreError when it cannot be kept."""
+        number = self.next_number(function.name)
+        record = RevisionRecord(number=number, function=function, manifest=manifest, source=source, created_at=now)
+
+        def change(known: FunctionRecord) -> FunctionRecord:
+            if known.deleted:
+                known = FunctionRecord(name=known.name, latest=known.latest, first=number)
+            return _with_deploy(known, record)
+
+        await self._store.put(_revision_key(function.name, number), encode(record))
+        changed = await self._change(function.name, change)
+        self._revisions.setdefault(function.name, {})[number] = record
+        await self._forget_old(changed)
+        return record
+
+    def promote(self, name: str, number: int) -> None:
+        """Revision ``number`` takes all traffic from now on. :meth:`save` writes it down."""
+        function = self._functions[name]
+        returning = None if function.returning == number else function.returning
+        self._functions[name] = _serving(replace(function, returning=returning), number)
+
+    def roll(self, name: str, rollout: Rollout) -> bool:
+        """The rollout as it is now; True where :meth:`save` should write it down."""
+        before = self._functions[name].rollout
+        self._functions[name] = _rolled(self._functions[name], rollout)
+        return before is None or replace(before, verdict=rollout.verdict) != rollout
+
+    async def begin(self, name: str, rollout: Rollout) -> None:
+        """A rollout that somebody asks for. Raises StoreError."""
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            begun = replace(function, rollout=rollout, settled=function.latest)
+            return replace(begun, returning=None, split={}, serving=rollout.base)
+
+        await self._change(name, change)
+
+    async def steer(self, name: str, rollout: Rollout) -> None:
+        """The rollout as somebody asks for it to be, unless it is over by then. Raises StoreError."""
+        await self._change(name, lambda function: _rolled(function, rollout) if function.rolling else function)
+
+    async def split(self, name: str, split: Mapping[int, float] | None, tags: Mapping[str, int], now: float) -> None:
+        """Percents by number, or None for those that there are; and all tags. Raises StoreError."""
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            function = replace(function, tags=dict(tags))
+            if split is None:
+                return function
+            main = max(split, key=lambda number: (split[number], number))
+            function = _serving(_superseded(function, now), main)
+            return replace(function, split=dict(split), returning=None, settled=function.latest)
+
+        await self._change(name, change)
+
+    async def follow(self, name: str, now: float) -> None:
+        """No split by hand any more: the newest revision takes over as if it had just been deployed. Raises
+        StoreError."""
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            main = _current(function)
+            return replace(_superseded(function, now), split={}, returning=None, serving=main, settled=main)
+
+        await self._change(name, change)
+
+    async def give_back(self, name: str, number: int, now: float, over: Rollout | None = None) -> None:
+        """Revision ``number`` is to serve again; it does when it is promoted. ``over``: the rollout that this ends.
+        Raises StoreError."""
+
+        def change(function: FunctionRecord) -> FunctionRecord:
+            if over is not None and function.rolling:
+                function = _rolled(function, over)
+            main = _current(function)
+            kept = replace(_superseded(function, now), split={}, serving=main, settled=function.latest)
+            return replace(kept, returning=None if number == main else number)
+
+        await self._change(name, change)
+
+    async def save(self, name: str) -> None:
+        """Writes which revision serves. A store that fails says so itself; a restart promotes again."""
+        with contextlib.suppress(StoreFaultError):
+            async with self._writing:
+                await self._store.put(_function_key(name), encode(self._functions[name]))
+
+    async def delete(self, name: str) -> bool:
+        """Takes the function out of service. Its last number stays, and its revisions until :meth:`forget`: a control
+        process that starts anew knows by them what still drains. False when it is not deployed."""
+        function = self._functions.get(name)
+        if function is None or function.deleted:
+            return False
+        await self._change(name, lambda known: FunctionRecord(name=name, latest=known.latest, deleted=True))
+        self._seen.pop(name, None)
+        return True
+
+    def deleted(self) -> tuple[str, ...]:
+        """Deleted functions of which revisions are still known."""
+        return tuple(name for name, each in self._functions.items() if each.deleted and self._revisions[name])
+
+    async def forget(self, name: str) -> None:
+        """Nothing of a deleted function runs any more: its revisions go."""
+        if not self._functions[name].deleted:
+            return  # deployed again meanwhile
+        revisions, self._revisions[name] = self._revisions[name], {}
+        for number in revisions:
+            await self._drop(name, number)
+
+    async def _change(self, name: str, change: Callable[[FunctionRecord], FunctionRecord]) -> FunctionRecord:
+        """The function as ``change`` makes it, written down. What the control process decides by itself while that is
+        being written is changed likewise, not undone; it is saved after this."""
+        async with self._writing:
+            known = self._functions.get(name, FunctionRecord(name=name))
+            await self._store.put(_function_key(name), encode(change(known)))
+            changed = self._functions[name] = change(self._functions.get(name, known))
+            return changed
+
+    async def _forget_old(self, function: FunctionRecord) -> None:
+        revisions = self._revisions[function.name]
+        for number in sorted(revisions)[:-KEPT_REVISIONS]:
+            if number not in function.in_use:
+                del revisions[number]
+                await self._drop(function.name, number)
+
+    async def _drop(self, name: str, number: int) -> None:
+        try:
+            await self._store.delete(_revision_key(name, number))
+        except StoreError:
+            return  # left behind in the store, where nothing points to it; the store says so itself
+
+    def __repr__(self) -> str:
+        return f"<Registry {len(self.all())} functions>"
+
+
+def _current(function: FunctionRecord) -> int:
+    """Who speaks for the function: the one with most of the traffic."""
+    if function.split:
+        return max(function.split, key=lambda number: (function.split[number], number))
+    return function.latest if function.serving is None else function.serving
+
+
+def _candidate(function: FunctionRecord, current: int) -> int | None:
+    if (rolling := function.rolling) is not None:
+        return rolling.candidate
+    if function.returning is not None:
+        return function.returning
+    is_open = function.serving is not None and function.latest > function.settled
+    return function.latest if is_open and function.latest != current and function.latest not in function.split else None
+
+
+def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRecord:
+    """With a new revision, which is to take over in the way that it asks for."""
+    plan, now = record.function.rollout, record.created_at
+    changed = replace(function, latest=record.number)
+    if function.split:
+        return changed  # it waits until somebody gives it something
+    scaling = record.function.scaling
+    if function.serving is not None and plan.strategy is not Strategy.DIRECT:
+        from tidegate.traffic.stages import begun
+
+        fresh = Rollout(candidate=record.number, base=function.serving, plan=plan, began_at=now)
+        return replace(changed, rollout=begun(fresh, function.rolling, now), returning=None)
+    changed = _superseded(changed, now)
+    if scaling.initial_scale == 0 and scaling.min_scale == 0:
+        return _serving(changed, record.number)  # nothing of it is started now: there is no readiness to wait for
+    return changed
+
+
+def _rolled(function: FunctionRecord, rollout: Rollout) -> FunctionRecord:
+    """With its rollout in this state."""
+    changed = replace(function, rollout=rollout)
+    if rollout.is_over:
+        changed = replace(changed, settled=max(changed.settled, rollout.candidate))
+    return _serving(changed, rollout.candidate) if rollout.phase is Phase.PROMOTED else changed
+
+
+def _superseded(function: FunctionRecord, now: float) -> FunctionRecord:
+    if function.rolling is None:
+        return function
+    from tidegate.traffic.stages import ended
+
+    over = ended(function.rolling, Phase.SUPERSEDED, now, "superseded", "something else was asked for meanwhile")
+    return replace(function, rollout=over)
+
+
+def _serving(function: FunctionRecord, number: int) -> FunctionRecord:
+    """``number`` serves, and is remembered as one that did."""
+    served = (*(each for each in function.served if each != number), number)[-KEPT_REVISIONS:]
+    return replace(function, serving=number, served=served)
+
+
+def _function_key(name: str) -> str:
+    return f"functions/{name}"
+
+
+def _revision_key(name: str, number: int) -> str:
+    return f"revisions/{name}/{number:05d}"

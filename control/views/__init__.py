@@ -1,0 +1,1 @@
+"""Records that the control API returns."""

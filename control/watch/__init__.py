@@ -1,0 +1,1 @@
+"""Measurements of the control process: traffic, tokens, cold starts, devices."""

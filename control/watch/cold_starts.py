@@ -1,0 +1,156 @@
+"""Cold starts, one record each: in memory for the API, as JSON lines on disk, as a histogram by phase.
+
+A record is complete when a gateway has passed on the replica's first answer to a request that waited for it. Nobody
+may have waited (a deploy, a scale-up): then it is complete a few seconds after the replica became ready. One that is
+removed or fails before is recorded with the phases that it reached.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from tidegate.control.state.directory import write_atomically
+from tidegate.control.state.faults import Faults
+from tidegate.control.views.views import ColdStartView
+from tidegate.records.codec import encode
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.gateway_sample import ColdStartSeen
+
+KEPT: Final = 200
+"""Cold starts in memory."""
+LINES: Final = 2000
+"""Lines in the file before the older half is dropped."""
+BUCKETS_S: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+)
+SETTLED_S: Final = 5.0
+"""After this time with a ready replica no first answer to a waiting request is expected any more."""
+PHASES: Final = ("decide", "schedule", "pull", "load", "warm", "first_response")
+
+
+class ColdStarts:
+    """The journal. ``faults`` is told when the file cannot be written; everything else goes on."""
+
+    def __init__(self, path: Path, registry: CollectorRegistry, faults: Faults) -> None:
+        self._path = path
+        self._faults = faults
+        self._open: dict[str, ColdStartView] = {}
+        self._ready_since: dict[str, float] = {}
+        self._done: deque[ColdStartView] = deque(maxlen=KEPT)
+        self._lines = 0
+        self._histogram = Histogram(
+            "tidegate_cold_start_seconds",
+            "Starts of replicas by phase.",
+            ("function", "phase"),
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+
+    def started(
+        self, *, function: str, revision: str, replica: str, accelerator: str, at: float, from_zero: bool
+    ) -> None:
+        """A replica was spawned."""
+        self._open[replica] = ColdStartView(
+            function=function,
+            revision=revision,
+            replica=replica,
+            accelerator=accelerator,
+            at=at,
+            from_zero=from_zero,
+            phases=ColdStartPhases(),
+            total_s=0.0,
+        )
+
+    def progressed(self, replica: str, phases: ColdStartPhases) -> None:
+        """The backend knows more about the replica's start."""
+        view = self._open.get(replica)
+        if view is not None:
+            self._open[replica] = self._with_phases(view, merged(phases, view.phases))
+
+    def answered(self, seen: ColdStartSeen) -> None:
+        """A gateway passed on the replica's first answer: the record is complete."""
+        view = self._open.pop(seen.replica, None)
+        if view is not None:
+            self._finish(self._with_phases(view, merged(seen.phases, view.phases)))
+
+    def sweep(self, now: float) -> None:
+        """Completes the records of replicas that nobody waited for; called every second."""
+        for replica, view in tuple(self._open.items()):
+            if view.phases.load_s is None:
+                continue
+            if now - self._ready_since.setdefault(replica, now) >= SETTLED_S:
+                self.gone(replica)
+
+    def gone(self, replica: str) -> None:
+        """The replica failed or was removed; what is known of its start is all that there will be."""
+        view = self._open.pop(replica, None)
+        if view is not None:
+            self._finish(view)
+
+    def of(self, function: str) -> tuple[ColdStartView, ...]:
+        """The last ones of a function, newest last, those under way included."""
+        known: Iterable[ColdStartView] = (*self._done, *self._open.values())
+        return tuple(sorted((view for view in known if view.function == function), key=lambda view: view.at))
+
+    def _finish(self, view: ColdStartView) -> None:
+        self._done.append(view)
+        self._ready_since.pop(view.replica, None)
+        try:
+            self._append(encode(view) + b"\n")
+        except OSError as error:
+            self._faults.set("cold-start journal", f"{self._path}: {error.strerror}")
+        else:
+            self._faults.clear("cold-start journal")
+
+    def _with_phases(self, view: ColdStartView, phases: ColdStartPhases) -> ColdStartView:
+        known = dict(_reached(view.phases))
+        for phase, seconds in _reached(phases):
+            if phase not in known:
+                self._histogram.labels(view.function, phase).observe(seconds)
+        return replace(view, phases=phases, total_s=sum(seconds for _, seconds in _reached(phases)))
+
+    def _append(self, line: bytes) -> None:
+        if self._lines == 0 and self._path.exists():
+            self._lines = self._path.read_bytes().count(b"\n")
+        if self._lines >= LINES:
+            kept = self._path.read_bytes().splitlines(keepends=True)[-LINES // 2 :]
+            write_atomically(self._path, b"".join(kept))
+            self._lines = len(kept)
+        with self._path.open("ab") as file:
+            file.write(line)
+        self._lines += 1
+
+    def __repr__(self) -> str:
+        return f"<ColdStarts {len(self._open)} under way, {len(self._done)} done>"
+
+
+def merged(newer: ColdStartPhases, older: ColdStartPhases) -> ColdStartPhases:
+    """Each phase as the newer one knows it, else the older."""
+    names = [f"{phase}_s" for phase in PHASES]
+    known = {name: getattr(newer, name) if getattr(newer, name) is not None else getattr(older, name) for name in names}
+    return ColdStartPhases(**known)
+
+
+def _reached(phases: ColdStartPhases) -> list[tuple[str, float]]:
+    found = ((phase, getattr(phases, f"{phase}_s")) for phase in PHASES)
+    return [(phase, seconds) for phase, seconds in found if seconds is not None]

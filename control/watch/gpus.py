@@ -1,0 +1,123 @@
+"""What the GPUs that replicas hold are doing: read once a second, told to the policies, shown as a mean of a minute.
+
+Only devices that a ready replica of a function holds count for it; one that is shared counts whole for each of its
+holders, since NVML does not tell them apart.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidegate.records.replica_state import ReplicaState
+
+if TYPE_CHECKING:
+    from tidegate.deploy.backend import ReplicaStatus
+    from tidegate.deploy.devices.usage import DeviceUse
+    from tidegate.deploy.placement.ledger import Accelerator
+
+WINDOW_S: Final = 60.0
+
+Read = Callable[[Collection[str]], "Mapping[str, DeviceUse]"]
+
+
+class Gpus:
+    """``read`` blocks; it runs in a thread, one call at a time: a driver that hangs delays nobody."""
+
+    def __init__(self, read: Read | None) -> None:
+        from tidegate.autoscaler.policies.hpa import RollingUtilization
+
+        self._read = read
+        self._rolling_of = RollingUtilization
+        self._rolling: dict[str, RollingUtilization] = {}
+        self._metrics: dict[tuple[str, str], dict[str, float]] = {}
+        self._is_reading = False
+
+    def metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
+        """``gpu-utilization`` and ``gpu-memory`` in percent, mean over the devices that its ready replicas hold."""
+        return self._metrics.get((revision, accelerator), {})
+
+    def utilization(self, function: str, now: float) -> float | None:
+        """Percent, mean of the last minute over the devices that the function held then; None: it held none."""
+        rolling = self._rolling.get(function)
+        return None if rolling is None else rolling.mean(now)
+
+    @property
+    def functions(self) -> Collection[str]:
+        return self._rolling.keys()
+
+    async def turn(self, replicas: "Iterable[ReplicaStatus]", kinds: "Iterable[Accelerator]", now: float) -> None:
+        """One reading; none while the last one has not come back."""
+        held = held_devices(replicas, kinds)
+        for gone in self._rolling.keys() - {function for function, _, _ in held}:
+            if self._rolling[gone].mean(now) is None:
+                del self._rolling[gone]
+        if self._read is None or self._is_reading or not held:
+            self._metrics = {} if not held else self._metrics
+            return
+        self._is_reading = True
+        try:
+            found = await _in_thread(self._read, {uuid for uuids in held.values() for uuid in uuids})
+        finally:
+            self._is_reading = False
+        self._metrics = {
+            (revision, accelerator): _means([found[uuid] for uuid in uuids if uuid in found])
+            for (_, revision, accelerator), uuids in held.items()
+        }
+        by_function: dict[str, dict[str, float | None]] = {}
+        for (function, _, _), uuids in held.items():
+            used = {uuid: found[uuid].utilization for uuid in uuids if uuid in found}
+            by_function.setdefault(function, {}).update(used)
+        for function, values in by_function.items():
+            self._rolling.setdefault(function, self._rolling_of(WINDOW_S)).add(now, values)
+
+    def __repr__(self) -> str:
+        return f"<Gpus {len(self._metrics)} groups, {len(self._rolling)} functions>"
+
+
+def held_devices(
+    replicas: "Iterable[ReplicaStatus]", kinds: "Iterable[Accelerator]"
+) -> dict[tuple[str, str, str], set[str]]:
+    """(function, revision, accelerator) -> uuids of the devices that its ready replicas hold."""
+    devices = {kind.name: kind.devices for kind in kinds if kind.devices}
+    held: dict[tuple[str, str, str], set[str]] = {}
+    for each in replicas:
+        there = devices.get(each.accelerator, ())
+        if each.state is ReplicaState.READY and each.unit < len(there):
+            held.setdefault((each.function, each.revision, each.accelerator), set()).add(there[each.unit])
+    return held
+
+
+async def _in_thread(read: Read, uuids: set[str]) -> "Mapping[str, DeviceUse]":
+    """In a thread that no end of the process waits for: a driver may never answer."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Mapping[str, DeviceUse]] = loop.create_future()
+
+    def give(found: "Mapping[str, DeviceUse] | Exception") -> None:
+        if answer.done():
+            return
+        if isinstance(found, Exception):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
+
+    def run() -> None:
+        try:
+            found: Mapping[str, DeviceUse] | Exception = read(uuids)
+        except Exception as error:  # goes to the one who waits
+            found = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(give, found)
+
+    threading.Thread(target=run, name="gpus", daemon=True).start()
+    return await answer
+
+
+def _means(uses: "list[DeviceUse]") -> dict[str, float]:
+    if not uses:
+        return {}
+    return {
+        "gpu-utilization": sum(use.utilization for use in uses) / len(uses),
+        "gpu-memory": sum(use.memory for use in uses) / len(uses),
+    }

@@ -1,0 +1,75 @@
+"""Tokens of the last minute, from the gateways' cumulative counters: the part of ``tidegate.control.watch.traffic``
+that most functions do not need."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.control.views.views import TokensView
+from tidegate.histogram import quantile
+from tidegate.records.tokens import TokensSeen, difference
+
+RECENT_S: Final = 5.0
+"""Rates are means of so long."""
+_NOTHING: Final = TokensSeen()
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """What one pull of one worker told of one revision."""
+
+    at: float
+    gain: TokensSeen
+
+
+class TokenMeter:
+    """Fed with differences; asked about a function."""
+
+    __slots__ = ("_slices", "_window_s")
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._slices: dict[str, deque[_Slice]] = {}
+
+    def record(self, function: str, told: TokensSeen, before: TokensSeen | None, now: float) -> None:
+        """One pull; ``before``: the worker's last one (None: since its start)."""
+        slices = self._slices.setdefault(function, deque())
+        self._forget(slices, now)
+        if told != before:
+            slices.append(_Slice(now, difference(told, before or _NOTHING)))
+
+    def view(self, function: str, percentile: float, now: float) -> TokensView | None:
+        """The window of ``function``, tails at ``percentile`` (0..100); None: it has no tokens."""
+        slices = self._slices.get(function)
+        if slices is None:
+            return None
+        self._forget(slices, now)
+        first, between = dict[int, int](), dict[int, int]()
+        for each in slices:
+            for counts, gained in ((first, each.gain.first), (between, each.gain.between)):
+                for index, count in gained:
+                    counts[index] = counts.get(index, 0) + count
+        gains = [each.gain for each in slices]
+        recent = [each.gain for each in slices if each.at > now - RECENT_S]
+        q = percentile / 100.0
+        return TokensView(
+            prompt=sum(each.prompt for each in gains),
+            completion=sum(each.completion for each in gains),
+            cached=sum(each.cached for each in gains),
+            answers=sum(each.answers for each in gains),
+            estimated=sum(each.estimated for each in gains),
+            arrived_per_s=sum(each.arrived for each in recent) / RECENT_S,
+            prompt_per_s=sum(each.prompt for each in recent) / RECENT_S,
+            completion_per_s=sum(each.completion for each in recent) / RECENT_S,
+            first_p50_s=quantile(first.items(), 0.5),
+            first_tail_s=quantile(first.items(), q),
+            between_p50_s=quantile(between.items(), 0.5),
+            between_tail_s=quantile(between.items(), q),
+        )
+
+    def _forget(self, slices: deque[_Slice], now: float) -> None:
+        while slices and slices[0].at <= now - self._window_s:
+            slices.popleft()
+
+    def __repr__(self) -> str:
+        return f"<TokenMeter {len(self._slices)} functions>"

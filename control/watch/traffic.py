@@ -1,0 +1,276 @@
+"""What people want to see of a function's traffic: the last minute, from the gateways' cumulative counters.
+
+Each pull of each worker becomes a difference to that worker's previous one (a new incarnation starts from zero, a
+repeated sequence is dropped); the differences of the last minute are added up when somebody asks. What an adopted
+worker counted before it was first pulled belongs to no minute of ours and is left out.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from tidegate.control.views.views import TrafficView
+from tidegate.control.watch.tokens import TokenMeter
+from tidegate.histogram import quantile
+from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen
+from tidegate.records.replica_sample import SparseHistogram
+
+WINDOW_S: Final = 60.0
+KEPT_GONE: Final = 64
+"""Workers that are gone whose last sample is kept: an answer of theirs may still be on its way."""
+NEW_S: Final = 5.0
+"""A worker first pulled at a higher age was there before this process."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests of one function in one interval, by how they ended."""
+
+    requests: int = 0
+    inferences: int = 0
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    within_sla: int = 0
+
+    @classmethod
+    def of(cls, demand: RevisionDemand) -> "Counts":
+        return cls(
+            requests=demand.arrivals,
+            inferences=demand.arrivals_inferences,
+            answered=demand.answered,
+            failed=demand.failed,
+            refused=demand.refused,
+            expired=demand.expired,
+            cancelled=demand.cancelled,
+            within_sla=demand.within_sla,
+        )
+
+    @property
+    def ended(self) -> int:
+        """Requests that are over, however."""
+        return self.answered + self.failed + self.refused + self.expired + self.cancelled
+
+    def add(self, other: "Counts", sign: int = 1) -> None:
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+
+COUNTED: Final = tuple(field.name for field in fields(Counts))
+
+
+@dataclass(slots=True)
+class _Slice:
+    """One pull's differences of one revision."""
+
+    at: float
+    revision: str
+    counts: Counts
+    latency: dict[int, int]
+    sizes: dict[int, int]
+
+
+class TrafficMeter:
+    """Feed it every gateway sample; ask it about a function."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self.window_s = window_s
+        self._last: dict[str, GatewaySample] = {}
+        self._by_function: dict[str, list[RevisionDemand]] | None = None
+        """What is in ``_last``, for as long as that is the same."""
+        self._gone: dict[str, GatewaySample] = {}
+        self._slices: dict[str, deque[_Slice]] = {}
+        self._totals: dict[str, Counts] = {}
+        self._revisions: dict[str, Counts] = {}
+        self._shadows: dict[str, ShadowSeen] = {}
+        self._tokens = TokenMeter(window_s)
+        self._lost: dict[str, int] = {}
+        """Requests by revision that were under way in workers that are gone."""
+
+    def record(self, sample: GatewaySample, now: float) -> None:
+        """Takes in one pull of one worker."""
+        known = self._last
+        if (gone := self._gone.get(sample.worker)) is not None and gone.incarnation == sample.incarnation:
+            known = self._gone  # it told this before its end, which we heard of first
+            self._lose(gone, -1)
+            self._lose(sample)
+        previous = known.get(sample.worker)
+        same_life = previous is not None and previous.incarnation == sample.incarnation
+        if previous is not None and same_life and sample.sequence <= previous.sequence:
+            return
+        known[sample.worker], self._by_function = sample, None
+        before = {demand.revision: demand for demand in previous.demands} if previous is not None and same_life else {}
+        if previous is None and sample.uptime_s > NEW_S:
+            self._adopt(sample)
+            return
+        for demand in sample.demands:
+            self._add(demand, before.get(demand.revision), now)
+
+    def forget_worker(self, worker: str) -> None:
+        """The worker is gone: what waited in it waits no more."""
+        last, self._by_function = self._last.pop(worker, None), None
+        if last is not None:
+            self._gone.pop(worker, None)
+            self._gone[worker] = last
+            self._lose(last)
+            if len(self._gone) > KEPT_GONE:
+                del self._gone[next(iter(self._gone))]
+
+    def waiting(self, revision: str) -> int:
+        """Requests of a revision that wait now, over all workers."""
+        return sum(demand.waiting for demand in self._demands_of(_function(revision)) if demand.revision == revision)
+
+    def all_waiting(self) -> dict[str, int]:
+        """The same of every revision that a worker lists."""
+        found: dict[str, int] = {}
+        for demand in self._demands():
+            found[demand.revision] = found.get(demand.revision, 0) + demand.waiting
+        return found
+
+    def streaming(self, revision: str) -> int:
+        """Event streams and tunnels of a revision that go on now, over all workers."""
+        return sum(demand.streaming for demand in self._demands_of(_function(revision)) if demand.revision == revision)
+
+    def total(self, function: str) -> Counts:
+        """Since the control process started to look."""
+        return self._totals.get(function, Counts())
+
+    def of(self, revision: str) -> Counts:
+        """The same of one revision, and what was under way by then; a copy. What a worker had under way when it ended
+        counts as cancelled: its clients lost their connections, and nothing will be heard of it any more."""
+        counts = replace(self._revisions.get(revision, Counts()))
+        counts.cancelled += self._lost.get(revision, 0)
+        return counts
+
+    def recent(self, revision: str, since: float) -> Counts:
+        """What has happened to a revision after ``since``, within the window."""
+        counts = Counts()
+        for each in self._slices.get(_function(revision), ()):
+            if each.revision == revision and each.at > since:
+                counts.add(each.counts)
+        return counts
+
+    def sizes(self, revision: str, since: float) -> dict[int, int]:
+        """Arrivals of a revision after ``since``, within the window, by bucket of inferences per request."""
+        found: dict[int, int] = {}
+        for each in self._slices.get(_function(revision), ()):
+            if each.revision == revision and each.at > since:
+                for index, count in each.sizes.items():
+                    found[index] = found.get(index, 0) + count
+        return found
+
+    def shadow(self, revision: str) -> ShadowSeen:
+        """What copies showed of a revision, over all workers, since the control process started to look."""
+        return self._shadows.get(revision, ShadowSeen())
+
+    def forget_revision(self, revision: str) -> None:
+        """Nothing is left of the revision: its figures go. Its part of the last minute stays."""
+        self._revisions.pop(revision, None)
+        self._lost.pop(revision, None)
+        self._shadows.pop(revision, None)
+
+    def view(self, function: str, percentile: float, now: float) -> TrafficView:
+        """The last minute of ``function``; its tail latency at ``percentile`` (0..100)."""
+        slices = self._slices.get(function, deque())
+        while slices and slices[0].at <= now - self.window_s:
+            slices.popleft()
+        counts, latency = Counts(), dict[int, int]()
+        for each in slices:
+            counts.add(each.counts)
+            for index, count in each.latency.items():
+                latency[index] = latency.get(index, 0) + count
+        waiting = self._demands_of(function)
+        recent = [each for each in slices if each.at > now - 5.0]
+        return TrafficView(
+            window_s=self.window_s,
+            **{name: getattr(counts, name) for name in COUNTED},
+            waiting=sum(demand.waiting for demand in waiting),
+            waiting_inferences=sum(demand.waiting_inferences for demand in waiting),
+            oldest_waiting_s=max((demand.oldest_waiting_s for demand in waiting), default=0.0),
+            requests_per_s=sum(each.counts.requests for each in recent) / 5.0,
+            inferences_per_s=sum(each.counts.inferences for each in recent) / 5.0,
+            p50_s=quantile(latency.items(), 0.5),
+            tail_s=quantile(latency.items(), percentile / 100.0),
+            tokens=self._tokens.view(function, percentile, now),
+        )
+
+    def _demands(self) -> Iterator[RevisionDemand]:
+        return (demand for sample in self._last.values() for demand in sample.demands)
+
+    def _demands_of(self, function: str) -> Sequence[RevisionDemand]:
+        """Of one function: every function is asked for after each pull."""
+        if self._by_function is None:
+            self._by_function = {}
+            for demand in self._demands():
+                self._by_function.setdefault(demand.function, []).append(demand)
+        return self._by_function.get(function, ())
+
+    def _adopt(self, sample: GatewaySample) -> None:
+        """What is under way in a worker that was there before will end, so it counts among its revision's requests."""
+        for demand in sample.demands:
+            if under_way := demand.arrivals - Counts.of(demand).ended:
+                self._revisions.setdefault(demand.revision, Counts()).requests += under_way
+
+    def _lose(self, sample: GatewaySample, sign: int = 1) -> None:
+        for demand in sample.demands:
+            if under_way := demand.arrivals - Counts.of(demand).ended:
+                self._lost[demand.revision] = self._lost.get(demand.revision, 0) + sign * under_way
+
+    def _add(self, demand: RevisionDemand, before: RevisionDemand | None, now: float) -> None:
+        counts = Counts.of(demand)
+        if before is not None:
+            counts.add(Counts.of(before), sign=-1)
+        slices = self._slices.setdefault(demand.function, deque())
+        while slices and slices[0].at <= now - self.window_s:
+            slices.popleft()
+        self._totals.setdefault(demand.function, Counts()).add(counts)
+        if counts != Counts():  # a worker may tell of a forgotten revision for a while
+            self._revisions.setdefault(demand.revision, Counts()).add(counts)
+        if demand.tokens is not None:
+            self._tokens.record(demand.function, demand.tokens, None if before is None else before.tokens, now)
+        earlier = None if before is None else before.shadow
+        if demand.shadow is not None and demand.shadow != earlier:
+            self._shadows[demand.revision] = _grown(
+                self.shadow(demand.revision), demand.shadow, earlier or ShadowSeen()
+            )
+        latency = difference(demand.latency, () if before is None else before.latency)
+        sizes = difference(demand.sizes, () if before is None else before.sizes)
+        if counts != Counts() or latency or sizes:
+            slices.append(_Slice(now, demand.revision, counts, latency, sizes))
+
+    def __repr__(self) -> str:
+        return f"<TrafficMeter {len(self._last)} workers, {len(self._slices)} functions>"
+
+
+def _function(revision: str) -> str:
+    return revision.rpartition("-")[0]
+
+
+def difference(after: SparseHistogram, before: SparseHistogram) -> dict[int, int]:
+    """Observations that came between two cumulative histograms of one life."""
+    earlier = dict(before)
+    found = {index: count - earlier.get(index, 0) for index, count in after}
+    return {index: count for index, count in found.items() if count > 0}
+
+
+def _grown(total: ShadowSeen, after: ShadowSeen, before: ShadowSeen) -> ShadowSeen:
+    """``total`` and what came between two reports of one worker."""
+
+    def sums(known: SparseHistogram, later: SparseHistogram, earlier: SparseHistogram) -> SparseHistogram:
+        counts = dict(known)
+        for index, count in difference(later, earlier).items():
+            counts[index] = counts.get(index, 0) + count
+        return tuple(sorted(counts.items()))
+
+    return ShadowSeen(
+        requests=total.requests + after.requests - before.requests,
+        skipped=total.skipped + after.skipped - before.skipped,
+        failed=total.failed + after.failed - before.failed,
+        status_differs=total.status_differs + after.status_differs - before.status_differs,
+        output_differs=total.output_differs + after.output_differs - before.output_differs,
+        latency=sums(total.latency, after.latency, before.latency),
+        served_latency=sums(total.served_latency, after.served_latency, before.served_latency),
+    )

@@ -1,0 +1,1 @@
+"""Gateway workers: supervision, links, renewal, quotas, keys, certificates."""

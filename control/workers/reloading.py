@@ -1,0 +1,142 @@
+"""Settings, accelerators and tenants that change while everything runs: read again when their files change, or when
+asked to.
+
+What is in force at once: the accelerators (which there are, how many, what they cost), the tenants and the log level.
+What only gateway workers act on is for fresh ones (``tidegate restart``), the rest for another ``tidegate up``; both
+are named. A file with a fault changes nothing at all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidegate.control.state.faults import Faults
+from tidegate.control.workers.renewal import Reloaded, differences, reloaded
+from tidegate.control.workers.tenants import tenants_of
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.records.tenants import Tenant
+from tidegate.settings import Settings
+
+if TYPE_CHECKING:
+    from tidegate.deploy.devices.discovered import Inventory
+    from tidegate.deploy.placement.ledger import Accelerator
+
+LOOK_EVERY_S: Final = 2.0
+"""A changed file is read when it has stayed the same for so long: editors write in pieces."""
+SUBJECT: Final = "settings"
+
+_log = logging.getLogger("tidegate")
+
+Admit = Callable[[tuple[Tenant, ...]], tuple[str, ...]]
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+class Reloading:
+    """Holds the settings in force."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        reread: Callable[[], Settings],
+        config: Path | None,
+        accelerators: "Callable[[], Sequence[Accelerator]]",
+        equip: "Callable[[Inventory], None]",
+        faults: Faults,
+        admit: Admit = lambda tenants: (),
+    ) -> None:
+        """``reread`` reads the settings anew, ``config`` is their file; ``accelerators`` tells those in force,
+        ``equip`` puts others into force, ``admit`` other tenants and says what has changed."""
+        self.settings = settings
+        self._reread = reread
+        self._config = config
+        self._accelerators = accelerators
+        self._equip = equip
+        self._faults = faults
+        self._admit = admit
+        self._turn = asyncio.Lock()
+
+    async def reload(self) -> Reloaded:
+        """Reads the files and puts into force what can be. Raises InvalidInputError with the faults of all."""
+        async with self._turn:
+            read, inventory, tenants = await asyncio.to_thread(self._read)
+            self.settings, found = reloaded(self.settings, read)
+            before = [each for each in self._accelerators() if each.count]
+            changes = differences(before, inventory.accelerators)
+            if changes:
+                self._equip(inventory)
+            changes = (*changes, *self._admit(tenants))
+            logging.getLogger().setLevel(self.settings.log.level.value.upper())
+            self._faults.clear(SUBJECT)
+            for change in (*found.in_force, *changes):
+                _log.info("in force: %s", change)
+            return Reloaded(
+                in_force=(*found.in_force, *changes), needs_restart=found.needs_restart, needs_up=found.needs_up
+            )
+
+    def _read(self) -> "tuple[Settings, Inventory, tuple[Tenant, ...]]":
+        wrong: list[InvalidInputError] = []
+        read = self.settings
+        try:
+            read = self._reread()
+        except InvalidInputError as error:
+            wrong.append(error)
+        inventory = None
+        try:
+            inventory = inventory_of(read)
+        except InvalidInputError as error:
+            wrong.append(error)
+        tenants: tuple[Tenant, ...] = ()
+        try:
+            tenants = tenants_of(read)
+        except InvalidInputError as error:
+            wrong.append(error)
+        if len(wrong) == 1:
+            raise wrong[0]
+        if wrong or inventory is None:
+            raise InvalidInputError(
+                " and ".join(each.source for each in wrong), [fault for each in wrong for fault in each.faults]
+            )
+        return read, inventory, tenants
+
+    async def watch(self) -> None:
+        """Reloads when a file has changed and has then stayed the same for a while; until cancelled."""
+        known = seen = await asyncio.to_thread(self._signature)
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            last, seen = seen, await asyncio.to_thread(self._signature)
+            if seen == known or seen != last:
+                continue
+            known = seen
+            try:
+                await self.reload()
+            except InvalidInputError as error:
+                self._faults.set(SUBJECT, str(error))
+
+    def _signature(self) -> Signature:
+        files = (self.settings.accelerators.file, self.settings.tenants.file)
+        return tuple(_state(path) for path in (self._config, *(None if file is None else Path(file) for file in files)))
+
+
+def inventory_of(settings: Settings) -> "Inventory":
+    """The accelerators that the settings declare, or that are found. Raises InvalidInputError."""
+    from tidegate.deploy.devices.discovered import take_inventory
+
+    file = settings.accelerators.file
+    try:
+        return take_inventory(None if file is None else Path(file), _log.info)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        fault = Fault("--accelerators-file", f"{file} ({why})", "a file of accelerators")
+        raise InvalidInputError("settings", [fault]) from error
+
+
+def _state(path: Path | None) -> tuple[int, int, int] | None:
+    """Changes whenever the file does; None: there is none."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -1,0 +1,601 @@
+"""Gateway workers: their listening sockets, their lives, the links to them.
+
+The control process makes one listening socket per worker (SO_REUSEPORT: the kernel spreads connections over them),
+hands it down and keeps it open. A worker that dies is started again on the same socket, so connections that wait in
+it are served, not lost. A worker that an earlier control process started is adopted as it is and hands over its socket
+(``tidegate.aio.loop.handover``); where it does not, a new socket on the same address takes over should it die later.
+
+A hot restart (``restart``) goes from seat to seat: a fresh process on the seat's socket, and when it is linked the old
+one retires: it stops accepting, finishes what it has, gives a last sample and ends. Both are pulled from, get every
+route table and tell their activations meanwhile (ADR 0014).
+
+A worker that hangs (``SILENT_S``) is replaced in the same way, and killed: what it had accepted cannot be helped, what
+waits in its socket is served (ADR 0043).
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate import __version__
+from tidegate.aio.loop.handover import Inbox
+from tidegate.aio.loop.sockets import address_of, host_port, listen
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.clock import Clock
+from tidegate.control.state.directory import StateDirectory, usable, write_atomically
+from tidegate.control.state.faults import Faults
+from tidegate.control.views.views import GatewayView, ReplacedView
+from tidegate.control.workers.links import CALL_S, LinkError, NoAnswerError
+from tidegate.control.workers.seats import (
+    ADDRESS,
+    ADMIN,
+    BACKOFF_FIRST_S,
+    RETIRING,
+    SCHEME,
+    SETTINGS,
+    SILENT_S,
+    WORKER,
+    Seat,
+    Worker,
+    name_of,
+    place_of,
+)
+from tidegate.errors import TidegateError
+from tidegate.records.codec import encode
+from tidegate.records.gateway_sample import Activation, GatewaySample
+from tidegate.records.route_table import RouteTable
+
+if TYPE_CHECKING:
+    from tidegate.deploy.local.processes import Child, Exit, ProcessTable
+    from tidegate.deploy.local.records import ProcessRecord
+
+STEADY_S: Final = 30.0
+"""A worker that lived this long starts its back-off afresh."""
+PULL_S: Final = 1.0
+"""Between two pulls of samples."""
+LINK_RETRY_S: Final = 0.02
+"""Between attempts to reach a worker that has been started and does not listen yet."""
+SUCCESSOR_S: Final = 20.0
+"""For a successor to be linked; later than that the old worker stays."""
+
+
+class PortTakenError(TidegateError):
+    """The front door's address belongs to somebody else."""
+
+
+class RestartError(TidegateError):
+    """A worker could not be replaced and stays; the message says why, and which ones were replaced before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """How the workers are run; ``limits`` as the gateway's own settings name them."""
+
+    listen: str
+    workers: int
+    domain: str
+    limits: Mapping[str, float | int | str | list[str]]
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    log_format: str = "text"
+    access_sampling: float = 0.0
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_cert is None else "https"
+
+
+class Supervisor:
+    """All workers. ``activated`` is called with each activation as it arrives, ``lost`` with a worker that is gone."""
+
+    def __init__(
+        self,
+        *,
+        state: StateDirectory,
+        processes: "ProcessTable",
+        settings: GatewaySettings,
+        clock: Clock,
+        environment: Mapping[str, str],
+        activated: Callable[[Activation], None],
+        lost: Callable[[str], None],
+        faults: Faults,
+    ) -> None:
+        self._state = state
+        self._processes = processes
+        self._settings = settings
+        self._clock = clock
+        self._environment = environment
+        self._activated = activated
+        self._lost = lost
+        self._faults = faults
+        self._owner = TaskOwner("supervisor")
+        self._seats: list[Seat] = []
+        self._retiring: list[Worker] = []
+        self._table: RouteTable | None = None
+        self._leaving = False
+        self._restarting = asyncio.Lock()
+        self.address = settings.listen
+
+    @property
+    def url(self) -> str:
+        """Of the front door."""
+        return f"{self._settings.scheme}://{self.address}"
+
+    @property
+    def certificate(self) -> str | None:
+        """File that the front door's certificate is in; None without TLS."""
+        return self._settings.tls_cert
+
+    def views(self) -> tuple[GatewayView, ...]:
+        """Those that accept by their seats, then those that are on their way in or out."""
+        accepting = [seat.worker for seat in self._seats]
+        return tuple(worker.view() for worker in (*accepting, *self._successors(), *self._retiring))
+
+    async def start(self, living: "tuple[ProcessRecord, ...]", table: RouteTable) -> None:
+        """Adopts the gateway workers among ``living`` and starts the missing ones.
+
+        Raises PortTakenError when the address belongs to another program.
+        """
+        self._table = table
+        self._write_table(table)
+        adopted = await self._adopt(living)
+        if adopted:
+            self.address = adopted
+        else:
+            self._claim()
+        await asyncio.gather(*(self._take_socket(seat) for seat in self._seats if seat.worker.child is not None))
+        for seat in self._seats:
+            if seat.worker.child is None:
+                self._launch(seat, seat.worker)
+        for worker in self._retiring:
+            await self._tell_to_retire(worker)
+
+    async def publish(self, table: RouteTable) -> None:
+        """Writes the table for workers to come and hands it to those that are there."""
+        self._table = table
+        self._write_table(table)
+        await asyncio.gather(*(self._apply(worker, table) for worker in self._all() if worker.is_linked))
+
+    async def linked(self, limit_s: float) -> bool:
+        """Waits until every worker that runs works from the newest table and tells its activations, at most ``limit_s``
+        seconds; False when some are still missing. (One that is yet to be started again reads the table's file, and
+        connections wait for it.)"""
+        try:
+            async with asyncio.timeout(limit_s):
+                for seat in tuple(self._seats):
+                    if seat.worker.child is not None:
+                        await seat.worker.linked.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
+        """``GET /sample`` of every worker that can be reached and has something to tell, by name."""
+        asked = [worker for worker in self._all() if worker.is_linked]
+        for worker in asked:
+            self._mind(worker)
+        return {
+            worker.name: _sample_of(worker) for worker in asked if worker.sample is None or not worker.sample.is_last
+        }
+
+    def seen(self, sample: GatewaySample) -> None:
+        """One pull of a worker has arrived."""
+        for worker in self._all():
+            if worker.name == sample.worker:
+                worker.sample = sample
+                self._note(f"{worker.subject}: certificate", sample.certificate_fault)
+
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """The route tables that the workers last said to work from."""
+        known = (worker.sample for worker in self._all() if worker.is_linked)
+        return tuple((0, 0) if each is None else (each.table_epoch, each.table_number) for each in known)
+
+    async def expositions(self) -> list[str]:
+        """The Prometheus texts of the workers that answer."""
+        texts = await asyncio.gather(
+            *(worker.link.get("/metrics") for worker in self._all() if worker.is_linked), return_exceptions=True
+        )
+        return [text.decode() for text in texts if isinstance(text, bytes)]
+
+    async def reload(self) -> Mapping[str, str | None]:
+        """Makes every worker read its certificate now: None, or why it keeps the old one, by name; none without TLS."""
+        told: dict[str, str | None] = {}
+        for worker in self._all() if self.certificate is not None else ():
+            if not worker.is_linked:
+                continue
+            try:
+                fault = (await worker.link.post("/reload")).decode()
+                told[worker.name] = fault or None
+            except LinkError as error:
+                told[worker.name] = str(error)
+            self._note(f"{worker.subject}: certificate", told[worker.name])
+        return told
+
+    async def drain(self, grace_s: float) -> None:
+        """Workers stop accepting, finish what they have (at most ``grace_s`` seconds), and end."""
+        self._leaving = True
+        for seat in self._seats:
+            seat.close()
+        running = [worker.child for worker in self._all() if worker.child is not None]
+        for child in running:
+            child.mark_stopping()
+        await asyncio.gather(*(child.stop(grace_s) for child in running))
+        await self.release()
+
+    async def release(self) -> None:
+        """Lets go of the workers; those that live go on."""
+        self._leaving = True
+        await self._owner.close()
+        for worker in self._all():
+            await worker.link.close()
+        for seat in self._seats:
+            seat.close()
+
+    # --- start ---
+
+    async def _adopt(self, living: "tuple[ProcessRecord, ...]") -> str | None:
+        """Takes over living workers; the address they serve, None when there are none."""
+        from tidegate.deploy.local.records import ProcessKind
+
+        self._seats = [Seat(number, self._worker(number, 1)) for number in range(self._settings.workers)]
+        records = [record for record in living if record.kind is ProcessKind.GATEWAY]
+        address: str | None = None
+        # The newest of a seat goes on; an older one beside it was being replaced when its control process died.
+        for record in sorted(records, key=lambda each: place_of(each) or (0, 0), reverse=True):
+            fits = self._fits(record) and address in (None, record.details.get(ADDRESS))
+            place = place_of(record)
+            if place is None or record.stopping or not fits or (child := self._processes.adopt(record)) is None:
+                await self._processes.end(record)
+                continue
+            address = record.details[ADDRESS]
+            self._seat(record, child, *place)
+        return address
+
+    def _seat(self, record: "ProcessRecord", child: "Child", number: int, life: int) -> None:
+        """An adopted worker goes on, or goes on retiring."""
+        worker = self._worker(number, life)
+        seat = self._seats[number] if number < len(self._seats) else None
+        if seat is not None:
+            seat.life = max(seat.life, life)
+        if seat is None or seat.worker.child is not None or RETIRING in record.details:
+            worker.is_retiring = True
+            self._retiring.append(worker)
+        else:
+            seat.worker = worker
+            if record.details.get(SETTINGS) != self._fingerprint():
+                text = "was started with other settings or by another version; `tidegate restart` replaces it"
+                self._faults.set(f"{worker.subject}: settings", text)
+        self._watch(worker, child)
+
+    def _fits(self, record: "ProcessRecord") -> bool:
+        """Whether the worker serves where and how the settings want it (port 0: anywhere on that host)."""
+        host, port = host_port(self._settings.listen)
+        try:
+            there, served = host_port(record.details.get(ADDRESS, ""))
+        except ValueError:
+            return False
+        return there == host and port in (0, served) and record.details.get(SCHEME, "http") == self._settings.scheme
+
+    def _claim(self) -> None:
+        """Makes sure that the address is free: with SO_REUSEPORT alone two programs would share it unnoticed."""
+        try:
+            with listen(self._settings.listen) as probe:
+                self.address = address_of(probe)
+        except OSError as error:
+            raise PortTakenError(
+                f"cannot listen on {self._settings.listen}: {error.strerror}; "
+                f"choose another with `tidegate up --gateway-listen HOST:PORT`"
+            ) from error
+
+    async def _take_socket(self, seat: Seat) -> None:
+        """Has the seat's adopted worker hand over its listening socket."""
+        worker = seat.worker
+        subject = f"{worker.subject}: socket"
+        try:
+            with Inbox(self._state.run / f"{worker.name}.take") as inbox:
+                await worker.link.post("/listener", os.fsencode(inbox.path))
+                found = inbox.take()
+        except (LinkError, OSError) as error:
+            self._faults.set(subject, f"not handed over, connections that wait in it are lost if it dies: {error}")
+            return
+        if address_of(found) != self.address:
+            found.close()
+            self._faults.set(subject, f"is not one on {self.address}")
+            return
+        seat.socket = found
+        self._faults.clear(subject)
+
+    def _launch(self, seat: Seat, worker: Worker) -> None:
+        """Raises StateError where its files cannot be written, PortTakenError, SpawnError."""
+        if seat.socket is None:
+            seat.socket = self._listen()
+            seat.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        config = self._state.root / f"gateway-g{seat.number}.json"
+        log = self._state.logs / f"gateway-g{seat.number}.log"
+        from tidegate.deploy.local.records import ProcessKind
+
+        with usable(self._state.root):
+            write_atomically(config, self._config(worker, seat.socket.fileno()))
+            child = self._processes.spawn(
+                ProcessKind.GATEWAY,
+                f"gateway-{worker.name}",
+                (sys.executable, "-P", "-m", "tidegate.gateway.main", "--config", str(config)),
+                env=self._environment,
+                log=log,
+                cwd=str(self._state.root),
+                fds=(seat.socket.fileno(),),
+                details={
+                    WORKER: worker.name,
+                    ADDRESS: self.address,
+                    ADMIN: worker.admin,
+                    SCHEME: self._settings.scheme,
+                    SETTINGS: self._fingerprint(),
+                },
+            )
+        self._watch(worker, child)
+
+    def _listen(self) -> socket.socket:
+        try:
+            return listen(self.address, reuse_port=True)
+        except OSError as error:
+            raise PortTakenError(f"cannot listen on {self.address}: {error.strerror}") from error
+
+    def _config(self, worker: Worker, fd: int) -> bytes:
+        own = {"worker": worker.name, "listen_fd": fd, "admin": worker.admin, "token": self._state.link_token}
+        return json.dumps(self._common_config() | own).encode()
+
+    def _common_config(self) -> dict[str, Any]:
+        """What all workers are told."""
+        return {
+            "table_file": str(self._state.routes),
+            "domain": self._settings.domain,
+            "workers": self._settings.workers,
+            "limits": dict(self._settings.limits),
+            "tls_cert": self._settings.tls_cert,
+            "tls_key": self._settings.tls_key,
+            "log_format": self._settings.log_format,
+            "access_sampling": self._settings.access_sampling,
+            "quotas": f"unix:{self._state.quotas}",
+            "log": None,
+        }
+
+    def _fingerprint(self) -> str:
+        """Of the settings and the version that a worker is started with."""
+        told = json.dumps([__version__, self._common_config()], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    # --- life ---
+
+    def _worker(self, seat: int, life: int) -> Worker:
+        name = name_of(seat, life)
+        return Worker(name, seat, str(self._state.run / f"{name}.sock"))
+
+    def _successors(self) -> list[Worker]:
+        return [seat.successor for seat in self._seats if seat.successor is not None]
+
+    def _all(self) -> tuple[Worker, ...]:
+        return (*(seat.worker for seat in self._seats), *self._successors(), *self._retiring)
+
+    def _watch(self, worker: Worker, child: "Child") -> None:
+        worker.child = child
+        worker.started_at = self._clock.now()
+        child.on_exit(lambda how: self._ended(worker, child, how))
+        self._owner.spawn(self._follow(worker, child), name=f"link-{worker.name}")
+
+    def _ended(self, worker: Worker, child: "Child", how: "Exit") -> None:
+        if self._leaving:
+            return
+        worker.ended()
+        self._lost(worker.name)
+        if worker.is_retiring:
+            self._retiring.remove(worker)
+            self._forget(worker)
+            return
+        lines = child.last_output(3)
+        self._faults.set(worker.subject, f"{how}" + (f": {' | '.join(lines)}" if lines else ""))
+        if self._clock.now() - worker.started_at >= STEADY_S:
+            worker.backoff_s = BACKOFF_FIRST_S
+        seat = self._seats[worker.seat]
+        if seat.worker is worker and seat.successor is None:
+            self._restart_later(seat)
+
+    def _forget(self, worker: Worker) -> None:
+        """Nothing of it is left."""
+        for subject in ("", ": settings", ": socket", ": certificate"):
+            self._faults.clear(worker.subject + subject)
+        self._owner.spawn(worker.link.close(), name=f"close-{worker.name}")
+
+    def _restart_later(self, seat: Seat) -> None:
+        asyncio.get_running_loop().call_later(seat.worker.next_backoff_s(), self._restart, seat)
+
+    def _restart(self, seat: Seat) -> None:
+        worker = seat.worker
+        if self._leaving or worker.child is not None or seat.successor is not None:
+            return
+        worker.restarts += 1
+        try:
+            self._launch(seat, worker)
+        except TidegateError as error:
+            self._faults.set(worker.subject, f"cannot be started: {error}")
+            self._restart_later(seat)
+
+    async def _follow(self, worker: Worker, child: "Child") -> None:
+        """Keeps the activation stream open for as long as the worker lives; a new link gets the newest table."""
+        while child.exit is None:
+            with contextlib.suppress(LinkError):
+                await self._greet(worker)
+                worker.is_linked = True
+                self._faults.clear(worker.subject)
+                worker.unanswered_s = 0.0
+                if self._table is not None:
+                    await self._apply(worker, self._table)
+                async with worker.link.activations() as activations:
+                    worker.linked.set()
+                    async for activation in activations:
+                        self._activated(activation)
+            if worker.child is child:
+                worker.unlink()
+            await asyncio.sleep(LINK_RETRY_S)
+
+    async def _greet(self, worker: Worker) -> None:
+        try:
+            await worker.link.get("/healthz")
+        except NoAnswerError:
+            worker.unanswered_s += CALL_S
+            self._mind(worker)
+            raise
+
+    async def _apply(self, worker: Worker, table: RouteTable) -> None:
+        # A worker that is away gets the newest table when its link is back.
+        with contextlib.suppress(LinkError):
+            await worker.link.apply(table)
+
+    def _write_table(self, table: RouteTable) -> None:
+        try:
+            write_atomically(self._state.routes, encode(table), durable=False)
+        except OSError as error:
+            self._faults.set("route table file", f"{self._state.routes}: {error.strerror}")
+        else:
+            self._faults.clear("route table file")
+
+    def _note(self, subject: str, text: str | None) -> None:
+        if text is None:
+            self._faults.clear(subject)
+        else:
+            self._faults.set(subject, text)
+
+    # --- a worker that hangs ---
+
+    def _mind(self, worker: Worker) -> None:
+        if worker.is_silent and not worker.is_given_up and not self._leaving:
+            worker.is_given_up = True
+            self._owner.spawn(self._give_up(worker), name=f"give up {worker.name}")
+
+    async def _give_up(self, worker: Worker) -> None:
+        """Kills a worker that does not answer any more (SIGKILL ends stopped processes too), once another accepts from
+        its socket. It is asked once more before, with more time; and one that has come back by then retires instead."""
+        try:
+            async with self._restarting:
+                with contextlib.suppress(LinkError):
+                    await worker.link.get("/healthz")
+                    worker.unanswered_s = 0.0
+                seat = next((each for each in self._seats if each.worker is worker), None)
+                if seat is not None and worker.is_silent:
+                    self._faults.set(worker.subject, f"has not answered for {SILENT_S:g} s: another takes its place")
+                    await self._replace(seat)
+        except TidegateError as error:
+            self._faults.set(worker.subject, f"hangs, and cannot be replaced: {error}")
+            worker.unanswered_s = 0.0
+        finally:
+            worker.is_given_up = False
+        if worker.is_silent and worker.is_retiring and worker.child is not None:
+            worker.child.mark_stopping()
+            worker.child.kill()
+
+    # --- hot restart ---
+
+    async def restart(self, settings: GatewaySettings | None = None) -> tuple[ReplacedView, ...]:
+        """Replaces every worker by a fresh process, one seat after the other, and returns when the last successor
+        serves; the old ones may still be finishing. ``settings``: for the fresh ones and all later ones; what they say
+        of address, number and scheme does not count.
+
+        Raises RestartError at the first that cannot be replaced; those before it are.
+        """
+        async with self._restarting:
+            if settings is not None:
+                self._settings = settings
+            replaced: list[ReplacedView] = []
+            for seat in self._seats:
+                try:
+                    replaced.append(await self._replace(seat))
+                except TidegateError as error:
+                    done = ", ".join(each.worker for each in replaced) or "none"
+                    raise RestartError(
+                        f"{seat.worker.name} was not replaced: {error} (replaced before: {done})"
+                    ) from error
+            return tuple(replaced)
+
+    async def _replace(self, seat: Seat) -> ReplacedView:
+        old = seat.worker
+        if seat.socket is None and old.child is not None:
+            await self._take_socket(seat)
+        if self._leaving:
+            raise RestartError("everything ends")
+        seat.life += 1
+        seat.successor = new = self._worker(seat.number, seat.life)
+        before = ReplacedView(old=old.name, old_pid=old.view().pid, worker=new.name, pid=0)
+        try:
+            self._launch(seat, new)
+            await self._comes_up(new)
+        except BaseException:
+            await self._stay(seat, new)
+            raise
+        seat.worker, seat.successor = new, None
+        if old.child is None:
+            self._forget(old)
+        else:
+            self._faults.clear(f"{old.subject}: settings")
+            old.is_retiring = True
+            self._retiring.append(old)
+            old.child.rewrite(replace(old.child.record, details={**old.child.record.details, RETIRING: "yes"}))
+            await self._tell_to_retire(old)
+        return replace(before, pid=new.view().pid)
+
+    async def _comes_up(self, worker: Worker) -> None:
+        """Waits until it is linked; raises RestartError when it ends instead, or takes too long."""
+        child = worker.child
+        assert child is not None
+        up = self._owner.spawn(worker.linked.wait(), name=f"up-{worker.name}")
+        gone = self._owner.spawn(child.wait(), name=f"end-{worker.name}")
+        try:
+            await asyncio.wait((up, gone), timeout=SUCCESSOR_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+            gone.cancel()
+        if child.exit is not None:
+            raise RestartError(f"its successor {child.exit}: {' | '.join(child.last_output(3)) or 'it wrote nothing'}")
+        if not worker.linked.is_set():
+            raise RestartError(f"its successor did not answer within {SUCCESSOR_S:g} s")
+
+    async def _stay(self, seat: Seat, failed: Worker) -> None:
+        """The successor is given up; who was there goes on."""
+        seat.successor = None
+        if failed.child is not None and not self._leaving:
+            failed.is_retiring = True  # its end is nobody's fault
+            self._retiring.append(failed)
+            failed.child.mark_stopping()
+            failed.child.kill()
+        else:
+            self._forget(failed)
+        if seat.worker.child is None:
+            self._restart_later(seat)
+
+    async def _tell_to_retire(self, worker: Worker) -> None:
+        """It stops accepting, finishes and ends by itself."""
+        try:
+            await worker.link.post("/retire")
+            worker.unanswered_s = 0.0
+        except LinkError:  # an older version, or it hangs: a drain without the last sample
+            if worker.child is not None:
+                worker.child.send(signal.SIGTERM)
+
+    def __repr__(self) -> str:
+        return f"<Supervisor {len(self._seats)} workers on {self.address}>"
+
+
+def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
+    async def ask() -> bytes:
+        worker.unanswered_s += PULL_S
+        told = await worker.link.get("/sample")
+        worker.unanswered_s = 0.0
+        return told
+
+    return ask

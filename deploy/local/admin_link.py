@@ -1,0 +1,94 @@
+"""The line to one queue_proxy's admin endpoint: its state as a stream, commands with the epoch."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Final
+
+import httpx
+
+from tidegate.errors import TidegateError
+from tidegate.records.codec import CodecError, Lines, decode
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
+
+COMMAND_TIMEOUT_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.005
+_LONGEST_PAUSE_S: Final = 0.1
+
+
+class LinkError(TidegateError):
+    """The queue_proxy does not answer, or refuses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyState:
+    """One line of ``GET /events``."""
+
+    state: ReplicaState
+    phases: ColdStartPhases = field(default_factory=ColdStartPhases)
+    limit: int | None = None
+    message: str | None = None
+
+
+@cache
+def _no_tls() -> ssl.SSLContext:
+    """One context for all links: making one per client costs 20 ms, and nothing here uses TLS."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+class ProxyLink:
+    """Speaks to ``unix:/path``. Both methods raise LinkError when the other side cannot be reached."""
+
+    def __init__(self, admin: str) -> None:
+        self.admin = admin
+        kind, _, path = admin.partition(":")
+        self._uds = path if kind == "unix" else None
+        self._base = "http://queue-proxy" if self._uds is not None else f"http://{admin}"
+
+    @cached_property
+    def _client(self) -> httpx.AsyncClient:
+        """Made at first use, which is after the spawn."""
+        transport = httpx.AsyncHTTPTransport(uds=self._uds, verify=_no_tls())
+        return httpx.AsyncClient(transport=transport, timeout=COMMAND_TIMEOUT_S, trust_env=False)
+
+    async def states(self) -> AsyncIterator[ProxyState]:
+        """The present state, then each change, for ever: a broken stream is opened again.
+
+        Before the queue_proxy has made its socket there is nothing to wait on but time: 5 ms at first, 100 ms later.
+        Cancelled by its reader when the process is known to have ended.
+        """
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                async with self._client.stream(
+                    "GET", f"{self._base}/events", timeout=httpx.Timeout(COMMAND_TIMEOUT_S, read=None)
+                ) as reply:
+                    lines = Lines()
+                    async for piece in reply.aiter_bytes():
+                        for line in lines.push(piece):
+                            yield decode(line, ProxyState)
+                            pause = _FIRST_PAUSE_S
+            except CodecError as error:
+                raise LinkError(f"the queue_proxy says what cannot be read: {error}") from error
+            except httpx.TransportError:
+                pass  # not there yet, or just gone: its process is watched elsewhere
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+
+    async def command(self, name: str, body: dict[str, int]) -> None:
+        """``POST /<name>``; raises LinkError unless it is answered 2xx."""
+        try:
+            reply = await self._client.post(f"{self._base}/{name}", json=body)
+        except httpx.HTTPError as error:
+            raise LinkError(f"the queue_proxy does not answer to {name}: {error!r}") from error
+        if not reply.is_success:
+            raise LinkError(f"the queue_proxy refuses {name}: {reply.status_code} {reply.text[:200]}")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def __repr__(self) -> str:
+        return f"<ProxyLink {self.admin}>"

@@ -1,0 +1,103 @@
+"""A part of the cores' time: the kernel's own quota, where this user may set one (cgroups, version 2 or 1).
+
+Each replica with a quota gets a group of its own, ``tidegate-<deployment>-<replica>``, below the group of the control
+process; it holds the model server and what that starts, and is removed when nothing is left in it. The period is 10 ms,
+so that a request of a few milliseconds is not stopped for 50.
+
+Theory: ``cpu.max`` (version 2) and ``cpu.cfs_quota_us`` (version 1) bound the time that all threads of the group
+together run in each period; half of one core is 5 ms in 10.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator
+
+PERIOD_US: Final = 10_000
+LEAST_US: Final = 1_000
+"""The kernel takes no smaller quota."""
+_PROC: Final = Path("/proc/self")
+
+
+class Quotas:
+    """The quotas of one deployment. ``why`` says why there can be none; None: there can."""
+
+    def __init__(self, deployment: Path, complain: Callable[[str], None], proc: Path = _PROC) -> None:
+        self._complain = complain
+        self._said: set[str] = set()
+        """Accelerators whose quota cannot be set, as was said once."""
+        self._prefix = f"tidegate-{hashlib.sha256(bytes(deployment)).hexdigest()[:8]}-"
+        self._parent, self._is_v2, self.why = _parent(proc)
+
+    def hold(self, replica: str, pid: int, kind: Accelerator) -> None:
+        """Holds a model server to its accelerator's quota; where that is not possible it is said, once."""
+        if kind.quota >= WHOLE:
+            return
+        why = self._set(replica, pid, kind)
+        if why is not None and kind.name not in self._said:
+            self._said.add(kind.name)
+            self._complain(f"replicas on {kind.name} get their whole cores, not {kind.quota:g} % of them: {why}")
+
+    def _set(self, replica: str, pid: int, kind: Accelerator) -> str | None:
+        """Why that is not possible; None: it is done."""
+        if self._parent is None:
+            return self.why
+        quota_us = max(LEAST_US, round(PERIOD_US * kind.cores * kind.quota / 100.0))
+        group = self._parent / f"{self._prefix}{replica}"
+        try:
+            group.mkdir(exist_ok=True)
+            if self._is_v2:
+                (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+            else:
+                (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+            (group / "cgroup.procs").write_text(str(pid))
+        except OSError as error:
+            return f"{group}: {error.strerror}"
+        return None
+
+    def sweep(self, kept: Iterable[str] = ()) -> None:
+        """Removes the groups in which nothing is left, but those of the replicas in ``kept``."""
+        if self._parent is None:
+            return
+        names = {f"{self._prefix}{replica}" for replica in kept}
+        with suppress(OSError):
+            for group in self._parent.glob(f"{self._prefix}*"):
+                if group.name not in names:
+                    with suppress(OSError):  # something still ends in it
+                        group.rmdir()
+
+
+def _parent(proc: Path) -> tuple[Path | None, bool, str | None]:
+    """(folder below which groups can be made, whether it is of version 2, why there is none)."""
+    try:
+        mounts = [line.split() for line in (proc / "mounts").read_text(encoding="utf-8").splitlines()]
+        own = [line.split(":", 2) for line in (proc / "cgroup").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None, False, "this system has no cgroups"
+    for mount in mounts:
+        if mount[2] == "cgroup" and "cpu" in mount[3].split(","):
+            path = next((each[2] for each in own if "cpu" in each[1].split(",")), "/")
+            return _usable(Path(mount[1]) / path.lstrip("/"), is_v2=False)
+    for mount in mounts:
+        if mount[2] == "cgroup2":
+            path = next((each[2] for each in own if each[0] == "0"), "/")
+            # A group that holds processes can hand no controller to groups below it: siblings of ours can.
+            return _usable((Path(mount[1]) / path.lstrip("/")).parent if path != "/" else Path(mount[1]), is_v2=True)
+    return None, False, "no cgroup of the controller `cpu` is mounted"
+
+
+def _usable(parent: Path, *, is_v2: bool) -> tuple[Path | None, bool, str | None]:
+    probe = parent / "tidegate-probe"
+    try:
+        probe.mkdir(exist_ok=True)
+        there = (probe / ("cpu.max" if is_v2 else "cpu.cfs_quota_us")).exists()
+    except OSError as error:
+        return None, is_v2, f"no group can be made in {parent}: {error.strerror}"
+    finally:
+        with suppress(OSError):
+            probe.rmdir()
+    return (parent, is_v2, None) if there else (None, is_v2, f"{parent} does not hand on the controller `cpu`")

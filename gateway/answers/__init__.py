@@ -1,0 +1,1 @@
+"""Responses that the gateway makes itself: errors, health, model lists, cold starts."""

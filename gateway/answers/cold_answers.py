@@ -1,0 +1,202 @@
+"""What a function's clients are told while it wakes, where its annotations say so (``tidegate.records.cold_rules``).
+
+An event stream that waits for a cold start is opened after the first interval: 200, then comments with the phase and
+the time, until the replica's own stream follows. Any other call is answered 202 with Retry-After and the address where
+the function's status stands: the function was woken by it, its body is forgotten, the client sends it again. Meanwhile
+the start goes on being asked for, as if it waited. Where some replica is ready nobody is told anything: that is no cold
+start.
+"""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tidegate.activator.commands import Activate
+from tidegate.activator.room import WaitingRoom
+from tidegate.errors import REPLICA_BROKE, Executed, error_body
+from tidegate.gateway.answers.cold_starts import ColdStarts
+from tidegate.gateway.counting.counters import Ending
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.records.cold_rules import ColdCalls
+from tidegate.records.gateway_sample import Activation
+from tidegate.wire.bodies.openai import openai_error, read_request
+from tidegate.wire.http1.head import Rejected, RequestHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.early_stream import EarlyEventStream
+    from tidegate.aio.proxy.exchange import Exchange
+
+ACCEPT_AFTER_S: Final = 0.25
+"""A worker that has not spoken to a function for a while needs a moment to hear that it is awake. Our choice."""
+WANTED_S: Final = 60.0
+"""For so long after a 202 the start is asked for. Our choice: longer than a client is asked to stay away."""
+ASK_S: Final = 1.0
+EVENTS: Final = b"text/event-stream"
+
+BeginStream = Callable[["Exchange", bytes, bytes, bytes], "EarlyEventStream"]
+"""``tidegate.aio.proxy.early_stream.begin_stream``."""
+
+
+class _Wait:
+    """A request that is told something if it waits for long."""
+
+    __slots__ = ("due", "interval_s", "stream")
+
+    def __init__(self, due: float, interval_s: float | None) -> None:
+        self.due = due
+        self.interval_s = interval_s
+        """Between two comments; None: it gets a 202."""
+        self.stream: EarlyEventStream | None = None
+        """Set once it was opened."""
+
+
+class _Wanted:
+    """A revision that somebody wants who was told to come again."""
+
+    __slots__ = ("ask_at", "function", "since")
+
+    def __init__(self, function: str, since: float) -> None:
+        self.function = function
+        self.since = since
+        self.ask_at = since + ASK_S
+
+    def activation(self, revision: str, now: float) -> Activation:
+        waited_s = now - self.since
+        return Activation(
+            function=self.function, revision=revision, waiting=1, waiting_inferences=1, oldest_waiting_s=waited_s
+        )
+
+
+class ColdAnswers:
+    """The requests of this worker that wait for a cold start and are told of it; as many as the room lets wait."""
+
+    __slots__ = ("_begin", "_cold", "_room", "_waits", "_wanted", "domain")
+
+    def __init__(self, cold: ColdStarts, room: WaitingRoom, begin: BeginStream) -> None:
+        self.domain = ""
+        """Under which functions have their own hosts; set with each route table."""
+        self._cold = cold
+        self._room = room
+        self._begin = begin
+        self._waits: dict[Exchange, _Wait] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        """By revision; only such as are in the table."""
+
+    def waits(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
+        """A request of a function that tells its clients has begun to wait.
+
+        One whose body is not all there is told nothing: whether it asks for a stream is not known. Many clients send
+        the body apart from the head: it is looked at again when more has come.
+        """
+        if ex.is_rpc or ex.head.upgrade is not None or not self._is_cold(ticket):
+            return
+        if not ex.body_complete:
+            ex.on_body = lambda ex: self.waits(ex, ticket, front, now)
+            return
+        rules = front.route.cold
+        if wants_events(ex.head, ex.body, ticket):
+            if rules.heartbeat_s is not None and ex.head.method != b"HEAD":
+                self._waits[ex] = _Wait(ex.received + rules.heartbeat_s, rules.heartbeat_s)
+        elif rules.calls is ColdCalls.ACCEPT:
+            self._waits[ex] = _Wait(now + ACCEPT_AFTER_S, None)
+
+    def _is_cold(self, ticket: RequestState) -> bool:
+        counters = ticket.counters
+        return ticket.bind is None and counters is not None and not self._room.ready_replicas(counters.revision)
+
+    def sweep(self, now: float) -> None:
+        """Tells whom it is time to tell; what it asks of others is in the room's ``out``."""
+        for ex, wait in tuple(self._waits.items()):
+            if ex.ended or ex.first_byte:
+                del self._waits[ex]
+            elif now >= wait.due:
+                self._tell(ex, wait, now)
+        for revision, wanted in tuple(self._wanted.items()):
+            is_known = self._room.counts(revision, now) is not None
+            if not is_known or self._room.ready_replicas(revision) or now >= wanted.since + WANTED_S:
+                del self._wanted[revision]
+            elif now >= wanted.ask_at:
+                wanted.ask_at = now + ASK_S
+                self._room.out.append(Activate(wanted.activation(revision, now)))
+
+    def _tell(self, ex: "Exchange", wait: _Wait, now: float) -> None:
+        ticket: RequestState = ex.context
+        front = ticket.target.front
+        is_cold = self._is_cold(ticket)
+        if front is None or (wait.stream is None and not is_cold):
+            del self._waits[ex]
+        elif wait.interval_s is None:
+            del self._waits[ex]
+            self._accept(ex, ticket, front, now)
+        else:
+            if wait.stream is None:
+                wait.stream = self._open(ex, ticket, front)
+            wait.stream.beat(self._comment(ex, ticket, front, now))
+            wait.due += wait.interval_s
+
+    def _open(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> "EarlyEventStream":
+        """The stream's head. OpenAI's clients read a failure from any event, the others from one of that name."""
+        tell = ticket.target.tell or error_body
+        failure = tell(
+            REPLICA_BROKE,
+            "the stream broke off before its end",
+            function=front.name,
+            request_id=ticket.request_id.decode("latin-1"),
+            executed=Executed.UNKNOWN,
+        )
+        name = b"" if tell is openai_error else b"error"
+        return self._begin(ex, b"x-request-id: %b\r\n" % ticket.request_id, name, failure)
+
+    def _comment(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> bytes:
+        phase = "model" if ticket.bind is not None else self._cold.phase(front.name)
+        word = {"model": "running", "queue": "waiting"}.get(phase, "starting")
+        return f"{word}, phase={phase}, {now - ex.received:.1f} s".encode()
+
+    def _accept(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
+        """It leaves the room; the start that it asked for goes on being asked for."""
+        self._room.leave(ex, now)
+        if ticket.counters is not None:
+            self._wanted[ticket.counters.revision] = _Wanted(front.name, now)
+        ticket.ending = Ending.REFUSED
+        retry_after_s = self._cold.retry_after_s(front.name, now - ex.received)
+        models = front.route.models or (front.name,)
+        # A path may name what the function does not have, in any bytes: that is no address of a status.
+        model = ticket.target.model if ticket.target.model in models else models[0]
+        url = status_url(ex.head, self.domain, model)
+        told = {
+            "status": "starting",
+            "message": f"{front.name} is starting: send the request again in {retry_after_s} s",
+            "function": front.name,
+            "request_id": ticket.request_id.decode("latin-1"),
+            "retry_after_s": retry_after_s,
+            "status_url": url,
+        }
+        lines = f"retry-after: {retry_after_s}\r\nlocation: {url}\r\n".encode("latin-1")
+        ex.respond(202, json.dumps(told).encode(), extra=b"x-request-id: %b\r\n%b" % (ticket.request_id, lines))
+
+    def __repr__(self) -> str:
+        return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
+
+
+def wants_events(head: RequestHead, body: bytes, ticket: RequestState) -> bool:
+    """Whether a request asks for an event stream: by its Accept field, or its body as OpenAI's calls do."""
+    if EVENTS in (head.get(b"accept") or b"").lower():
+        return True
+    if ticket.asked is not None:
+        return ticket.asked.stream
+    if b'"stream"' not in body:
+        return False
+    asked = read_request(body)
+    return type(asked) is not Rejected and asked.stream
+
+
+def status_url(head: RequestHead, domain: str, model: str) -> str:
+    """Where the status of a function's model is told without waking it; relative to the request's own address.
+
+    Under a function's own host the paths are the function's, so there the host is the front door's.
+    """
+    host, path = head.host.decode("latin-1"), f"/openai/v1/models/{model}"
+    if not host.endswith(f".{domain.lower()}"):
+        return path
+    return f"//{head.authority.decode('latin-1')[len(host) - len(domain) :]}{path}"

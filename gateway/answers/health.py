@@ -1,0 +1,160 @@
+"""What the front door answers by itself: the protocols' health calls, and copies of model metadata.
+
+A health call never wakes a function; asleep counts as ready, because a request that comes now would be served.
+"""
+
+import json
+from collections.abc import Callable
+
+from tidegate import __version__
+from tidegate.activator.commands import Bind
+from tidegate.gateway.answers.cold_starts import ColdStarts
+from tidegate.gateway.routing import openai_paths as openai
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.match import Call, Target, stripped
+from tidegate.records.route_table import FunctionRoute, RouteTable
+
+KEPT_COPIES = 512
+COPY_BYTES = 64 * 1024
+METADATA_METHOD = "/inference.GRPCInferenceService/ModelMetadata"
+"""A replica that speaks V2 tells the same over REST: that is what a copy is made of."""
+_VERSION = b"/versions/"
+
+
+def server_metadata() -> dict[str, object]:
+    """V2's description of the front door."""
+    return {"name": "tidegate", "version": __version__, "extensions": ["binary_tensor_data"]}
+
+
+def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
+    """V2's calls about the server itself."""
+    if call is Call.SERVER_READY:
+        return (503, b'{"ready":false}') if is_draining else (200, b'{"ready":true}')
+    if call is Call.SERVER_METADATA:
+        return 200, json.dumps(server_metadata()).encode()
+    return 200, b'{"live":true}'
+
+
+def asks_its_server(front: FunctionRouter, model: str, *, is_versioned: bool) -> bool:
+    """Whether only the server of a function that is awake knows if a model is ready: one that the function does not
+    declare, or one of its versions. Who may not call the function is not let through to ask."""
+    return model not in front.route.models or (is_versioned and front.access is None)
+
+
+def model_list(table: RouteTable) -> tuple[int, bytes]:
+    """Every model that a function answers to."""
+    models = sorted({model for route in table.functions for model in route.models or (route.name,)})
+    return 200, json.dumps({"models": models}).encode()
+
+
+def model_answer(call: Call, name: str, failure: str | None) -> tuple[int, bytes]:
+    """V2's calls about one function or model; ``failure``: why it cannot be served now."""
+    if call is Call.FUNCTION_LIVE:
+        return 200, b'{"live":true}'
+    if failure is not None:
+        return 503, json.dumps({"error": failure, "name": name, "ready": False}).encode()
+    return 200, json.dumps({"name": name, "ready": True}).encode()
+
+
+class Copies:
+    """The last known metadata of models, by revision and path; bounded."""
+
+    __slots__ = ("_asked", "_known")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bytes] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    def wants(self, revision: str, path: str) -> bool:
+        """Whether a copy should be made; True once per revision and path until it is kept or given up."""
+        key = (revision, path)
+        if key in self._known or key in self._asked or len(self._known) + len(self._asked) >= KEPT_COPIES:
+            return False
+        self._asked.add(key)
+        return True
+
+    def keep(self, revision: str, path: str, body: bytes | None) -> None:
+        """The copy, or None where it could not be made; large ones are not kept."""
+        key = (revision, path)
+        self._asked.discard(key)
+        if body is not None and len(body) <= COPY_BYTES:
+            self._known[key] = body
+
+    def get(self, revision: str, path: str) -> bytes | None:
+        return self._known.get((revision, path))
+
+    def forget_except(self, revisions: frozenset[str]) -> None:
+        for key in [key for key in self._known if key[0] not in revisions]:
+            del self._known[key]
+
+    def __repr__(self) -> str:
+        return f"<Copies {len(self._known)} known, {len(self._asked)} asked>"
+
+
+class HealthResponder:
+    """Answers what a request asks about the front door, a function or a model, without waking anybody."""
+
+    __slots__ = ("_cold", "_learn", "_watch", "copies")
+
+    def __init__(self, cold: ColdStarts, learn: Callable[[str, str, str], None], watch: Callable[[str], None]) -> None:
+        """``cold`` knows who is awake; ``learn(revision, address, path)`` fetches a copy of metadata; ``watch`` has
+        the replicas of a revision tell whether they are ready."""
+        self._cold = cold
+        self._learn = learn
+        self._watch = watch
+        self.copies = Copies()
+
+    def answer(self, target: Target, path: bytes, table: RouteTable, is_draining: bool) -> tuple[int, bytes] | None:
+        """Status and body; None: it is work after all, for a replica."""
+        call, front = target.call, target.front
+        if front is None:
+            if call is Call.MODELS:
+                return openai.model_list(table.functions, self._cold)
+            return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
+        route = front.route
+        if call is Call.MODEL:
+            for revision in route.revisions:
+                self._watch(revision.id)
+            return openai.model_object(target.model, route, self._cold)
+        awake = self._cold.is_awake(route)
+        if call is Call.OWN_MODELS:
+            if awake:
+                return None
+            if target.model:
+                return openai.model_object(target.model, route, self._cold)
+            return openai.model_list((route,), self._cold)
+        if call is Call.METADATA:
+            return None if awake else self._copy(target, path)
+        if call is Call.MODEL_READY and awake and asks_its_server(front, target.model, is_versioned=_VERSION in path):
+            return None
+        return model_answer(call, target.model or front.name, front.failure)
+
+    def remember(self, target: Target, path: bytes, bind: Bind) -> None:
+        """Has a copy of metadata made that a replica has just told, once per revision and path."""
+        revision = bind.revision.id
+        text = stripped(path, target.strip).decode("latin-1")
+        if text == METADATA_METHOD:
+            text = f"/v2/models/{target.model}"
+        if self.copies.wants(revision, text):
+            self._learn(revision, bind.replica.address, text)
+
+    def is_awake(self, route: FunctionRoute) -> bool:
+        """Whether some replica of the function is ready."""
+        return self._cold.is_awake(route)
+
+    def copy_of(self, front: FunctionRouter, path: str) -> bytes | None:
+        """What a replica of the function last told under this path."""
+        for revision in front.route.revisions:
+            body = self.copies.get(revision.id, path)
+            if body is not None:
+                return body
+        return None
+
+    def _copy(self, target: Target, path: bytes) -> tuple[int, bytes] | None:
+        if target.front is None:
+            return None
+        body = self.copy_of(target.front, stripped(path, target.strip).decode("latin-1"))
+        return None if body is None else (200, body)
+
+    def __repr__(self) -> str:
+        return f"<Desk {self.copies!r}>"

@@ -1,0 +1,1 @@
+"""Counters of requests, tokens and tenants, reported to the autoscaler."""

@@ -1,0 +1,1 @@
+"""Retries, hedges, outlier ejection and shadow traffic."""

@@ -1,0 +1,255 @@
+"""What the chain does about failures: second copies within the budget, replicas that get no work, circuits, hedges.
+
+One object per worker. It decides with the pure engines of ``tidegate/flow`` and tells the waiting room; nothing here
+costs a request anything while no replica fails and no function hedges.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tidegate.activator.commands import Bind, Refuse
+from tidegate.activator.room import WaitingRoom
+from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers
+from tidegate.flow.stalls import Stalls
+from tidegate.gateway.counting.counters import RevisionCounters
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.records.route_table import OutlierRules, ReplicaRoute, RouteTable
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.exchange import Exchange
+
+PROBE_TIMEOUT_S = 2.0
+STALLS_EVERY_S = 0.5
+"""How often replicas without a limit are looked at."""
+_RETURN_S = PROBE_TIMEOUT_S + 2 * PROBE_AGAIN_S
+"""A probe that is never heard of again keeps a replica out for so long: then the room takes it back by itself."""
+
+Probe = Callable[[str, str, str | None], None]
+"""(replica, address, path): asks it whether it is well; ``Resilience.probed`` follows."""
+
+
+class Resilience:
+    """Outliers, budgets and hedges of one worker."""
+
+    __slots__ = (
+        "_alarm",
+        "_asked",
+        "_copy",
+        "_fronts",
+        "_hedging",
+        "_looked_at",
+        "_probe",
+        "_replicas",
+        "_room",
+        "_run",
+        "_stalls",
+        "_unlimited",
+        "outliers",
+    )
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        *,
+        run: "Callable[[Exchange, Bind, float], None]",
+        copy: "Callable[[Exchange], Exchange | None]",
+        alarm: Callable[[float], None],
+        probe: Probe,
+    ) -> None:
+        """``run`` sends a bound exchange off; ``copy`` makes a second exchange of a request, None where that cannot be;
+        ``alarm(when)``: call ``late`` then, or before."""
+        self._room = room
+        self._run = run
+        self._copy = copy
+        self._alarm = alarm
+        self._probe = probe
+        self._fronts: list[FunctionRouter] = []
+        self._hedging: list[FunctionRouter] = []
+        self._replicas: dict[str, tuple[ReplicaRoute, str | None]] = {}
+        """Where each replica is, and what a probe asks it."""
+        self._unlimited: dict[str, tuple[str, OutlierRules]] = {}
+        """Replicas without a limit that can be asked, with their revisions and what becomes of those that hang."""
+        self._stalls = Stalls()
+        self._looked_at = 0.0
+        self._asked: set[str] = set()
+        """Replicas that end nothing, and have been asked whether they are well."""
+        self.outliers = Outliers()
+
+    def apply(self, table: RouteTable, fronts: Iterable[FunctionRouter]) -> None:
+        """Works for a new table."""
+        self._fronts = list(fronts)
+        self._hedging = [front for front in self._fronts if front.lateness is not None]
+        self._replicas = {
+            replica.id: (replica, route.probe_path)
+            for route in table.functions
+            for revision in route.revisions
+            for group in revision.groups
+            for replica in group.replicas
+        }
+        self._unlimited = {
+            replica.id: (revision.id, route.outlier)
+            for route in table.functions
+            if route.probe_path is not None
+            for revision in route.revisions
+            if not revision.limited
+            for group in revision.groups
+            for replica in group.replicas
+        }
+        revisions = frozenset(revision.id for route in table.functions for revision in route.revisions)
+        self.outliers.keep(frozenset(self._replicas), revisions)
+
+    def sweep(self, now: float) -> None:
+        """Some times a second: seconds of the budgets, probes that are due."""
+        for front in self._fronts:
+            front.budget.roll(now)
+        if self._unlimited and now - self._looked_at >= STALLS_EVERY_S:
+            self._looked_at = now
+            self._look_for_stalls(now)
+        if not self.outliers.suspects:
+            return
+        for revision in self.outliers.reduced():
+            if not self._room.ready_replicas(revision):
+                self.outliers.hasten(revision, now)
+        for replica in self.outliers.due(now):
+            route, path = self._replicas[replica]
+            self._room.eject(replica, now, now + _RETURN_S)
+            self._probe(replica, route.address, path)
+
+    def _look_for_stalls(self, now: float) -> None:
+        """Asks replicas that have work and end none."""
+        ended = ((replica, self._room.last_answer(replica)) for replica in self._unlimited)
+        working = [(replica, ended_at) for replica, ended_at in ended if ended_at is not None]
+        for replica in self._stalls.look(now, working):
+            if replica not in self._asked and not self.outliers.is_out(replica):
+                self._asked.add(replica)
+                route, path = self._replicas[replica]
+                self._probe(replica, route.address, path)
+
+    # --- replicas ---------------------------------------------------------------------------------------------------
+
+    def failed(self, bind: Bind, begun: float, rules: OutlierRules, now: float) -> None:
+        """A request that was sent to a replica at ``begun`` failed there, through no fault of its own."""
+        replica, revision = bind.replica.id, bind.revision.id
+        if replica not in self._replicas:
+            return  # It has left the table meanwhile.
+        ready = self._room.ready_replicas(revision)
+        until = self.outliers.failed(replica, revision, rules, begun, now, ready)
+        if until is not None:
+            self._room.eject(replica, now, until + PROBE_AGAIN_S)  # Probed before: the sweeper is a little late.
+
+    def probed(self, replica: str, ok: bool, now: float) -> None:
+        """What a probe told."""
+        if replica in self._asked:
+            self._asked.discard(replica)
+            if not ok and self._room.last_answer(replica) is not None and replica in self._unlimited:
+                self._hangs(replica, now)
+            return
+        until = self.outliers.probed(replica, ok, now)
+        if until is not None:
+            self._room.eject(replica, now, until + PROBE_AGAIN_S)
+        elif replica in self._replicas:
+            self._room.admit(replica, now)
+
+    def _hangs(self, replica: str, now: float) -> None:
+        revision, rules = self._unlimited[replica]
+        until = self.outliers.hangs(replica, revision, rules, now, self._room.ready_replicas(revision))
+        if until is not None:
+            self._room.eject(replica, now, until + PROBE_AGAIN_S)
+
+    def state_told(self, replica: str, revision: str | None, now: float) -> None:
+        """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""
+        if revision is not None and self.outliers.suspects:
+            self.outliers.changed(replica, revision)
+            self._room.admit(replica, now)
+
+    # --- second copies ----------------------------------------------------------------------------------------------
+
+    def may_send_again(self, front: FunctionRouter, counters: RevisionCounters | None, now: float) -> bool:
+        """Whether a request that a replica may have run is sent once more; takes it from the budget."""
+        if counters is None:
+            return False
+        if not front.budget.allows(front.route.retry_percent, now):
+            counters.retries_denied += 1
+            return False
+        front.budget.spend()
+        counters.retries += 1
+        return True
+
+    def sent(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
+        """A request of a function that hedges went to a replica."""
+        if front.lateness is None or ticket.first is not None:
+            return
+        ticket.exchange = ex
+        ticket.late_at = due = front.lateness.sent(ticket, now)
+        if due is not None:
+            self._alarm(due)
+
+    def late(self, now: float) -> None:
+        """The alarm's time has come: second copies of requests that have no answer yet."""
+        for front in self._hedging:
+            lateness = front.lateness
+            if lateness is None:
+                continue
+            for due, ticket in lateness.late(now):
+                if ticket.late_at == due and ticket.exchange is not None and ticket.bind is not None:
+                    self._hedge(ticket.exchange, ticket, ticket.bind, front, now)
+            upcoming = lateness.next_due()
+            if upcoming is not None:
+                self._alarm(upcoming)
+
+    def _hedge(self, ex: "Exchange", ticket: RequestState, bind: Bind, front: FunctionRouter, now: float) -> None:
+        """Sends a second copy, if it may be and another replica has a slot at once."""
+        counters = ticket.counters
+        if ticket.is_answered or ticket.copy is not None or counters is None or now >= ex.deadline:
+            return
+        room = self._room
+        if room.ready_replicas(counters.revision) < 2 or not front.budget.allows(front.route.retry_percent, now):
+            return
+        copy = self._copy(ex)
+        if copy is None:
+            return
+        found = room.arrive(
+            copy, counters.revision, ex.inferences, ex.deadline, now, 0, front.priority, None, False, bind.replica.id
+        )
+        if type(found) is Refuse or (found is None and room.leave(copy, now)):
+            return
+        front.budget.spend()
+        counters.hedges += 1
+        copy.context = other = RequestState(ticket.target, ticket.request_id, ticket.id_line)
+        other.first, other.is_mute = ex, True
+        ticket.copy = copy
+        if type(found) is Bind:
+            self._run(copy, found, now)
+        # Else it got a slot that those before it in line may not use: its ``Bind`` is among the room's commands.
+
+    def answered(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> "Exchange | None":
+        """The head of an answer is there, of a function that hedges.
+
+        Returns the first copy when this is the second one and has won: the answer goes to the first one's client.
+        """
+        lateness = front.lateness
+        first = ticket.first
+        if first is None:
+            if lateness is not None:
+                lateness.observed(now - ticket.bound_at)
+            self.cancel(ticket)
+            return None
+        before: RequestState = first.context
+        if lateness is not None and before.bind is not None:
+            lateness.observed(now - before.bound_at)
+        ticket.first = before.copy = None
+        ticket.is_mute, before.is_mute = False, True
+        ticket.counters, before.counters = before.counters, None
+        if ticket.counters is not None:
+            ticket.counters.hedges_won += 1
+        return first
+
+    def cancel(self, ticket: RequestState) -> None:
+        """The second copy is not needed any more, if there is one."""
+        copy, ticket.copy = ticket.copy, None
+        if copy is not None:
+            copy.client_gone()
+
+    def __repr__(self) -> str:
+        return f"<Resilience {self.outliers!r}, {len(self._hedging)} functions hedge>"

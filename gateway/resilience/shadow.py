@@ -1,0 +1,324 @@
+"""Shadows: of some requests a copy goes to another revision; its answer is compared with the client's, then dropped.
+
+The copy is made when the answer of the real request begins, so that its body is whole and a replica has run it, and is
+sent at the end of that loop turn, behind everything that a client waits for. It takes a slot that is free at this
+moment or is not sent, is never sent twice, and wakes nobody. What it costs in memory is bounded: a body up to
+``BODY_BYTES``, all of them together up to ``ALL_BYTES``, and so many copies at once; what is beyond is counted as
+skipped.
+
+Two answers are compared by status and by a digest of their bodies, taken while both stream; event streams, whose pieces
+carry times and ids of their own, by status alone. Both latencies are taken from a slot to the end (event streams: first
+byte), so that waiting in the room, which no copy does, makes neither look better.
+
+Copies are no arrivals of the shadow's revision and no part of its SLA; what its replicas do for them is real work.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from tidegate import headers
+from tidegate.activator.commands import Bind
+from tidegate.activator.room import WaitingRoom
+from tidegate.errors import DEADLINE, NOT_SERVABLE, REPLICA_BROKE, STALE_CREDIT
+from tidegate.gateway.counting.counters import Report, ShadowCounters
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.match import stripped
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.wire.http1.events import Piece
+from tidegate.wire.http1.head import ResponseHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.aio.upstream.pool import UpstreamPool
+
+BODY_BYTES: Final = 1 << 20
+"""A longer body is not copied."""
+USUAL_BYTES: Final = 256 * 1024
+"""So much of a body is kept anyway; what is taken for one whose length is not known."""
+ALL_BYTES: Final = 64 << 20
+"""Of all bodies that wait for their copy, or are on their way, together."""
+MOST: Final = 256
+"""Requests with a copy to be made at once, and copies on their way at once."""
+_SHADOW_LINE: Final = b"%b: true\r\n" % headers.SHADOW
+_NOT_NOW: Final = frozenset({STALE_CREDIT.status, NOT_SERVABLE.status})
+"""Of a replica that gives a copy back because it has no slot for it or drains: that says nothing of its model."""
+
+Ear = Callable[[Piece], object]
+
+
+class Side:
+    """One of two answers."""
+
+    __slots__ = ("_digest", "is_over", "is_stream", "latency_s", "status")
+
+    def __init__(self) -> None:
+        self._digest = blake2b(digest_size=16)
+        self.is_stream = False
+        self.is_over = False
+        self.latency_s = 0.0
+        self.status = 0
+        """0: its head is not there."""
+
+    def begins(self, head: ResponseHead) -> None:
+        self.status = head.status
+        self.is_stream = is_event_stream(head)
+
+    def hears(self, data: Piece) -> None:
+        if not self.is_stream:
+            self._digest.update(data)
+
+    def ends(self, ex: "Exchange", since: float) -> None:
+        self.is_over = True
+        self.latency_s = (ex.first_byte if self.is_stream else ex.ended) - since
+
+    def says(self, other: "Side") -> bool:
+        """Whether both say the same."""
+        return self.is_stream == other.is_stream and self._digest.digest() == other._digest.digest()
+
+
+class Pair:
+    """A request and its copy, until both have ended or nobody needs to compare them."""
+
+    __slots__ = (
+        "bind",
+        "copy",
+        "counters",
+        "front",
+        "is_broken",
+        "is_closed",
+        "keeps",
+        "revision",
+        "served",
+        "shadow",
+        "since",
+        "size",
+        "ticket",
+    )
+
+    def __init__(
+        self, revision: str, counters: ShadowCounters, front: FunctionRouter, ticket: RequestState, size: int
+    ) -> None:
+        self.revision = revision
+        self.counters = counters
+        self.front = front
+        self.ticket = ticket
+        """Of the request; the copy has none."""
+        self.size = size
+        """Bytes that its body takes of the bound."""
+        self.served, self.shadow = Side(), Side()
+        self.copy: Exchange | None = None
+        self.bind: Bind | None = None
+        self.since = 0.0
+        """When the copy had its slot."""
+        self.keeps = False
+        self.is_broken = False
+        """The copy got no answer, or not all of one."""
+        self.is_closed = False
+        """Nothing is compared any more."""
+
+
+class Shadows:
+    """All copies of one worker; the application behind them (``tidegate.aio.proxy.exchange.ProxyApp``)."""
+
+    __slots__ = ("_bytes", "_copy", "_due", "_flush", "_live", "_overhear", "_pairs", "_pool_of", "_report", "_room")
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        report: Report,
+        *,
+        pool_of: Callable[[str], "UpstreamPool"],
+        copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]",
+        overhear: "Callable[[Exchange, Ear], None]",
+        flush: Callable[[], None],
+    ) -> None:
+        """``copy`` and ``overhear`` are those of ``tidegate.aio.proxy.tapped``; ``flush`` carries out what the room
+        wants."""
+        self._room = room
+        self._report = report
+        self._pool_of = pool_of
+        self._copy = copy
+        self._overhear = overhear
+        self._flush = flush
+        self._pairs: dict[RequestState, Pair] = {}
+        """By the request's ticket, while that runs."""
+        self._live: dict[Pair, Exchange] = {}
+        """Copies on their way."""
+        self._due: list[Pair] = []
+        """To be sent at the end of this loop turn."""
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Shadows {len(self._pairs)} to come, {len(self._live)} on their way, {self._bytes} bytes>"
+
+    # --- the real request -------------------------------------------------------------------------------------------
+
+    def bound(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> None:
+        """A request of a function with shadows was sent to its replica."""
+        counters = ticket.counters
+        if counters is None or ex.attempts > 1 or ex.head.upgrade is not None:
+            return  # What is sent once more was decided upon before.
+        revision = front.shadow()
+        if revision is None or revision == counters.revision:
+            return
+        seen = self._report.revision(front.name, revision).shadowed()
+        length = ex.head.content_length
+        size = len(ex.body) if ex.body_complete else USUAL_BYTES if length is None else length
+        crowded = len(self._pairs) >= MOST or len(self._live) >= MOST or self._bytes + size > ALL_BYTES
+        if crowded or size > BODY_BYTES:
+            seen.skipped += 1
+            return
+        ex.keep(size)
+        self._bytes += size
+        self._pairs[ticket] = Pair(revision, seen, front, ticket, size)
+        ticket.exchange = ex
+
+    def moved(self, before: RequestState, after: RequestState, ex: "Exchange") -> None:
+        """Another exchange answers the client now: the second copy of a late request has won."""
+        pair = self._pairs.pop(before, None)
+        if pair is not None:
+            self._pairs[after] = pair
+            pair.ticket = after
+            after.exchange = ex
+
+    def begins(self, ex: "Exchange", ticket: RequestState, head: ResponseHead, now: float) -> None:
+        """The head of the client's answer is there: its copy goes out when this loop turn ends."""
+        pair = self._pairs.get(ticket)
+        if pair is None or pair.copy is not None:
+            return
+        pair.copy = copy = self._copy(ex, self, now, pair.shadow.hears)
+        if copy is None:
+            self._skip(pair)
+            return
+        copy.context = pair
+        pair.served.begins(head)
+        self._overhear(ex, pair.served.hears)
+        self._due.append(pair)
+        self._room.unsettled = True
+
+    def ends(self, ex: "Exchange", ticket: RequestState, well: bool) -> None:
+        """The client's answer has ended; ``well``: completely."""
+        pair = self._pairs.pop(ticket, None)
+        if pair is None or pair.is_closed:
+            return
+        if well and pair.copy is not None:
+            pair.served.ends(ex, ticket.bound_at)
+            self._judge(pair)
+            return
+        self._skip(pair)
+        if pair in self._live and pair.copy is not None:
+            pair.copy.client_gone()
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def launch(self, now: float) -> None:
+        """The end of a loop turn: copies that are due go out, those without a free slot do not."""
+        due, self._due = self._due, []
+        for pair in due:
+            copy = pair.copy
+            if copy is None or pair.is_closed:
+                continue
+            bind = self._room.spare(copy, pair.revision, copy.inferences, now)
+            if bind is None:
+                self._skip(pair)
+                continue
+            pair.bind, pair.since = bind, now
+            self._live[pair] = copy
+            front, ticket = pair.front, pair.ticket
+            copy.set_deadline(now + front.timeout_s)
+            strip = ticket.target.strip
+            copy.forward(
+                self._pool_of(bind.replica.address),
+                front.lines(copy.inferences) + bind.header + ticket.id_line + _SHADOW_LINE,
+                target=stripped(copy.head.target, strip) if strip else None,
+            )
+
+    def sweep(self, now: float) -> None:
+        """Some times a second: copies whose time is over."""
+        for pair, copy in tuple(self._live.items()):
+            if now < copy.deadline:
+                continue
+            pair.is_broken = pair.is_broken or not pair.shadow.is_stream
+            copy.client_gone()
+
+    # --- the engine's calls about copies ----------------------------------------------------------------------------
+
+    def start(self, ex: "Exchange") -> None:
+        raise RuntimeError("copies are made here, they do not arrive")
+
+    def abandoned(self, ex: "Exchange") -> None:
+        """It was given up here."""
+
+    def expired(self, ex: "Exchange") -> None:
+        self._breaks(ex, DEADLINE.status)
+
+    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+        pair: Pair = ex.context
+        outcome = head.control(headers.OUTCOME) if head.status >= 400 else None
+        if outcome == b"not-started" and head.status in _NOT_NOW:
+            self._skip(pair)
+        if outcome == b"not-started" or outcome == b"started":
+            self._breaks(ex, head.status)
+            return b""
+        pair.keeps = head.control(headers.CREDIT) == b"keep"
+        pair.shadow.begins(head)
+        return b""
+
+    def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
+        self._breaks(ex, REPLICA_BROKE.status)
+
+    def finished(self, ex: "Exchange") -> None:
+        pair: Pair = ex.context
+        bind, pair.bind = pair.bind, None
+        del self._live[pair]
+        pair.is_broken = pair.is_broken or (ex.truncated and not pair.shadow.is_stream)
+        if bind is not None:
+            if pair.is_broken or ex.truncated or not pair.shadow.status or ex.status != pair.shadow.status:
+                self._room.aborted(bind, ex.ended)
+            else:
+                self._room.answered(bind, pair.keeps, ex.ended)
+        self._forget_body(pair)
+        if not pair.is_closed:
+            pair.shadow.ends(ex, pair.since)
+            self._judge(pair)
+        self._flush()
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def _breaks(self, ex: "Exchange", status: int) -> None:
+        """A copy is never sent again."""
+        ex.context.is_broken = True
+        ex.respond(status)
+
+    def _judge(self, pair: Pair) -> None:
+        """Compares two answers once both have ended."""
+        served, shadow, seen = pair.served, pair.shadow, pair.counters
+        if not (served.is_over and shadow.is_over):
+            return
+        pair.is_closed = True
+        seen.requests += 1
+        if not pair.is_broken:
+            seen.latency.record(shadow.latency_s)
+            seen.served_latency.record(served.latency_s)
+        if served.status < 500 and (pair.is_broken or shadow.status >= 500):
+            seen.failed += 1
+        elif pair.is_broken or shadow.status != served.status:
+            seen.status_differs += 1
+        elif not served.says(shadow):
+            seen.output_differs += 1
+
+    def _skip(self, pair: Pair) -> None:
+        if not pair.is_closed:
+            pair.is_closed = True
+            pair.counters.skipped += 1
+            self._forget_body(pair)
+
+    def _forget_body(self, pair: Pair) -> None:
+        self._bytes -= pair.size
+        pair.size = 0
+
+
+def is_event_stream(head: ResponseHead) -> bool:
+    """Whether the answer is a stream of events."""
+    return head.content_length is None and (head.get(b"content-type") or b"").startswith(b"text/event-stream")

@@ -1,0 +1,1 @@
+"""Route matching: which function, revision and model a request names."""

@@ -1,0 +1,119 @@
+"""What requests have in common that should meet at one replica (``Spread.HASH``), by ``FunctionRoute.hash_on``.
+
+``client``, ``session``, ``header:NAME`` and ``cookie:NAME`` are in the head. ``prompt``, ``prefix`` and ``model``
+look at what the model will: the beginning of the prompt, and the adapter that answers. Of a body that was read for its
+route the place of the prompt is known; of others the first 16 KB are searched for it, and where nothing looks like a
+prompt the body counts from its first byte. Nothing of it is kept but hashes. Messages of gRPC begin with their lengths,
+so that equal prompts differ from the first byte on: there ``prompt`` and ``prefix`` say nothing.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tidegate.activator.commands import Affinity
+from tidegate.activator.prefixes import FINE_BYTES, chain
+from tidegate.activator.prefixes import PROMPT_BYTES as PREFIX_BYTES
+from tidegate.wire.bodies.json_scan import ObjectScan
+from tidegate.wire.bodies.openai import KEYS, Asked, asked_by
+from tidegate.wire.http1.head import Rejected
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.exchange import Exchange
+
+SESSION: Final = b"x-session-id"
+"""The field of ``session``: what clients and model servers commonly call a conversation's name."""
+PROMPT_BYTES: Final = 1024
+"""Of the prompt that ``prompt`` looks at. Our choice: a short system prompt and the beginning of the first turn."""
+READ_BYTES: Final = FINE_BYTES
+"""Of a body that are waited for, and searched for the prompt; what else is there then is looked at as well."""
+FROM_BODY: Final = frozenset(("prompt", "prefix", "model"))
+
+HashKey = Callable[["Exchange"], Affinity | None]
+"""What of a request decides about its replica; None: it does not have it."""
+
+
+def hash_key(rule: str, models: int = 1) -> HashKey:
+    """How ``hash_on`` is read, for a function that answers to so many models."""
+    if rule == "prefix":
+        return _prefix if models <= 1 else _prefix_of_model
+    source, _, name = rule.partition(":")
+    if source == "header":
+        return _field(name.lower().encode())
+    if source == "cookie":
+        cookie = name.encode()
+        return lambda ex: _cookie(ex.head.get(b"cookie"), cookie)
+    return {"client": _client, "session": _field(SESSION), "prompt": _prompt, "model": _model}[rule]
+
+
+def _field(name: bytes) -> HashKey:
+    return lambda ex: ex.head.get(name) or None
+
+
+def _client(ex: "Exchange") -> bytes:
+    """The client's address: what a trusted proxy says of it, else the peer's."""
+    if ex.trusted:
+        told = (ex.head.get(b"x-forwarded-for") or b"").partition(b",")[0].strip(b" \t")
+        if told:
+            return told
+    return ex.peer
+
+
+def _cookie(field: bytes | None, name: bytes) -> bytes | None:
+    for pair in (field or b"").split(b";"):
+        key, equals, value = pair.partition(b"=")
+        if equals and key.strip(b" \t") == name:
+            return value.strip(b" \t") or None
+    return None
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def _prompt(ex: "Exchange") -> bytes | None:
+    return _beginning(ex, _asked(ex, names=False), PROMPT_BYTES) or None
+
+
+def _prefix(ex: "Exchange") -> list[int] | None:
+    text = _beginning(ex, _asked(ex, names=False), PREFIX_BYTES)
+    return chain(text) if text else None
+
+
+def _prefix_of_model(ex: "Exchange") -> list[int] | None:
+    asked = _asked(ex)
+    text = _beginning(ex, asked, PREFIX_BYTES)
+    return chain(text, _name(ex, asked).encode()) if text else None
+
+
+def _model(ex: "Exchange") -> list[int] | None:
+    name = _name(ex, _asked(ex))
+    return [zlib.crc32(name.encode())] if name else None
+
+
+def _asked(ex: "Exchange", *, names: bool = True) -> Asked | None:
+    """What the body says: as it was read for the route or its tokens, else as far as its first bytes tell. ``names``:
+    the model is wanted as well as the prompt's place."""
+    asked: Asked | None = ex.context.asked
+    if asked is not None or not ex.body.startswith(b"{"):
+        return asked
+    if ex.context.tokens is not None:
+        asked = ex.context.tokens.request.asked
+        if asked.prompt_start is not None and (asked.model is not None or not names):
+            return asked
+    scan = ObjectScan(KEYS)
+    scan.feed(ex.body[:READ_BYTES])
+    found = asked_by(scan.found)
+    return None if type(found) is Rejected else found
+
+
+def _beginning(ex: "Exchange", asked: Asked | None, size: int) -> bytes:
+    if ex.is_rpc:
+        return b""
+    start = 0 if asked is None or asked.prompt_start is None else asked.prompt_start
+    return ex.body[start : start + size]
+
+
+def _name(ex: "Exchange", asked: Asked | None) -> str:
+    """The model that the request names, in its path or body; empty: none."""
+    model: str = ex.context.target.model
+    return model or (asked.model if asked is not None else None) or ""

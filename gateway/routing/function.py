@@ -1,0 +1,230 @@
+"""What the request path needs of one function, prepared once per route table, and what it remembers across tables."""
+
+from bisect import bisect_right
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from tidegate.flow.lateness import Lateness
+from tidegate.flow.retry_budget import RetryBudget
+from tidegate.function import Protocol
+from tidegate.gateway.counting.counters import RevisionCounters
+from tidegate.gateway.counting.tokens import FunctionTokens
+from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
+from tidegate.headers import INTERNAL_PREFIX
+from tidegate.records.route_table import FunctionRoute, Spread
+from tidegate.wire.bodies.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_batch
+from tidegate.wire.http1.head import RequestHead
+
+if TYPE_CHECKING:
+    from tidegate.gateway.routing.request_state import RequestState
+
+KEPT_LINES: Final = 64
+"""Batch sizes whose header lines a function keeps ready."""
+REVISION_STEP: Final = 0.6180339887498949
+SHADOW_STEP: Final = 0.4142135623730951
+"""The golden ratio's and the root of two's fractions: multiples of an irrational number, modulo 1, fill every share of
+[0, 1) evenly (Weyl), also those of every second or third request; of two independent ones all pairs of shares too."""
+
+
+class FunctionState:
+    """What a worker remembers of a function while its route changes."""
+
+    __slots__ = ("budget", "draw", "lateness", "shadow_draw", "tokens")
+
+    def __init__(self, now: float, draw: float = 0.0) -> None:
+        """``draw``, in [0, 1): where the sampling of revisions begins, so that workers do not go in step."""
+        self.budget = RetryBudget(now)
+        self.lateness: Lateness[RequestState] = Lateness()
+        self.draw = self.shadow_draw = draw
+        self.tokens = FunctionTokens()
+
+
+class FunctionRouter:
+    """One function as the front door sees it."""
+
+    __slots__ = (
+        "_bounds",
+        "_lines",
+        "_memory",
+        "_revisions",
+        "_searched",
+        "_shadow_bounds",
+        "_shadows",
+        "_speaks_v2",
+        "_token_line",
+        "access",
+        "batch_header",
+        "budget",
+        "counters",
+        "hash_key",
+        "header_is_ours",
+        "idempotent",
+        "is_followed",
+        "is_grpc",
+        "is_plain",
+        "is_tag",
+        "latency_s",
+        "lateness",
+        "max_batch",
+        "name",
+        "priority",
+        "route",
+        "tagged",
+        "timeout_s",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        route: FunctionRoute,
+        memory: FunctionState,
+        token_line: bytes = b"",
+        tagged: "dict[bytes, FunctionRouter] | None" = None,
+    ) -> None:
+        """``token_line``: header line with which a queue_proxy knows this deployment's gateways. ``tagged``: this is
+        the front of one of these tags."""
+        self.route = route
+        self.name = route.name
+        self.timeout_s = route.timeout_s
+        self.latency_s = route.latency_s
+        self.max_batch = route.max_batch
+        self.priority = route.priority
+        self.access = route.access
+        """Who may call it; None: everybody."""
+        self.idempotent = route.idempotent
+        self.budget = memory.budget
+        self.lateness = memory.lateness if route.idempotent and route.hedging is not None else None
+        """Set where late requests get a second copy."""
+        if route.hedging is not None:
+            memory.lateness.follow(route.hedging)
+        self.tokens = memory.tokens if route.protocol == Protocol.OPENAI else None
+        """Set where the tokens of requests are counted."""
+        self.hash_key = hash_key(route.hash_on, len(route.models)) if route.spread is Spread.HASH else None
+        """What requests that prefer one replica have in common; None: none does."""
+        self._searched = READ_BYTES if self.hash_key is not None and route.hash_on in FROM_BODY else 0
+        """Bytes of a body that decide about the replica."""
+        self.counters: RevisionCounters | None = None
+        """Of the only revision that takes traffic, once it has."""
+        self._token_line = token_line
+        self._memory = memory
+        self._lines: dict[int, bytes] = {}
+        self.batch_header = route.batch_header.lower().encode()
+        self.header_is_ours = self.batch_header.startswith(INTERNAL_PREFIX)
+        """A plain head does not have it."""
+        self._speaks_v2 = route.protocol == Protocol.V2
+        serving = [revision for revision in route.revisions if revision.percent > 0.0]
+        self._revisions = tuple(revision.id for revision in serving)
+        self._bounds = tuple(accumulate(revision.percent for revision in serving))
+        shadows = [revision for revision in route.revisions if revision.shadow_percent > 0.0]
+        self._shadows = tuple(revision.id for revision in shadows)
+        self._shadow_bounds = tuple(accumulate(revision.shadow_percent for revision in shadows))
+        self.is_grpc = route.protocol == Protocol.GRPC
+        """Its server speaks gRPC and may speak nothing else."""
+        self.is_plain = self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc
+        """Whoever calls it may, and nothing of a request but its size is looked at."""
+        self.is_followed = self.lateness is not None or bool(shadows)
+        """Something may become of a request after it was sent: a hedge, a copy for a shadow."""
+        self.is_tag = tagged is not None
+        """It stands for one tag of the function: its requests are for one revision and no other."""
+        self.tagged: dict[bytes, FunctionRouter] = (
+            tagged if tagged is not None else self._tag_fronts(memory, token_line)
+        )
+        """The function's tags, each with a front of its own."""
+
+    def _tag_fronts(self, memory: FunctionState, token_line: bytes) -> "dict[bytes, FunctionRouter]":
+        fronts: dict[bytes, FunctionRouter] = {}
+        for revision in self.route.revisions:
+            route = replace(self.route, revisions=(replace(revision, percent=100.0, shadow_percent=0.0),))
+            for tag in revision.tags:
+                fronts[tag.lower().encode("latin-1")] = FunctionRouter(route, memory, token_line, fronts)
+        return fronts
+
+    @property
+    def has_one_revision(self) -> bool:
+        return len(self._revisions) == 1
+
+    def revision(self) -> str | None:
+        """The revision that the next request goes to, by the revisions' percent; None: none takes traffic.
+
+        The shares are exact within one or two requests over any few hundred.
+        """
+        revisions = self._revisions
+        if not revisions:
+            return None
+        memory = self._memory
+        memory.draw = draw = (memory.draw + REVISION_STEP) % 1.0
+        return revisions[min(bisect_right(self._bounds, draw * self._bounds[-1]), len(revisions) - 1)]
+
+    @property
+    def has_shadows(self) -> bool:
+        """Whether some requests are copied to another revision."""
+        return bool(self._shadows)
+
+    def shadow(self) -> str | None:
+        """The revision that gets a copy of the next request; None: none does."""
+        memory = self._memory
+        memory.shadow_draw = draw = (memory.shadow_draw + SHADOW_STEP) % 1.0
+        at = bisect_right(self._shadow_bounds, draw * 100.0)
+        return self._shadows[at] if at < len(self._shadows) else None
+
+    def lines(self, inferences: int) -> bytes:
+        """Header lines to a replica for a request with all of the function's timeout left."""
+        lines = self._lines.get(inferences)
+        if lines is None:
+            lines = self.lines_with(inferences, self.timeout_s)
+            if len(self._lines) < KEPT_LINES:
+                self._lines[inferences] = lines
+        return lines
+
+    def lines_with(self, inferences: int, remaining_s: float) -> bytes:
+        """The same with so much time left."""
+        return b"%btidegate-timeout-ms: %d\r\ntidegate-batch-size: %d\r\n" % (
+            self._token_line,
+            max(1, int(remaining_s * 1000.0)),
+            inferences,
+        )
+
+    def inferences(self, head: RequestHead, body: bytes) -> int:
+        """How many inferences a request carries; 0: it states more than the function's ``max-batch``.
+
+        What it states itself (header, V2 shape) counts as it is; an estimate from its length is at most ``max-batch``.
+        """
+        if not self._speaks_v2:
+            body = b""
+        if head.plain and self.header_is_ours:
+            stated = shape_batch(body) if body else 0
+        else:
+            stated = stated_batch(head, body, self.batch_header)
+        if stated:
+            return stated if stated <= self.max_batch else 0
+        route = self.route
+        if route.bytes_per_item is None:
+            return 1
+        return batch_size(
+            head,
+            b"",
+            header=self.batch_header,
+            bytes_per_item=route.bytes_per_item,
+            overhead_bytes=route.overhead_bytes,
+            max_batch=route.max_batch,
+        )
+
+    def tells_size_in_body(self, head: RequestHead, body: bytes) -> bool:
+        """Whether body bytes still to come may tell more than those that are there: V2 without a stated batch, or the
+        beginning of a prompt."""
+        if head.expect_continue or not (head.chunked or head.content_length):
+            return False
+        if len(body) < self._searched:
+            return True
+        return self._speaks_v2 and len(body) < SEARCHED_BYTES and not stated_batch(head, body, self.batch_header)
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing of the function can be served now; None: something can, or may soon."""
+        serving = [revision for revision in self.route.revisions if revision.percent > 0.0]
+        failures = [revision.failure for revision in serving if revision.failure is not None]
+        return failures[0] if serving and len(failures) == len(serving) else None
+
+    def __repr__(self) -> str:
+        return f"<Front {self.name}, revisions {', '.join(self._revisions) or 'none'}>"

@@ -1,0 +1,377 @@
+"""Which function a request is for, and whether the front door answers it by itself.
+
+A request names its function, in this order, by host (``NAME.<domain>``, or ``TAG-NAME.<domain>`` for the revision that
+has this tag), by a function's own rules (``match``: host,
+path prefix, fields), by path prefix (``/functions/NAME/``, stripped before forwarding), by a model's name in a V2 or V1
+path, by the model in the body of a call of OpenAI's API (``openai.py``, ``openai_body.py``), else it goes to the
+default function. A name that is given and unknown is "not found", never silently the default; only a model name in a
+path may be unknown here, because the default function may serve models that it does not declare.
+
+Of several rules that fit the most specific one counts: one with a host before one without, then the longer path, then
+more fields, then the table's order.
+
+Calls that ask about health never wake a function, so they are told apart here (:class:`Call`). Equal heads repeat, so a
+bounded dictionary stands in front of all this. What rules look at is part of its key; where there are none, fields are
+not looked at.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidegate.function import Protocol
+from tidegate.gateway.routing import openai_paths as openai
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
+from tidegate.wire.bodies.openai import openai_error
+from tidegate.wire.http1.head import RequestHead
+
+PREFIX = b"/functions/"
+CACHE_ENTRIES = 4096
+CACHED_BYTES = 512
+"""Requests whose names are longer together are matched each time: they are rare and would let a client fill memory."""
+
+
+class Call(StrEnum):
+    """What a request wants, as far as the front door must know."""
+
+    WORK = "work"
+    """To be forwarded; wakes the function."""
+    SERVER_LIVE = "server_live"
+    SERVER_READY = "server_ready"
+    SERVER_METADATA = "server_metadata"
+    MODEL_LIST = "model_list"
+    """``GET /v2/models`` that names no function."""
+    FUNCTION_LIVE = "function_live"
+    FUNCTION_READY = "function_ready"
+    MODEL_READY = "model_ready"
+    """Health of a function or model: never wakes it."""
+    MODELS = "models"
+    """OpenAI's and V1's list of all models."""
+    MODEL = "model"
+    """One of them."""
+    OWN_MODELS = "own_models"
+    """The same of a function that is named otherwise: told by itself while it is awake."""
+    METADATA = "metadata"
+    """About a model or its server: answered from the last known copy while the function sleeps."""
+
+
+class Target:
+    """Where a request goes; shared by all equal requests, never changed."""
+
+    __slots__ = ("call", "front", "is_metadata", "is_work", "model", "named", "named_in_body", "strip", "tell", "v2")
+
+    def __init__(
+        self,
+        call: Call,
+        front: FunctionRouter | None,
+        strip: int = 0,
+        v2: bool = False,
+        named: str = "",
+        model: str = "",
+        tell: openai.ErrorFormat | None = None,
+        named_in_body: bool = False,
+    ) -> None:
+        self.call = call
+        self.is_work = call is Call.WORK
+        self.is_metadata = call is Call.METADATA
+        self.front = front
+        """The function; None: the front door itself, or nobody."""
+        self.strip = strip
+        """Bytes to cut off the front of the target before forwarding."""
+        self.v2 = v2
+        """The client speaks V2 and reads errors in V2's shape."""
+        self.named = named
+        """The name that was looked for, for messages."""
+        self.model = model
+        """The model in the path or body, if the call is about one."""
+        self.tell = tell
+        """Writes failures as the client reads them; None: in V2's shape or Tidegate's own."""
+        self.named_in_body = named_in_body
+        """The body has to be read: it names the function's model."""
+
+    @property
+    def is_found(self) -> bool:
+        return self.front is not None or not self.is_work or self.named_in_body
+
+    def of(self, front: FunctionRouter) -> "Target":
+        """The same call to another front."""
+        return Target(self.call, front, self.strip, self.v2, self.named, self.model, self.tell)
+
+    @property
+    def route(self) -> FunctionRoute | None:
+        return None if self.front is None else self.front.route
+
+    def __repr__(self) -> str:
+        return f"<Target {self.call.value} {self.named or 'nobody'}>"
+
+
+class _ModelPath(NamedTuple):
+    """``/v2/models/NAME[/versions/V][/rest]`` or ``/v1/models/NAME[:verb]`` taken apart."""
+
+    model: str
+    verb: str
+
+
+class _Rule:
+    """One compiled entry of a function's ``match``."""
+
+    __slots__ = ("fields", "front", "host", "path")
+
+    def __init__(self, match: RouteMatch, front: FunctionRouter) -> None:
+        self.host = None if match.host is None else match.host.lower().encode()
+        self.path = b"" if match.path_prefix is None else match.path_prefix.encode("latin-1").rstrip(b"/")
+        """Without a slash at its end: ``/a`` and ``/a/`` both mean the segment."""
+        self.fields = tuple(
+            (field.name.lower().encode(), None if field.value is None else field.value.encode("latin-1"))
+            for field in match.headers
+        )
+        self.front = front
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Sorts the most specific first."""
+        return (self.host is None, -len(self.path), -len(self.fields))
+
+    def fits(self, head: RequestHead, path: bytes) -> bool:
+        """Whether everything that is given fits; path prefixes of whole segments."""
+        if self.host is not None and head.host != self.host:
+            return False
+        if self.path and not (path.startswith(self.path) and path[len(self.path) :][:1] in (b"", b"/")):
+            return False
+        for name, wanted in self.fields:
+            value = head.get(name)
+            if value is None or (wanted is not None and value != wanted):
+                return False
+        return True
+
+
+class Matcher:
+    """Compiled from one route table; a new table makes a new matcher."""
+
+    __slots__ = (
+        "_by_host",
+        "_by_model",
+        "_by_name",
+        "_cache",
+        "_default",
+        "_domain",
+        "_looked_at",
+        "_of_nobody",
+        "_rules",
+    )
+
+    def __init__(self, table: RouteTable, fronts: Mapping[str, FunctionRouter]) -> None:
+        """``fronts``: those of the table's functions, by name."""
+        self._domain = b"." + table.domain.lower().encode()
+        self._by_name = {name.encode(): front for name, front in fronts.items()}
+        self._by_host = {
+            b"%b-%b" % (tag, front.name.encode()): tagged
+            for front in fronts.values()
+            for tag, tagged in front.tagged.items()
+        } | self._by_name
+        """A function's own name comes before a tag and a name that read the same."""
+        self._by_model: dict[str, FunctionRouter] = {}
+        for route in table.functions:
+            for model in route.models or (route.name,):
+                self._by_model.setdefault(model, fronts[route.name])
+        self._default = fronts.get(table.default) if table.default is not None else None
+        rules = [_Rule(match, fronts[route.name]) for route in table.functions for match in route.matches]
+        self._rules = sorted(rules, key=lambda rule: rule.rank)
+        self._looked_at = tuple(sorted({name for rule in rules for name, _ in rule.fields}))
+        """Names of the fields that some rule looks at."""
+        self._cache: dict[tuple[bytes | None, ...], Target] = {}
+        self._of_nobody = Target(Call.WORK, self._default)
+
+    def match(self, head: RequestHead) -> Target:
+        """The target of a request."""
+        key: tuple[bytes | None, ...] = (head.method, head.host, head.target)
+        if self._looked_at:
+            key += tuple(map(head.get, self._looked_at))
+        found = self._cache.get(key)
+        return found if found is not None else self._match(head, key)
+
+    def _match(self, head: RequestHead, key: tuple[bytes | None, ...]) -> Target:
+        """What the cache does not know: without the query, of which each request may have its own, it may."""
+        path = head.path
+        if len(path) != len(head.target):
+            key = (*key[:2], path, *key[3:])
+            found = self._cache.get(key)
+            if found is not None:
+                return found
+        found = self._find(head, path)
+        if found.is_found and sum(len(part) for part in key if part is not None) <= CACHED_BYTES:
+            if len(self._cache) >= CACHE_ENTRIES:
+                self._cache.clear()
+            self._cache[key] = found
+        return found
+
+    def of_model(self, target: Target, model: str | None) -> Target:
+        """The target of a request whose body was read: it names this model, or none (None)."""
+        front = self._default if model is None else self._by_model.get(model)
+        named = model or ""
+        return Target(Call.WORK, front, target.strip, False, named, named, target.tell, named_in_body=True)
+
+    def of_call(self, head: RequestHead) -> Target:
+        """The target of a gRPC call by its head: its path names a method and no function."""
+        if self._rules or head.host.endswith(self._domain):
+            return self.match(head)
+        return self._of_nobody
+
+    def of_served(self, model: str) -> Target:
+        """The target of a gRPC call by V2's model; one that nobody declares may be the default function's."""
+        return Target(Call.WORK, self._by_model.get(model, self._default), 0, True, model)
+
+    def nearest(self, named: str) -> FunctionRouter | None:
+        """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
+        name = named.encode("latin-1", "replace")
+        found = [front for own, front in self._by_name.items() if front.tagged and name.endswith(b"-" + own)]
+        return max(found, key=lambda front: len(front.name), default=None)
+
+    def __repr__(self) -> str:
+        return f"<Matcher {len(self._by_name)} functions, {len(self._rules)} rules, {len(self._cache)} cached>"
+
+    def _find(self, head: RequestHead, path: bytes) -> Target:
+        host = head.host
+        is_get = head.method in (b"GET", b"HEAD")
+        if host.endswith(self._domain):
+            name = host[: -len(self._domain)]
+            return _of_function(self._by_host.get(name), name, is_get, path, 0)
+        for rule in self._rules:
+            if rule.fits(head, path):
+                return _of_function(rule.front, rule.front.name.encode(), is_get, path, 0)
+        if path.startswith(PREFIX):
+            end = path.find(b"/", len(PREFIX))
+            name = path[len(PREFIX) :] if end < 0 else path[len(PREFIX) : end]
+            strip = len(path) if end < 0 else end
+            return _of_function(self._by_name.get(name), name, is_get, path[strip:] or b"/", strip)
+        return self._by_path(is_get, path)
+
+    def _by_path(self, is_get: bool, path: bytes) -> Target:
+        cut = openai.cut(path)
+        found = None if cut is None else self._on_surface(is_get, path[cut:], cut)
+        if found is not None:
+            return found
+        v2 = _is_v2(path)
+        parsed = _model_path(path)
+        if parsed is not None:
+            front = self._by_model.get(parsed.model, self._default)
+            if front is None:
+                return Target(Call.WORK, None, v2=v2, named=parsed.model)
+            call, model = _call(front.route, path) if is_get else (Call.WORK, "")
+            return Target(call, front, v2=v2, named=parsed.model, model=model)
+        if is_get and v2:
+            server_call = _SERVER_CALLS.get(path.rstrip(b"/"))
+            if server_call is not None:
+                return Target(server_call, None, v2=True)
+        return Target(Call.WORK, self._default, v2=v2)
+
+    def _on_surface(self, is_get: bool, path: bytes, cut: int) -> Target | None:
+        """The target of a path of OpenAI's API that names no function; None: V1 means something else by it.
+
+        ``/v1/models/NAME`` is OpenAI's for functions of its protocol (``llama3:8b`` is a name too); V1's, as it ever
+        was, for the others, for ``NAME:predict`` and its like, and for unknown names where there is a default function.
+        Under ``/openai`` it is OpenAI's for all.
+        """
+        tell = openai.teller(path)
+        if is_get and openai.is_list(path):
+            return Target(Call.MODELS, None, tell=tell)
+        model = openai.named_model(path, _decoded)
+        if not model:
+            return Target(Call.WORK, None, cut, tell=tell, named_in_body=True)
+        front = self._by_model.get(model)
+        is_openais = cut > 0 or (front is not None and front.route.protocol == Protocol.OPENAI)
+        if not is_openais and (front is not None or tell is None or self._default is not None):
+            return None
+        tell = tell or openai_error
+        if front is None:
+            return Target(Call.WORK, None, named=model, model=model, tell=tell)
+        return Target(Call.MODEL if is_get else Call.WORK, front, cut, named=model, model=model, tell=tell)
+
+
+_SERVER_CALLS = {
+    b"/v2": Call.SERVER_METADATA,
+    b"/v2/health/live": Call.SERVER_LIVE,
+    b"/v2/health/ready": Call.SERVER_READY,
+    b"/v2/models": Call.MODEL_LIST,
+}
+
+
+def _of_function(front: FunctionRouter | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
+    """The target of a request that names a function; ``path`` as the function sees it."""
+    v2 = _is_v2(path)
+    named = name.decode("latin-1")
+    if front is None:
+        return Target(Call.WORK, None, v2=v2, named=named, tell=openai.teller(path))
+    if front.route.protocol == Protocol.OPENAI and (cut := openai.cut(path)):
+        path, strip = path[cut:], strip + cut
+    call, model = _call(front.route, path) if is_get else (Call.WORK, "")
+    return Target(call, front, strip, v2, named, model, openai.teller(path))
+
+
+def _is_v2(path: bytes) -> bool:
+    return path.startswith(b"/v2/") or path == b"/v2"
+
+
+def _call(route: FunctionRoute, path: bytes) -> tuple[Call, str]:
+    """What a GET to a function asks for. Only functions that speak V2 have health calls that we know."""
+    if route.protocol == Protocol.OPENAI:
+        model = openai.named_model(path, _decoded)
+        return (Call.OWN_MODELS if model or openai.is_list(path) else Call.WORK, model)
+    if route.protocol != Protocol.V2:
+        return Call.WORK, ""
+    plain = path.rstrip(b"/")
+    if plain == b"/v2/health/live":
+        return Call.FUNCTION_LIVE, ""
+    if plain == b"/v2/health/ready":
+        return Call.FUNCTION_READY, ""
+    if plain == b"/v2":
+        return Call.METADATA, ""
+    parsed = _model_path(plain)
+    if parsed is None:
+        return Call.WORK, ""
+    if parsed.verb == "ready":
+        return Call.MODEL_READY, parsed.model
+    if parsed.verb == "":
+        return Call.METADATA, parsed.model
+    return Call.WORK, ""
+
+
+def _model_path(path: bytes) -> _ModelPath | None:
+    """Takes a V2 or V1 model path apart; None for other paths. OpenAI's ``/v1/models/NAME`` reads the same here."""
+    if path.startswith(b"/v2/models/"):
+        parts = path[11:].split(b"/")
+        rest = parts[1:]
+        if len(rest) >= 2 and rest[0] == b"versions":
+            rest = rest[2:]
+        name = _decoded(parts[0])
+        return _ModelPath(name, b"/".join(rest).decode("latin-1")) if name else None
+    if path.startswith(b"/v1/models/"):
+        name_bytes, _, verb = path[11:].partition(b":")
+        name = _decoded(name_bytes)
+        return _ModelPath(name, verb.decode("latin-1")) if name and "/" not in name else None
+    return None
+
+
+def _decoded(name: bytes) -> str:
+    """Percent-decoding of one path segment; bytes that are not UTF-8 stand for themselves."""
+    if b"%" in name:
+        first, *rest = name.split(b"%")
+        pieces = [first]
+        for piece in rest:
+            code = piece[:2]
+            if len(code) == 2 and all(digit in b"0123456789abcdefABCDEF" for digit in code):
+                pieces.append(bytes((int(code, 16),)) + piece[2:])
+            else:
+                pieces.append(b"%" + piece)
+        name = b"".join(pieces)
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError:
+        return name.decode("latin-1")
+
+
+def stripped(path: bytes, strip: int) -> bytes:
+    """Without the function's prefix; never empty, and a query alone gets its slash."""
+    rest = path[strip:]
+    return rest if rest.startswith(b"/") else b"/" + rest

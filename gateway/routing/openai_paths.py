@@ -1,0 +1,116 @@
+"""The paths of OpenAI's API at the front door: which they are, in whose shape they fail, which models there are.
+
+``/v1/...`` and ``/openai/v1/...`` are one surface; the prefix ``/openai`` keeps it apart from KServe's V1, whose
+``/v1/models`` means something else, and is cut off before a model server sees the request. Anthropic's
+``/v1/messages`` is part of it. What names the function of a request is the model in its body (``openai_body.py``).
+
+``GET /v1/models`` and ``/v1/models/NAME`` are answered from the route table and wake nobody. Their objects have
+OpenAI's keys and V1's (``models``; ``name`` and ``ready``) beside each other, so that clients of both read them.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from tidegate.errors import BAD_REQUEST, MODEL_NOT_FOUND, NOT_FOUND, ErrorKind, Executed
+from tidegate.gateway.answers.cold_starts import ColdStarts
+from tidegate.records.route_table import FunctionRoute
+from tidegate.wire.bodies.openai import anthropic_error, openai_error
+
+PREFIX: Final = b"/openai"
+_SURFACE: Final = b"/v1/"
+_MODELS: Final = b"/v1/models"
+_MESSAGES: Final = b"/v1/messages"
+OWNER: Final = "tidegate"
+
+
+class ErrorFormat(Protocol):
+    """Writes a failure in the shape that a client's protocol reads."""
+
+    def __call__(
+        self, kind: ErrorKind, message: str, *, function: str | None, request_id: str | None, executed: Executed
+    ) -> bytes: ...
+
+
+def cut(path: bytes) -> int | None:
+    """How many bytes of a path on the surface the model server does not see; None: the path is not on it."""
+    if path.startswith(_SURFACE):
+        return 0
+    return len(PREFIX) if path.startswith(_SURFACE, len(PREFIX)) and path.startswith(PREFIX) else None
+
+
+def teller(path: bytes) -> ErrorFormat | None:
+    """How a request with this path (without ``/openai``) is told of failures; None: it is not on the surface.
+
+    V1's ``/v1/models/NAME:predict`` is KServe's: its clients get Tidegate's own shape.
+    """
+    if not path.startswith(_SURFACE) or (path.startswith(_MODELS) and b":" in path):
+        return None
+    if path.startswith(_MESSAGES) and path[len(_MESSAGES) :][:1] in (b"", b"/"):
+        return anthropic_error
+    return openai_error
+
+
+def is_list(path: bytes) -> bool:
+    """Whether a GET of this path (without ``/openai``) asks which models there are."""
+    return path.rstrip(b"/") == _MODELS
+
+
+def named_model(path: bytes, decoded: Callable[[bytes], str]) -> str:
+    """The model that ``/v1/models/NAME`` names; empty: none. A name may have slashes, as they are or encoded."""
+    return decoded(path[len(_MODELS) + 1 :]) if path.startswith(_MODELS + b"/") else ""
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def model_list(routes: Iterable[FunctionRoute], cold: ColdStarts) -> tuple[int, bytes]:
+    """Every model that these functions answer to, by name; of equal names the first one counts, as for requests."""
+    owners: dict[str, FunctionRoute] = {}
+    for route in routes:
+        for model in route.models or (route.name,):
+            owners.setdefault(model, route)
+    names = sorted(owners)
+    data = [_model(name, owners[name], cold) for name in names]
+    return 200, json.dumps({"object": "list", "data": data, "models": names}).encode()
+
+
+def model_object(name: str, route: FunctionRoute, cold: ColdStarts) -> tuple[int, bytes]:
+    """One of them; a 404 for a model that the function does not answer to."""
+    if name not in (route.models or (route.name,)):
+        message = no_such_model(name)
+        told = openai_error(MODEL_NOT_FOUND, message, function=route.name, request_id=None, executed=Executed.FALSE)
+        return MODEL_NOT_FOUND.status, told
+    return 200, json.dumps(_model(name, route, cold)).encode()
+
+
+def _model(name: str, route: FunctionRoute, cold: ColdStarts) -> dict[str, object]:
+    """``created`` is not known here: clients want a number."""
+    status = cold.status(route)
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": OWNER,
+        "name": name,
+        "ready": status != "failed",
+        "function": route.name,
+        "status": status,
+    }
+
+
+def missing(model: str, *, has_body: bool) -> tuple[ErrorKind, str]:
+    """Why no function was found for a call on the surface that names this model; empty: none."""
+    if model:
+        return MODEL_NOT_FOUND, no_such_model(model)
+    if has_body:
+        return (
+            BAD_REQUEST,
+            "the body names no 'model' (it is read as JSON or multipart/form-data), and there is no default function",
+        )
+    return NOT_FOUND, "the call names no model, and there is no default function: GET /v1/models lists the models"
+
+
+def no_such_model(name: str) -> str:
+    """No function answers to a model that a request names."""
+    return f"the model {name[:256]!r} does not exist here; GET /v1/models lists those that do"

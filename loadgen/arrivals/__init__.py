@@ -1,0 +1,1 @@
+"""Arrival processes: shapes of load, traces' arrivals, paced loops."""

@@ -1,0 +1,101 @@
+"""The life of one replica as its queue_proxy tells it: state, orders with epochs, phases, why it failed.
+
+The slot ledger decides when a drain has ended (``tidegate.flow.slots``); this keeps what listeners of ``/events``
+are told and which orders are heard. Every order carries the epoch of the control process that gives it; one lower
+than the highest seen is refused, so a control process that was replaced cannot drain what its successor counts on.
+A drain can be taken back until the process stops (SIGTERM), which nothing takes back.
+"""
+
+from dataclasses import asdict, replace
+
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ReplicaState
+
+
+class StaleEpochError(Exception):
+    """The order comes from an older control process than one already heard."""
+
+
+class NotNowError(Exception):
+    """The order does not fit the state of the replica."""
+
+
+class ReplicaLifecycle:
+    """What is known of the replica; ``changes`` counts up with everything that listeners should hear."""
+
+    __slots__ = ("_epoch", "_state", "changes", "is_model_ready", "is_stopping", "limit", "message", "phases")
+
+    def __init__(self, *, limit: int | None, phases: ColdStartPhases, epoch: int) -> None:
+        self._state = ReplicaState.STARTING
+        self._epoch = epoch
+        self.limit = limit
+        """Slots; 0: no limit; None until the model server has declared them."""
+        self.phases = phases
+        self.message = ""
+        """Why it failed; empty otherwise."""
+        self.changes = 0
+        self.is_model_ready = False
+        self.is_stopping = False
+
+    @property
+    def state(self) -> ReplicaState:
+        return ReplicaState.FAILED if self.message else self._state
+
+    @property
+    def is_failed(self) -> bool:
+        return bool(self.message)
+
+    def entered(self, state: ReplicaState) -> None:
+        """The slot ledger is in another state."""
+        self._state = state
+        self.changes += 1
+
+    def model_ready(self, *, limit: int, load_s: float, warm_s: float | None) -> None:
+        """Readiness probe and warm-up passed."""
+        self.is_model_ready = True
+        self.limit = limit
+        self.phases = replace(self.phases, pull_s=self.phases.pull_s or 0.0, load_s=load_s, warm_s=warm_s)
+        self.changes += 1
+
+    def model_failed(self, message: str) -> bool:
+        """The model server is gone, or never came; True if that is news."""
+        if self.message:
+            return False
+        self.message = message or "the model server failed"
+        self.changes += 1
+        return True
+
+    def drain_ordered(self, epoch: int) -> None:
+        """Raises StaleEpochError."""
+        self._hear(epoch)
+
+    def revive_ordered(self, epoch: int) -> None:
+        """Raises StaleEpochError; NotNowError where nothing can be revived."""
+        self._hear(epoch)
+        if self.is_stopping:
+            raise NotNowError("the process is stopping")
+        if self.message or not self.is_model_ready:
+            raise NotNowError(f"a {self.state.value} replica cannot be revived")
+
+    def limit_ordered(self, epoch: int, limit: int) -> None:
+        """A new number of slots; 0: no limit. Raises StaleEpochError."""
+        self._hear(epoch)
+        self.limit = limit
+        self.changes += 1
+
+    def event(self) -> dict[str, object]:
+        """The present state as a line of ``/events``."""
+        return {
+            "state": self.state.value,
+            "phases": asdict(self.phases),
+            "limit": self.limit,
+            "message": self.message,
+        }
+
+    def _hear(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise StaleEpochError(f"epoch {epoch} is older than {self._epoch}")
+        self._epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"<Life {self.state.value}, limit {self.limit}, epoch {self._epoch}>"

@@ -1,0 +1,18 @@
+"""The activation signal is a level: told at once, repeated while it holds, told again when it rises again."""
+
+from tidegate.activator.state.activation import REPEAT_S, ActivationSignal
+
+
+def test_told_at_once_and_repeated() -> None:
+    signal = ActivationSignal()
+    assert signal.update(True, 10.0)
+    assert not signal.update(True, 10.0 + REPEAT_S / 2)
+    assert signal.update(True, 10.0 + REPEAT_S)
+    assert not signal.update(True, 10.0 + REPEAT_S)
+
+
+def test_at_rest_nothing_is_told_and_a_new_rise_is_told_at_once() -> None:
+    signal = ActivationSignal()
+    assert signal.update(True, 10.0)
+    assert not signal.update(False, 10.01)
+    assert signal.update(True, 10.02)

@@ -1,0 +1,144 @@
+"""What a smaller fleet would do to the latency, and the memory of misses."""
+
+import math
+
+import pytest
+
+from tests.support.worlds.autoscaling import T0, group
+from tidegate.autoscaler.policies.smif.scale_in import (
+    LONGEST_SCAR_S,
+    SCAR_S,
+    SLOW_S,
+    LateShare,
+    MissMemory,
+    ScaleInTimer,
+    SlowGroupHold,
+    erlang_c,
+    predicted_s,
+    spread_of,
+    waiting_s,
+)
+
+
+def test_erlang_against_known_values() -> None:
+    assert erlang_c(1, 0.7) == pytest.approx(0.7), "one server: the chance to find it busy"
+    assert erlang_c(2, 0.75) == pytest.approx(0.642857, rel=1e-5)
+    assert erlang_c(10, 0.8) == pytest.approx(0.409180, rel=1e-5)
+
+
+def test_waiting_of_a_single_queue() -> None:
+    """M/M/1 at 70 %: P(wait > t) = 0.7 exp(-0.3 t / s); the 98th percentile is ln(35) / 0.3 service times."""
+    assert waiting_s(1, 0.7, 0.1, 1.0, 0.98) == pytest.approx(0.1 * math.log(35) / 0.3)
+    assert waiting_s(1, 0.7, 0.1, 0.0, 0.98) == pytest.approx(0.05 * math.log(35) / 0.3), "equal times: half of it"
+    assert waiting_s(20, 0.3, 0.1, 1.0, 0.98) == 0.0
+    assert waiting_s(1, 1.0, 0.1, 1.0, 0.98) == math.inf
+
+
+def test_the_spread_is_read_from_the_tail() -> None:
+    assert (spread_of(0.1, 0.1), spread_of(0.1, 0.5), spread_of(0.0, 0.1)) == (0.0, 1.0, 0.0)
+    assert spread_of(0.1, 0.39) == pytest.approx(1.0)
+
+
+def test_two_become_one_at_seventy_percent_of_one() -> None:
+    two = group(ready=2, limit=1, execution_s=0.1, tail_s=0.1, latency_s=0.12, busy=0.7, concurrency=0.7)
+    later = predicted_s(two, 0.98, 0.35, 0.7, (2, 1))
+    assert 0.6 < later < 0.8, "0.1 s of work and the wait of a queue of one"
+    assert predicted_s(two, 0.98, 0.35, 1.01, (2, 1)) == math.inf
+
+
+def test_what_is_waited_beyond_the_formula_grows_too() -> None:
+    calm = group(ready=4, limit=1, execution_s=0.1, tail_s=0.1, latency_s=0.1, busy=1.6, concurrency=1.6)
+    bursty = group(ready=4, limit=1, execution_s=0.1, tail_s=0.1, latency_s=0.3, busy=1.6, concurrency=1.6)
+    servers = (4, 3)
+    assert predicted_s(bursty, 0.98, 0.4, 0.53, servers) > predicted_s(calm, 0.98, 0.4, 0.53, servers) + 0.2
+
+
+def test_shared_replicas_get_slower_with_company() -> None:
+    shared = group(ready=2, limit=4, execution_s=0.1, tail_s=0.2, latency_s=0.2, busy=1.0, concurrency=2.0)
+    assert predicted_s(shared, 0.98, 0.35, 0.7, (8, 4)) > 0.4
+
+
+def test_a_miss_forbids_to_go_back_for_hours_and_longer_when_it_was_true() -> None:
+    scars = MissMemory()
+    assert not scars.forbid(T0, 0.7)
+    scars.missed(T0, 0.7)
+    assert scars.forbid(T0 + SCAR_S - 1, 0.68)
+    assert not scars.forbid(T0 + SCAR_S - 1, 0.6)
+    later = T0 + SCAR_S + 1
+    assert not scars.forbid(later, 0.7)
+    scars.missed(later, 0.7)
+    assert scars.forbid(later + 2 * SCAR_S - 1, 0.7)
+    scars.missed(later, 0.5)
+    assert scars.utilization == 0.5, "the lowest counts"
+
+
+def test_a_miss_of_an_idle_fleet_was_not_for_want_of_replicas() -> None:
+    scars = MissMemory()
+    scars.missed(T0, 0.1)
+    assert not scars.forbid(T0, 0.9)
+
+
+def test_one_bad_window_is_chance_a_flood_of_late_answers_is_not() -> None:
+    window = [(1000, 0)] * 60 + [(1000, 100)] * 30 + [(1000, 0)] * 60
+    shares = LateShare()
+    seen = [shares.update(T0 + second, *counts) for second, counts in enumerate(window)]
+    assert max(seen) < 0.02, "ten percent for half a minute"
+    flood = LateShare()
+    slow = [flood.update(T0 + second, 1000, 1000 * min(second, 30) // 30) for second in range(30)]
+    assert next(second for second, share in enumerate(slow) if share > 0.02) < 20
+    assert "of" in repr(flood)
+
+
+def test_calm_remembers_the_most_that_was_wanted() -> None:
+    calm = ScaleInTimer()
+    assert [calm.below_for_s(T0 + second, wanted) for second, wanted in enumerate([3, 4, 2, 2])] == [0, 1, 2, 3]
+    assert calm.most_wanted(T0 + 3, 60.0) == 4
+    assert calm.most_wanted(T0 + 62, 60.0) == 2
+
+
+def slow(kind: SlowGroupHold, now: float, execution_s: float, *, is_guess: bool = False) -> bool:
+    """Whether a kind misses a target of half a second."""
+    return kind.update(now, execution_s, 0.5, is_guess=is_guess) > 0.5
+
+
+def test_a_kind_that_was_too_slow_stays_so_until_it_was_quick_for_five_minutes() -> None:
+    kind = SlowGroupHold()
+    assert (slow(kind, T0, 0.49), slow(kind, T0 + 1, 0.51), slow(kind, T0 + 2, 0.49)) == (False, True, True)
+    assert slow(kind, T0 + 200, 0.51), "once more: the time begins anew"
+    assert slow(kind, T0 + 199 + SLOW_S, 0.3)
+    assert not slow(kind, T0 + 200 + SLOW_S, 0.3)
+
+
+def test_each_mistake_makes_it_twice_as_long_until_a_day_without_one() -> None:
+    kind, now, waits = SlowGroupHold(), T0, []
+    for _ in range(12):
+        assert slow(kind, now, 0.51)
+        since = now
+        while slow(kind, now, 0.49):
+            now += 50.0
+        waits.append(now - since)
+        now += 50.0
+    assert waits[:4] == [SLOW_S, 2 * SLOW_S, 4 * SLOW_S, 8 * SLOW_S]
+    assert max(waits) == waits[-1] == LONGEST_SCAR_S
+    now += LONGEST_SCAR_S
+    assert slow(kind, now, 0.51)
+    assert not slow(kind, now + SLOW_S, 0.49)
+
+
+def test_that_it_may_be_quick_enough_acquits_nobody() -> None:
+    """0.8 s with two requests in a replica may be 0.4 s for one; that is no reason to start it again."""
+    kind = SlowGroupHold()
+    assert not slow(kind, T0, 0.4, is_guess=True), "nor does it accuse"
+    assert slow(kind, T0 + 1, 0.51)
+    assert all(slow(kind, T0 + minute * 60.0, 0.4, is_guess=True) for minute in range(1, 60))
+    assert slow(kind, T0 + 3600.0, 0.4)
+    assert not slow(kind, T0 + 3600.0 + SLOW_S, 0.4)
+
+
+def test_an_idle_kind_waits_for_its_time_and_is_not_found_guilty() -> None:
+    kind = SlowGroupHold()
+    assert (kind.held(T0, 0.4), kind.held(T0, 0.6)) == (0.4, 0.6)
+    slow(kind, T0, 0.51)
+    assert kind.held(T0 + 1, 0.4) == 0.51
+    assert kind.held(T0 + 200, 0.6) == 0.6
+    assert kind.held(T0 + SLOW_S, 0.4) == 0.4

@@ -1,0 +1,366 @@
+"""The API over a whole deployment without processes: the round, a fake backend, manifests as people write them."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from tests.support.worlds.control_api import app_over
+from tests.support.worlds.control_world import CPU, World, in_world
+from tidegate.control.api.deployment import Deployment
+from tidegate.control.api.own_metrics import register
+from tidegate.control.state.directory import StateDirectory
+from tidegate.control.views.views import GatewayView, ReplacedView
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
+from tidegate.store.embedded import EmbeddedStore
+
+MANIFEST = """
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: echo
+  annotations: {tidegate.dev/latency: 200ms}
+spec:
+  server: {command: [python3, server.py, --port, "{port}"]}
+"""
+
+
+WORKER = GatewayView(worker="g0", pid=7, state="serving", restarts=2, table="4.1", connections=0)
+
+
+class Door:
+    url = "http://127.0.0.1:8080"
+    certificate: str | None = None
+
+    def __init__(self) -> None:
+        self.told: dict[str, str | None] = {"g0": None}
+
+    async def reload(self) -> dict[str, str | None]:
+        return self.told
+
+    def views(self) -> tuple[GatewayView, ...]:
+        return ()
+
+    async def linked(self, limit_s: float) -> bool:
+        return True
+
+    async def expositions(self) -> list[str]:
+        return ["# TYPE tidegate_gateway_connections gauge\ntidegate_gateway_connections 3\n"]
+
+
+async def renew() -> tuple[tuple[ReplacedView, ...], tuple[str, ...]]:
+    return (ReplacedView(worker="g0.2", pid=8, old="g0", old_pid=7),), ("gateway.listen",)
+
+
+class Desk:
+    """A client of the API, and the deployment behind it."""
+
+    def __init__(self, world: World, deployment: Deployment, client: httpx.AsyncClient) -> None:
+        self.world = world
+        self.deployment = deployment
+        self.client = client
+
+    async def deploy(self, text: str = MANIFEST, **flags: str) -> httpx.Response:
+        body = {"manifest": text, "base": str(self.world.folder), "source": "echo.yaml", "flags": flags}
+        answer = await self.client.post("/api/v1/functions", json=body)
+        await self.world.second()
+        return answer
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self.client.get(f"/api/v1{path}")
+
+
+def at_desk(folder: Path, tell: Callable[[Desk], Awaitable[None]]) -> None:
+    async def story(world: World) -> None:
+        state = StateDirectory(folder / "state")
+        state.prepare()
+        store = await EmbeddedStore.open(folder / "other.db")
+        deployment = Deployment(
+            state=state,
+            store=store,
+            world=world.round,
+            gateways=Door(),
+            own_metrics=world.metrics,
+            faults=world.faults,
+            pulse=world.pulse,
+            clock=world.clock,
+            epoch=4,
+            version="1.0",
+            domain="localhost",
+            stop=lambda: None,
+            renew=renew,
+        )
+        app = app_over(deployment, token="t", version="1.0")
+        transport = httpx.ASGITransport(app)
+        headers = {"authorization": "Bearer t"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+            await tell(Desk(world, deployment, client))
+        await store.close()
+
+    in_world(folder, story)
+
+
+def test_explain_names_the_emulated_accelerators_that_a_function_may_use(tmp_path: Path) -> None:
+    t4 = Accelerator(
+        name="t4",
+        kind=AcceleratorKind.EMULATED,
+        count=1,
+        memory_bytes=1 << 30,
+        profile=Profile(base_s=0.01, per_item_s=0),
+    )
+
+    async def tell(desk: Desk) -> None:
+        desk.world.backend.equip((CPU, t4))
+        await desk.deploy()
+        assert "from a profile: t4" in (await desk.get("/functions/echo/explain")).json()["text"]
+        await desk.deploy(MANIFEST + "  accelerators: [cpu]\n")
+        await desk.world.advance(3.0)
+        assert "emulated" not in (await desk.get("/functions/echo/explain")).json()["text"]
+
+    at_desk(tmp_path, tell)
+
+
+def test_explain_says_why_what_was_decided_does_not_come(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        desk.world.backend.break_starts("echo-00001", "exited with 1\nno such weights", times=100)
+        await desk.deploy()
+        await desk.world.advance(5.0)
+        text = (await desk.get("/functions/echo/explain")).json()["text"]
+        assert "echo-00001 does not start: " in text
+        assert "starts in a row failed, next try in " in text
+        assert text.endswith("\n    exited with 1\n    no such weights")
+
+    at_desk(tmp_path, tell)
+
+
+def test_explain_says_that_there_is_no_place(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        desk.world.backend.equip((replace(CPU, count=1),))
+        await desk.deploy(
+            MANIFEST.replace("name: echo", "name: first").replace("{tidegate", "{tidegate.dev/min-scale: 1, tidegate")
+        )
+        await desk.world.advance(3.0)
+        await desk.deploy()
+        await desk.world.advance(8.0)
+        text = (await desk.get("/functions/echo/explain")).json()["text"]
+        assert "echo-00001 has no place" in text
+        assert "cpu has 0 of 1 places free" in text
+
+    at_desk(tmp_path, tell)
+
+
+def test_deploying_a_manifest(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        answer = await desk.deploy()
+        assert answer.status_code == 201
+        (deployed,) = answer.json()["functions"]
+        assert deployed["revision"] == "echo-00001"
+        assert deployed["filled_in"]["policy"] == "smif"
+        assert deployed["filled_in"]["accelerators"] == "cpu"
+        await desk.world.advance(2.0)
+        view = (await desk.get("/functions/echo")).json()
+        assert (view["state"], view["ready"], view["latency_s"]) == ("ready", 1, 0.2)
+        assert view["url"] == "http://echo.localhost:8080/"
+        assert view["revisions"][0]["replicas"][0]["accelerator"] == "cpu"
+        explained = (await desk.get("/functions/echo/explain")).json()
+        assert "initial_scale" in explained["text"]
+        assert explained["decisions"][0]["desired"] == 1
+        (start,) = (await desk.get("/functions/echo/cold-starts")).json()
+        assert start["phases"]["load_s"] == 1.0
+
+    at_desk(tmp_path, tell)
+
+
+def test_flags_win_over_the_text(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy(latency="50ms", **{"min-scale": "2"})
+        await desk.world.advance(2.0)
+        view = (await desk.get("/functions/echo")).json()
+        assert (view["latency_s"], view["ready"]) == (0.05, 2)
+
+    at_desk(tmp_path, tell)
+
+
+def test_all_faults_at_once_and_nothing_is_deployed(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        answer = await desk.deploy(MANIFEST.replace("name: echo", "name: Echo").replace("200ms", "soon"))
+        assert answer.status_code == 422
+        faults = answer.json()["error"]["faults"]
+        assert {fault["line"] for fault in faults} == {5, 6}
+        assert (await desk.get("/functions")).json() == []
+
+    at_desk(tmp_path, tell)
+
+
+def test_an_accelerator_that_is_not_here_is_a_fault(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        answer = await desk.deploy(MANIFEST + "  accelerators: [h100]\n")
+        assert answer.status_code == 422
+        assert "h100" in answer.text
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_model_name_has_one_owner(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        answer = await desk.deploy(MANIFEST.replace("name: echo", "name: other") + "  models: [echo]\n")
+        assert answer.status_code == 422
+        assert "echo answers to it" in answer.text
+        assert (await desk.deploy()).status_code == 201, "the owner itself may be deployed again"
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_model_that_the_serving_revision_answers_to_is_taken_until_another_one_serves(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        other = MANIFEST.replace("name: echo", "name: other") + "  models: [net]\n"
+        await desk.deploy(MANIFEST + "  models: [net]\n")
+        await desk.world.advance(2.0)
+        desk.world.backend.break_starts("echo-00002", "no such weights", times=2)
+        await desk.deploy(MANIFEST + "  models: [mesh]\n")
+        assert (await desk.deploy(other)).status_code == 422, "echo-00001 still serves it"
+        await desk.world.advance(10.0)
+        assert (await desk.deploy(other)).status_code == 201
+
+    at_desk(tmp_path, tell)
+
+
+def test_deploying_again_is_a_new_revision(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        await desk.world.advance(2.0)
+        answer = await desk.deploy()
+        assert answer.json()["functions"][0]["revision"] == "echo-00002"
+        await desk.world.advance(4.0)
+        view = (await desk.get("/functions/echo")).json()
+        assert view["revision"] == "echo-00002"
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_deleted_function_is_unknown_at_once(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        assert (await desk.client.delete("/api/v1/functions/echo")).status_code == 204
+        answer = await desk.get("/functions/echo")
+        assert answer.status_code == 404
+        assert "deployed: none" in answer.text
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_base_that_is_no_absolute_folder_is_refused(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        answer = await desk.client.post("/api/v1/functions", json={"manifest": MANIFEST, "base": "here"})
+        assert answer.status_code == 422
+        assert "absolute" in answer.text
+
+    at_desk(tmp_path, tell)
+
+
+def test_nothing_new_is_taken_while_it_ends(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        desk.deployment.leaving = True
+        assert (await desk.deploy()).status_code == 503
+        assert (await desk.get("/status")).status_code == 200
+
+    at_desk(tmp_path, tell)
+
+
+def test_the_whole_status_and_its_faults(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        desk.world.faults.set("route table file", "disk full")
+        view = (await desk.get("/status")).json()
+        assert (view["epoch"], view["gateway"], view["table"][:2]) == (4, "http://127.0.0.1:8080", "1.")
+        assert view["faults"] == ["route table file: disk full"]
+        assert view["accelerators"][0] == {
+            "name": "cpu",
+            "kind": "cpu",
+            "count": 3,
+            "in_use": 1,
+            "memory_bytes": 1 << 30,
+            "cores": 1,
+            "price_per_hour": 0.04,
+            "emulated": False,
+        }
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_watch_tells_changes_and_ends_with_the_function(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        async with aclosing(desk.deployment.changes("echo")) as changes:
+            first = await anext(changes)
+            assert getattr(first, "state", None) == "starting"
+            following = asyncio.gather(anext(changes), return_exceptions=True)
+            await asyncio.sleep(0)
+            await desk.world.advance(2.0)
+            (second,) = await following
+            while getattr(second, "state", None) != "ready":
+                second = await anext(changes)
+            await desk.client.delete("/api/v1/functions/echo")
+            assert [change async for change in changes] == []
+
+    at_desk(tmp_path, tell)
+
+
+def test_logs_come_from_the_files_of_replicas(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        folder = tmp_path / "state" / "logs" / "echo"
+        folder.mkdir(parents=True)
+        (folder / "echo-00001-aaaaa.server.log").write_text("one\ntwo\n")
+        (folder / "echo-00001-aaaaa.proxy.log").write_text("proxied\n")
+        answer = await desk.get("/functions/echo/logs?tail=1")
+        assert [json.loads(line) for line in answer.text.splitlines()] == [
+            {"replica": "echo-00001-aaaaa", "source": "server", "line": "two"}
+        ]
+        assert (await desk.get("/functions/echo/logs?source=all")).text.count("\n") == 3
+        unknown = await desk.get("/functions/echo/logs?replica=zz")
+        assert unknown.status_code == 422
+        assert "a replica of echo with a log: echo-00001-" in unknown.json()["error"]["message"]
+        assert (await desk.get("/functions/echo")).json()["last_log"] == ["one", "two"]
+
+    at_desk(tmp_path, tell)
+
+
+def test_metrics_are_one_text(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        await desk.world.advance(2.0)
+        register(desk.world.metrics, desk.world.round, epoch=4, gateways=lambda: (WORKER,), faults=lambda: 0)
+        text = (await desk.client.get("/metrics")).text
+        assert "tidegate_control_epoch 4.0" in text
+        replica = 'accelerator="cpu",function="echo",revision="echo-00001",state="ready"'
+        assert f"tidegate_replicas{{{replica}}} 1.0" in text
+        assert 'tidegate_desired_replicas{function="echo",revision="echo-00001"} 1.0' in text
+        assert 'tidegate_control_gateway_restarts_total{worker="g0"} 2.0' in text
+        assert "tidegate_control_process_resident_memory_bytes" in text
+        assert "tidegate_gateway_connections 3.0" in text
+        assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1.0' in text
+
+    at_desk(tmp_path, tell)
+
+
+def test_restart_and_reload_go_to_the_front_door(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        door = desk.deployment._gateways
+        assert isinstance(door, Door)
+        door.told = {"g0": None, "g1": "it broke"}
+        told = (await desk.client.post("/api/v1/reload")).json()
+        assert (told["reloaded"], told["faults"]) == (["g0"], {"g1": "it broke"})
+        done = (await desk.client.post("/api/v1/restart")).json()
+        assert [each["worker"] for each in done["replaced"]] == ["g0.2"]
+        assert done["needs_up"] == ["gateway.listen"]
+        desk.deployment.leaving = True
+        for what in ("reload", "restart"):
+            assert (await desk.client.post(f"/api/v1/{what}")).status_code == 503
+
+    at_desk(tmp_path, tell)

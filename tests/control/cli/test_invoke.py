@@ -1,0 +1,58 @@
+"""V2 tensors from the command line, with and without inputs that the model declares."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+import typer
+
+from tidegate.control.cli.invoke import _tensor
+
+
+def tensor(text: str, declared: list[dict[str, Any]] | None = None) -> tuple[str, str, list[int]]:
+    made = _tensor(triton, np, text, declared or [])
+    return made.name(), made.datatype(), made.shape()
+
+
+@pytest.mark.parametrize(
+    ("values", "datatype", "shape"),
+    [
+        ("[1, 2]", "INT64", [2]),
+        ("[[1, 2.5]]", "FP64", [1, 2]),
+        ("[[true], [false]]", "BOOL", [2, 1]),
+        ('["Ebbe", "Flut"]', "BYTES", [2]),
+    ],
+)
+def test_without_declared_inputs_the_values_tell_the_type(values: str, datatype: str, shape: list[int]) -> None:
+    assert tensor(f"x={values}") == ("x", datatype, shape)
+
+
+def test_a_type_can_be_said(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(b"abcd")
+    assert tensor("x:FP32=[1, 2]") == ("x", "FP32", [2])
+    assert tensor("x:0=[1]") == ("x:0", "INT64", [1])
+    assert tensor(f"x:UINT8=@{tmp_path / 'raw'}") == ("x", "UINT8", [1, 4])
+    assert tensor(f"x:BYTES=@{tmp_path / 'raw'}") == ("x", "BYTES", [1, 1])
+
+
+@pytest.mark.parametrize("values", ["[null]", "{}", '[1, "a"]', "[[1], [2, 3]]", "[1"])
+def test_values_that_tell_no_type_are_wrong_input(values: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--input x: "):
+        tensor(f"x={values}")
+
+
+def test_raw_bytes_need_a_type_where_none_is_declared(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(b"abc")
+    with pytest.raises(typer.BadParameter, match="the model declares no inputs: say the type"):
+        tensor(f"x=@{tmp_path / 'raw'}")
+    with pytest.raises(typer.BadParameter, match="--input x: "):
+        tensor(f"x:FP32=@{tmp_path / 'raw'}")
+
+
+def test_a_declared_input_has_its_type_and_others_are_refused() -> None:
+    declared = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    assert tensor("x=[[1, 2]]", declared) == ("x", "FP32", [1, 2])
+    with pytest.raises(typer.BadParameter, match=r"the model has x FP32\[-1, 2\]"):
+        tensor("y=[1]", declared)

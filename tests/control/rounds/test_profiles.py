@@ -1,0 +1,192 @@
+"""What is learnt of groups: told to replicas, kept over a restart, handed to the next revision."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.support.worlds.autoscaling import T0, replica_sample
+from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.measure.rates import LearntCell
+from tidegate.clock import ManualClock
+from tidegate.control.rounds.profiles import KEPT_EVERY_S, LearnedProfiles
+from tidegate.deploy.fake import FakeBackend
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
+from tidegate.function import Batching, Function, Revision, Server, ServerKind, Sla
+from tidegate.records.codec import decode
+from tidegate.records.replica_sample import ReplicaSample
+from tidegate.store.embedded import EmbeddedStore
+
+T4 = Accelerator(
+    name="t4",
+    kind=AcceleratorKind.EMULATED,
+    count=4,
+    memory_bytes=1,
+    profile=Profile(base_s=0.01, per_item_s=0.0),
+)
+CELL = LearntCell(size=0, occupancy=-1, batch=1.0, seconds_per_request=0.02, execution_s=0.02, requests=50.0)
+
+
+def revision(number: int = 1, **values: Any) -> Revision:
+    function = Function(name="echo", server=Server(kind=ServerKind.HANDLER, target="/echo.py:Echo"))
+    return Revision(replace(function, **values), number)
+
+
+class Desk:
+    """One life of a control process over a store."""
+
+    def __init__(self, store: EmbeddedStore, now: float = T0) -> None:
+        self.clock = ManualClock(now)
+        self.autoscaler = Autoscaler(self.clock)
+        self.backend = FakeBackend([T4], self.clock, Random(1))
+        self.learning = LearnedProfiles(
+            autoscaler=self.autoscaler, backend=self.backend, clock=self.clock, store=store, epoch=7
+        )
+        self.sent: list[tuple[str, Any]] = []
+        self._work = 0
+
+    def track(self, wanted: Revision) -> None:
+        self.autoscaler.apply(wanted)
+        self.learning.track(wanted)
+
+    async def post(self, path: str, body: bytes = b"") -> bytes:
+        self.sent.append((path, decode(body, dict)))
+        return b"{}"
+
+    async def full_second(self, wanted: Revision, limit: int, per_second: int) -> None:
+        """A second in which one replica has every slot taken and ends ``per_second`` requests."""
+        before = self.sample(wanted, limit)
+        self.clock.advance(1.0)
+        self._work += per_second
+        after = self.sample(wanted, limit)
+        self.learning.measured(before, after, "t4")
+        await self.learning.turn(self.clock.now(), {wanted.id: 5})
+
+    def sample(self, wanted: Revision, limit: int) -> ReplicaSample:
+        seconds = self.clock.now() - T0
+        return replica_sample(
+            "r1",
+            revision=wanted.id,
+            group="t4",
+            uptime_s=seconds + 10.0,
+            limit=limit,
+            requests=self._work,
+            inferences=self._work,
+            busy_s=seconds,
+            in_flight_request_s=limit * seconds,
+            in_flight_inference_s=limit * seconds,
+        )
+
+
+def at_desk(folder: Path, tell: Callable[[Callable[[], Coroutine[Any, Any, Desk]]], Coroutine[Any, Any, None]]) -> None:
+    """Runs a story that may begin several lives of the control process."""
+
+    async def story() -> None:
+        store = await EmbeddedStore.open(folder / "state.db")
+
+        async def begin() -> Desk:
+            desk = Desk(store)
+            await desk.learning.load()
+            return desk
+
+        try:
+            await tell(begin)
+        finally:
+            await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_limit_that_brings_nothing_goes_and_replicas_are_told(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, wanted = await begin(), revision(sla=Sla(latency_s=1.0))
+        desk.track(wanted)
+        status = await desk.backend.create("echo-00001-aaaaa", wanted, "t4", replica_sample("r1").phases)
+        desk.learning.measured(None, desk.sample(wanted, 4), "t4")
+        assert desk.learning.orders([replace(status, limit=4)], {}) == []
+        limit = 4
+        for _ in range(120):
+            await desk.full_second(wanted, limit, per_second=50)
+            found = desk.learning.limit(wanted.id, "t4")
+            assert found is not None
+            limit = found.limit
+        assert limit == 1, "the server does one thing at a time"
+        ((told, order),) = desk.learning.orders([replace(status, limit=4)], {})
+        await desk.learning.order(desk, order)
+        assert (told.id, desk.sent) == (status.id, [("/limit", {"limit": 1, "epoch": 7})])
+        assert desk.learning.orders([replace(status, limit=1)], {}) == []
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_move_is_written_down_at_once(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, wanted = await begin(), revision(sla=Sla(latency_s=1.0))
+        desk.track(wanted)
+        desk.learning.measured(None, desk.sample(wanted, 4), "t4")
+        for _ in range(20):
+            await desk.full_second(wanted, 4, per_second=50)
+        later = await begin()
+        later.track(wanted)
+        later.learning.measured(None, later.sample(wanted, 4), "t4")
+        now, again = (each.learning.limit(wanted.id, "t4") for each in (desk, later))
+        assert now is not None
+        assert again is not None
+        assert (again.limit, again.most) == (now.limit, now.most) == (3, 4)
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_limit_that_the_function_gives_is_not_touched(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, wanted = await begin(), revision(concurrency=4)
+        desk.track(wanted)
+        for _ in range(60):
+            await desk.full_second(wanted, 4, per_second=50)
+        assert desk.learning.limit(wanted.id, "t4") is None
+
+    at_desk(tmp_path, tell)
+
+
+def test_rates_outlive_the_process_and_are_a_prior_for_another_model(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, wanted = await begin(), revision()
+        desk.track(wanted)
+        desk.autoscaler.collector.teach(wanted.id, "t4", [CELL], 1.0)
+        for _ in range(int(KEPT_EVERY_S) + 1):
+            desk.clock.advance(1.0)
+            await desk.learning.turn(desk.clock.now(), {})
+
+        later = await begin()
+        later.track(wanted)
+        assert later.learning.mu_ips(wanted.id, "t4") == 50.0
+        assert later.learning.prior_ips(wanted.id, "t4") is None
+        same, other = revision(2, sla=Sla(latency_s=0.5)), revision(3, batching=Batching(max_size=8))
+        later.track(same)
+        later.track(other)
+        assert later.autoscaler.mu_ips(same.id, "t4") == 50.0, "the same model under another promise"
+        assert later.autoscaler.mu_ips(other.id, "t4") is None
+        assert later.learning.mu_ips(other.id, "t4") == later.learning.prior_ips(other.id, "t4") == 50.0
+
+        (kind,) = later.learning.kinds(revision(4, batching=Batching(max_size=16)))
+        assert (kind.mu_ips, kind.one_s, kind.is_own) == (50.0, 0.02, False)
+
+    at_desk(tmp_path, tell)
+
+
+def test_what_was_learnt_of_a_deleted_function_goes(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, wanted = await begin(), revision()
+        desk.track(wanted)
+        desk.autoscaler.collector.teach(wanted.id, "t4", [CELL], 1.0)
+        await desk.learning.close()
+        desk.learning.forget(wanted.id)
+        desk.learning.drop("echo")
+        await desk.learning.turn(desk.clock.now(), {})
+        later = await begin()
+        later.track(wanted)
+        assert later.learning.mu_ips(wanted.id, "t4") is None
+
+    at_desk(tmp_path, tell)

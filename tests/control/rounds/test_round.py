@@ -1,0 +1,604 @@
+"""The control round, as timelines: what is started, what takes the traffic, what is told to those who wait."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.worlds.control_world import CPU, World, function, in_world
+from tidegate.control.api.describe import function as describe
+from tidegate.control.api.own_metrics import ControlCollector
+from tidegate.control.rounds.replicas import ReplicaIndex
+from tidegate.control.rounds.roles import parts_of
+from tidegate.control.state.registry import Deployed
+from tidegate.control.views.views import FunctionState
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.fake import FakeBackend
+from tidegate.deploy.placement.ledger import WHOLE, Room
+from tidegate.function import Revision, Scaling
+from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
+from tidegate.records.replica_state import ReplicaState
+from tidegate.records.route_table import FailureKind
+
+READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
+
+
+def state_of(world: World, name: str = "echo") -> FunctionState:
+    deployed = world.registry.get(name)
+    assert deployed is not None
+    return describe(world.round, deployed, "http://127.0.0.1:8080", "localhost").state
+
+
+def test_a_deploy_starts_the_initial_scale_and_sleeps_when_nobody_comes(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        assert [each.state for each in world.replicas()] == [STARTING]
+        assert state_of(world) is FunctionState.STARTING
+        await world.advance(1.0)
+        assert state_of(world) is FunctionState.READY
+        assert world.view().price_per_hour == 0.04
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        assert deployed.proven
+        await world.advance(14.0)
+        assert world.replicas() == []
+        assert state_of(world) is FunctionState.ASLEEP
+        assert world.view().price_per_hour == 0, "sleep costs nothing"
+        assert world.shares() == {"echo-00001": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_the_table_lists_a_replica_from_its_first_moment(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        (replica,) = world.replicas()
+        (group,) = world.gateways.tables[-1].functions[0].revisions[0].groups
+        assert [route.id for route in group.replicas] == [replica.id]
+        assert group.replicas[0].address == replica.address
+
+    in_world(tmp_path, tell)
+
+
+def test_any_number_of_pushes_cause_one_start_at_once(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(initial_scale=0)))
+        assert world.replicas() == []
+        for _ in range(4):
+            world.activate("echo-00001", waiting=50)
+        await world.settle()
+        assert len(world.replicas()) == 1, "no tick was waited for, and four workers are one reason"
+        for _ in range(4):
+            world.activate("echo-00001", waiting=50)
+            await world.settle()
+        assert len(world.replicas()) == 1
+
+    in_world(tmp_path, tell)
+
+
+def test_a_push_during_the_last_drain_takes_the_replica_back(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.begin_work(replica.id)
+        await world.advance(12.0)
+        assert [each.state for each in world.replicas()] == [DRAINING]
+        assert state_of(world) is FunctionState.DRAINING
+        world.activate("echo-00001")
+        await world.settle()
+        assert [(each.id, each.state) for each in world.replicas()] == [(replica.id, READY)]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_push_for_something_unknown_is_no_fault(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.activate("ghost-00001")
+        await world.settle()
+        assert world.replicas() == []
+        assert world.faults.texts() == ()
+
+    in_world(tmp_path, tell)
+
+
+def test_a_new_revision_takes_over_when_it_is_ready_and_the_old_one_leaves(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (old,) = world.replicas()
+        world.backend.start_up_s = 3.0
+        await world.deploy(function(timeout_s=10.0))
+        assert (world.shares()["echo-00001"], world.shares()["echo-00002"]) == (100.0, 0.0)
+        await world.advance(2.5)
+        assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}, "not ready yet"
+        world.gateways.lags = True
+        await world.advance(2.0)
+        assert world.shares() == {"echo-00002": 100.0, "echo-00001": 0.0}
+        assert old.id in [each.id for each in world.replicas(READY)], "a worker still sends it requests"
+        world.gateways.applied = world.gateways.tables[-1].version
+        world.activate("echo-00001")
+        await world.advance(2.0)
+        assert old.id in [each.id for each in world.replicas(READY)], "a request still waits for it"
+        world.answered("echo-00001")
+        world.gateways.lags = False
+        await world.advance(3.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00002"]
+        assert world.shares() == {"echo-00002": 100.0}
+
+    in_world(tmp_path, tell)
+
+
+def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> None:
+    """Its window of time is open and asks for two; nobody carries that out any more."""
+
+    async def tell(world: World) -> None:
+        windows = Scaling(min_scale_windows="0 * * * * | 1h | UTC | 2")
+        await world.deploy(function(scaling=windows))
+        await world.advance(3.0)
+        assert len(world.replicas(READY)) == 2
+        autoscaler = world.round.autoscaler
+        world.activate("echo-00001")
+        before = autoscaler.decisions("echo", 100)
+        await world.registry.delete("echo")
+        world.round.sync()
+        await world.advance(3.0)
+        after = autoscaler.decisions("echo", 100)
+        assert after in (before, [])
+
+    in_world(tmp_path, tell)
+
+
+def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        world.backend.break_starts("echo-00002", "no such weights", times=100)
+        await world.deploy(function(timeout_s=10.0))
+        await world.advance(5.0)
+        assert world.shares()["echo-00001"] == 100.0
+        assert len([each for each in world.replicas(READY) if each.revision == "echo-00001"]) == 1
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        view = describe(world.round, deployed, "http://x:1", "localhost")
+        assert view.state is FunctionState.READY
+        failure = next(each.failure for each in view.revisions if each.id == "echo-00002")
+        assert failure is not None
+        assert failure.reason == "no such weights"
+        assert failure.failures > 1, "it is tried again, with back-off"
+
+    in_world(tmp_path, tell)
+
+
+def test_a_sleeping_function_stays_healthy_while_its_candidate_fails(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(16.0)
+        assert state_of(world) is FunctionState.ASLEEP
+        world.backend.break_starts("echo-00002", "no such weights", times=100)
+        await world.deploy(function(timeout_s=10.0))
+        await world.advance(3.0)
+        assert state_of(world) is FunctionState.ASLEEP
+        assert world.view().message == "candidate echo-00002: no such weights"
+        world.backend.break_starts("echo-00001", "no memory", times=100)
+        world.activate("echo-00001")
+        await world.advance(2.0)
+        assert state_of(world) is FunctionState.FAILED
+        assert world.view().message == "no memory\ncandidate echo-00002: no such weights"
+
+    in_world(tmp_path, tell)
+
+
+def test_a_candidate_without_room_gets_one_place_of_several(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=3)))
+        await world.advance(2.0)
+        assert len(world.replicas(READY)) == 3
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        least = 3
+        for _ in range(5):
+            await world.advance(1.0)
+            least = min(least, len(world.replicas(READY)))
+        assert least >= 1
+        assert world.shares()["echo-00002"] == 100.0
+        await world.advance(3.0)
+        assert [each.revision for each in world.replicas()] == ["echo-00002"]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_candidate_may_go_ahead_where_only_one_place_exists(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("other", scaling=Scaling(min_scale=2)))
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        assert len(world.replicas(READY)) == 3
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(6.0)
+        assert world.shares()["echo-00002"] == 100.0
+        assert [each.revision for each in world.replicas() if each.function == "echo"] == ["echo-00002"]
+        deployed = world.registry.get("echo")
+        assert deployed is not None
+        assert (deployed.current.number, deployed.candidate) == (2, None)
+
+    in_world(tmp_path, tell)
+
+
+def test_a_candidate_that_went_ahead_and_failed_gives_the_traffic_back(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("other", scaling=Scaling(min_scale=2)))
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        world.backend.break_starts("echo-00002", "no such weights", times=100)
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        seen = set()
+        for _ in range(60):
+            await world.advance(1.0)
+            seen.add(world.shares().get("echo-00001", 0.0))
+        assert 0.0 in seen, "the candidate had its chance"
+        assert (world.shares()["echo-00001"], world.shares()["echo-00002"]) == (100.0, 0.0)
+        assert [each.revision for each in world.replicas(READY) if each.function == "echo"] == ["echo-00001"]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_failed_start_is_told_to_those_who_wait_until_one_succeeds(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.break_starts("echo-00001", "no such weights", times=2)
+        await world.deploy(function())
+        world.clock.advance(1.0)
+        world.backend.on_wakeup(world.clock.now())
+        await world.settle()
+        assert world.refusal("echo-00001") == "no such weights"
+        assert state_of(world) is FunctionState.FAILED
+        await world.advance(5.0)
+        assert [each.state for each in world.replicas()] == [READY]
+        assert world.refusal("echo-00001") is None
+        assert state_of(world) is FunctionState.READY
+        await world.advance(12.0)
+        assert world.replicas() == []
+        assert world.refusal("echo-00001") is None, "asleep after a success: the next request may wait"
+
+    in_world(tmp_path, tell)
+
+
+def test_after_the_retries_a_request_may_cause_another_attempt(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(initial_scale=0)))
+        world.backend.break_starts("echo-00001", "no such weights", times=100)
+        world.activate("echo-00001")
+        await world.settle()
+        world.answered("echo-00001")
+        await world.advance(120.0)
+        assert world.replicas(STARTING, READY) == []
+        assert world.refusal("echo-00001") is None
+        assert state_of(world) is FunctionState.FAILED, "people still see what happened"
+        world.activate("echo-00001")
+        await world.settle()
+        assert len(world.replicas(STARTING)) == 1
+
+    in_world(tmp_path, tell)
+
+
+def test_a_start_that_was_killed_is_tried_again_before_anybody_is_refused(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        for attempt in (1, 2):
+            (replica,) = world.replicas(STARTING)
+            world.clock.advance(0.3)
+            world.backend.crash(replica.id)
+            await world.settle()
+            if attempt == 1:
+                assert world.refusal("echo-00001") is None
+                assert state_of(world) is FunctionState.STARTING
+                assert world.round.next_wakeup(2_000.0) == 2_000.0, "nothing to wait for"
+                await world.second()
+        assert "SIGKILL" in (world.refusal("echo-00001") or "")
+        assert state_of(world) is FunctionState.FAILED
+
+    in_world(tmp_path, tell)
+
+
+def test_a_repair_comes_when_its_back_off_ends_and_not_at_the_next_second(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.break_starts("echo-00001", "no such weights", times=1)
+        await world.deploy(function())
+        world.clock.advance(1.0)
+        world.backend.on_wakeup(world.clock.now())
+        await world.second()
+        failure = world.backend.failure("echo-00001")
+        assert failure is not None
+        assert world.round.next_wakeup(world.clock.now() + 1.0) == failure.not_before
+        world.clock.advance(failure.not_before - world.clock.now())
+        await world.second()
+        assert len(world.replicas(STARTING)) == 1
+
+    in_world(tmp_path, tell)
+
+
+def test_a_crash_after_ready_is_repaired_and_nobody_is_refused(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.crash(replica.id)
+        await world.settle()
+        assert world.refusal("echo-00001") is None
+        await world.advance(3.0)
+        assert [each.state for each in world.replicas()] == [READY]
+        assert world.replicas()[0].id != replica.id
+
+    in_world(tmp_path, tell)
+
+
+def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function("big", scaling=Scaling(min_scale=3)))
+        await world.advance(2.0)
+        await world.deploy(function("late", scaling=Scaling(initial_scale=0)))
+        for _ in range(3):
+            world.activate("late-00001")
+            await world.advance(1.0)
+        assert world.refusal("late-00001") is None, "room may be just about to come"
+        for _ in range(4):
+            world.activate("late-00001")
+            await world.advance(1.0)
+        route = world.route("late-00001")
+        assert route.failure == "no accelerator has room for it: cpu has 0 of 3 places free"
+        assert route.failure_kind is FailureKind.NOT_SERVABLE
+
+    in_world(tmp_path, tell)
+
+
+def test_a_deleted_function_leaves_the_table_at_once_and_its_replicas_drain(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.begin_work(replica.id)
+        await world.delete("echo")
+        assert world.shares() == {}
+        await world.advance(2.0)
+        assert [each.state for each in world.replicas()] == [DRAINING]
+        world.backend.end_work(replica.id)
+        await world.advance(2.0)
+        assert world.replicas() == []
+        assert world.round.tracked("echo") == ()
+
+    in_world(tmp_path, tell)
+
+
+def test_functions_come_back_after_a_restart_and_stay_asleep(tmp_path: Path) -> None:
+    async def before(world: World) -> None:
+        await world.deploy(function())
+        await world.advance(20.0)
+        await world.deploy(function("new"))
+
+    async def after(world: World) -> None:
+        await world.advance(2.0)
+        assert world.shares() == {"echo-00001": 100.0, "new-00001": 100.0}
+        assert [each.function for each in world.replicas()] == ["new"], "it was deployed and never became ready"
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after)
+
+
+def test_replicas_that_run_are_taken_up_after_a_restart(tmp_path: Path) -> None:
+    kept: list[FakeBackend] = []
+
+    async def before(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        kept.append(world.backend)
+
+    async def after(world: World) -> None:
+        (replica,) = world.replicas()
+        await world.advance(3.0)
+        assert [each.id for each in world.replicas()] == [replica.id], "no second one"
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after, kept[0])
+
+
+def test_what_a_deleted_function_still_drains_goes_on_draining_after_a_restart(tmp_path: Path) -> None:
+    kept: list[FakeBackend] = []
+
+    async def before(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        world.backend.begin_work(replica.id)
+        await world.delete("echo")
+        kept.append(world.backend)
+
+    async def after(world: World) -> None:
+        assert world.shares() == {}
+        (replica,) = world.replicas()
+        assert world.registry.kept().keys() == {"echo-00001"}, "the backend adopts by this"
+        await world.advance(3.0)
+        assert [each.state for each in world.replicas()] == [DRAINING]
+        world.backend.end_work(replica.id)
+        await world.advance(3.0)
+        assert world.replicas() == []
+        assert world.registry.kept() == {}
+        await world.deploy(function())
+        assert world.shares() == {"echo-00002": 100.0}, "numbers go on"
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after, kept[0])
+
+
+def test_one_record_per_cold_start(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(initial_scale=0)))
+        world.activate("echo-00001")
+        await world.settle()
+        await world.advance(1.0)
+        (replica,) = world.replicas()
+        seen = ColdStartSeen(
+            function="echo",
+            revision="echo-00001",
+            replica=replica.id,
+            phases=ColdStartPhases(first_response_s=0.004),
+        )
+        sample = GatewaySample(
+            worker="g0",
+            incarnation="i1",
+            sequence=50,
+            uptime_s=50.0,
+            table_epoch=1,
+            table_number=1,
+            connections=1,
+            cold_starts=(seen,),
+        )
+        world.round.gateway_seen(sample)
+        world.round.gateway_seen(sample)
+        (line,) = (tmp_path / "cold-starts.jsonl").read_text().splitlines()
+        record = json.loads(line)
+        assert (record["replica"], record["from_zero"]) == (replica.id, True)
+        assert record["phases"]["load_s"] == 1.0
+        assert record["phases"]["first_response_s"] == 0.004
+        assert record["phases"]["decide_s"] is not None
+
+    in_world(tmp_path, tell)
+
+
+def test_the_age_of_samples_is_told_of_every_decision_that_has_some(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        world.ages.clear()
+        await world.advance(5.0)
+        assert len(world.ages) >= 4, "one a second"
+        assert all(0.0 <= age_s <= 1.0 for age_s in world.ages)
+
+    in_world(tmp_path, tell)
+
+
+class Looked:
+    """A backend that counts how often it is asked for all replicas."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+        self.times = self.rooms = 0
+
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        self.times += 1
+        return self._backend.replicas()
+
+    def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
+        self.rooms += 1
+        return self._backend.room(revision, share)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+@pytest.mark.parametrize("are_starting", [False, True])
+def test_a_round_looks_at_all_replicas_as_often_for_many_functions_as_for_few(
+    tmp_path: Path, are_starting: bool
+) -> None:
+    times = []
+    for functions in (2, 9):
+
+        async def tell(world: World, functions: int = functions) -> None:
+            looked = Looked(world.backend)
+            world.round.backend = looked
+            for index in range(functions):
+                wanted = function(f"f{index}", scaling=Scaling(min_scale=2))
+                await world.registry.deploy(wanted, manifest="text", source="test.yaml", now=world.clock.now())
+            world.round.sync()
+            await world.settle()
+            if not are_starting:
+                await world.advance(5.0)
+            looked.times = 0
+            await world.second()
+            times.append(looked.times)
+            states = {each.state for each in world.replicas()}
+            assert len(world.replicas()) == 2 * functions
+            assert states == {ReplicaState.STARTING if are_starting else ReplicaState.READY}
+
+        folder = tmp_path / str(functions)
+        folder.mkdir()
+        in_world(folder, tell, accelerator=replace(CPU, count=40))
+    assert times[0] == times[1], times
+
+
+def test_the_replicas_of_a_revision_are_those_that_the_backend_has(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        census = ReplicaIndex()
+        census.count(world.backend.replicas())
+        world.backend.watch(census.note)
+        await world.deploy(function(scaling=Scaling(min_scale=2)))
+        for broken in (False, True, False, False):
+            await world.advance(2.0)
+            if broken:
+                world.backend.crash(world.replicas()[0].id)
+            assert tuple(census.of("echo-00001")) == world.backend.replicas()
+            assert census.ready("echo-00001") == len(world.replicas(ReplicaState.READY))
+        await world.delete("echo")
+        assert tuple(census.of("echo-00001")) == world.backend.replicas()
+        await world.advance(5.0)
+        assert not census.of("echo-00001")
+        assert not world.backend.replicas()
+
+    in_world(tmp_path, tell, accelerator=replace(CPU, count=4))
+
+
+def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    saved: list[str] = []
+
+    def parts(deployed: Deployed, *rest: Any) -> Any:
+        synced.append(deployed.name)
+        return parts_of(deployed, *rest)
+
+    async def tell(world: World) -> None:
+        save = world.registry.save
+
+        async def noted(name: str) -> None:
+            saved.append(name)
+            await save(name)
+
+        for name in ("first", "second", "third"):
+            await world.deploy(function(name, scaling=Scaling(min_scale=2, initial_scale=2)))
+        looked = world.round.backend = Looked(world.backend)
+        monkeypatch.setattr(world.registry, "save", noted)
+        monkeypatch.setattr("tidegate.control.rounds.round.parts_of", parts)
+        world.clock.advance(1.0)
+        world.backend.on_wakeup(world.clock.now())
+        assert len(world.replicas(READY)) == 6
+        assert looked.times == 0
+        await world.settle()
+        assert sorted(synced) == ["first", "second", "third"], "once each, though two replicas of each are ready"
+        assert sorted(saved) == sorted(synced)
+        looked.times = 0
+        assert world.view("second").ready == 2
+        assert looked.times == 0, "nor to show a function"
+        collector = ControlCollector(world.round, epoch=1, gateways=lambda: (), faults=lambda: 0)
+        shown = {family.name: len(family.samples) for family in collector.collect()}
+        assert shown["tidegate_group_weight"] == 3
+        assert looked.times == 2, "once for each family of all replicas, not for each function"
+
+    in_world(tmp_path, tell, accelerator=replace(CPU, count=6))
+
+
+def test_a_round_in_which_nothing_starts_asks_twice_for_the_room_of_a_revision(tmp_path: Path) -> None:
+    """For its decision and for its plan."""
+
+    async def tell(world: World) -> None:
+        looked = world.round.backend = Looked(world.backend)
+        for name in ("first", "second", "third"):
+            await world.deploy(function(name, scaling=Scaling(min_scale=1)))
+        await world.advance(3.0)
+        assert len(world.replicas(READY)) == 3
+        looked.rooms = 0
+        await world.second()
+        assert looked.rooms == 2 * 3
+
+    in_world(tmp_path, tell, others=(replace(CPU, name="other"),))

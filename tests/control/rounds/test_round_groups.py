@@ -1,0 +1,89 @@
+"""Decisions by accelerator, as they are written down, carried out and shown."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from tests.support.worlds.control_world import World, function, in_world
+from tidegate.control.views.views import GroupView
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
+from tidegate.function import Scaling
+from tidegate.records.replica_state import ReplicaState
+
+T4 = Accelerator(
+    name="t4",
+    kind=AcceleratorKind.EMULATED,
+    count=2,
+    memory_bytes=1 << 30,
+    price_per_hour=0.5,
+    profile=Profile(base_s=0.01, per_item_s=0.0),
+)
+V100 = replace(T4, name="v100", count=4, price_per_hour=3.0)
+
+
+def present(world: World) -> dict[str, int]:
+    """Replicas that are wanted to go on, by accelerator."""
+    return Counter(each.accelerator for each in world.replicas() if each.is_wanted)
+
+
+def shown(world: World) -> dict[str, GroupView]:
+    return {each.accelerator: each for each in world.view().revisions[0].groups}
+
+
+def test_what_is_decided_for_each_accelerator_is_carried_out_and_shown(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.equip([T4, V100])
+        await world.deploy(function(scaling=Scaling(min_scale=3)))
+        await world.advance(3.0)
+        (decision,) = (each.decision for each in world.round.tracked("echo"))
+        assert decision is not None
+        assert decision.groups is not None
+        decided = {each.accelerator: each.replicas for each in decision.groups}
+        assert decided == {"t4": 2, "v100": 1}, "the cheaper one first"
+        assert present(world) == decided
+        groups = shown(world)
+        assert {name: (each.wanted, each.ready, each.room) for name, each in groups.items()} == {
+            "t4": (2, 2, 0),
+            "v100": (1, 1, 3),
+        }
+        assert {each.share for each in groups.values()} == {each.share for each in decision.groups} == {100}
+        assert all(each.emulated for each in groups.values())
+        assert decision.reasons
+        assert [each.code for each in world.view().revisions[0].reasons] == [each.code for each in decision.reasons]
+        (logged,) = world.round.autoscaler.decisions("echo", 1)
+        assert logged.groups == decision.groups
+
+    in_world(tmp_path, tell)
+
+
+def test_replicas_leave_an_accelerator_that_is_gone_when_others_are_ready(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.equip([T4, V100])
+        await world.deploy(function(scaling=Scaling(min_scale=2, max_scale=2)))
+        await world.advance(3.0)
+        assert present(world) == {"t4": 2}
+        world.backend.equip([V100])
+        ready = []
+        for _ in range(6):
+            await world.second()
+            ready.append(len(world.replicas(ReplicaState.READY)))
+            await world.advance(1.0)
+        assert min(ready) >= 2, "no moment with less than before"
+        assert present(world) == {"v100": 2}
+        assert [each.name for each in world.backend.devices()] == ["v100"]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_smaller_accelerator_keeps_what_fits(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        world.backend.equip([V100])
+        await world.deploy(function(scaling=Scaling(min_scale=4, max_scale=4)))
+        await world.advance(3.0)
+        world.backend.equip([replace(V100, count=1)])
+        await world.advance(3.0)
+        assert present(world) == {"v100": 1}
+        reasons = {each.code for each in world.view().revisions[0].reasons}
+        assert "capped_by_capacity" in reasons
+
+    in_world(tmp_path, tell)

@@ -1,0 +1,86 @@
+"""A name in a store that several use belongs to one control process at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tidegate.control.state.faults import Faults
+from tidegate.control.state.ownership import GONE_S, KEY, OwnedError, Ownership
+from tidegate.store.embedded import EmbeddedStore
+
+NOW = 1000.0
+
+
+def with_store(folder: Path, run: Callable[[EmbeddedStore], Awaitable[None]]) -> None:
+    async def opened() -> None:
+        store = await EmbeddedStore.open(folder / "store.db")
+        try:
+            await run(store)
+        finally:
+            await store.close()
+
+    asyncio.run(opened())
+
+
+def test_a_living_owner_is_not_pushed_aside(tmp_path: Path) -> None:
+    async def run(store: EmbeddedStore) -> None:
+        first, second = (Ownership(store, name, Faults()) for name in ("one", "two"))
+        await first.claim(NOW)
+        with pytest.raises(OwnedError, match="has this name, and lives"):
+            await second.claim(NOW + GONE_S - 1)
+        await first.beat(NOW + GONE_S)
+        with pytest.raises(OwnedError):
+            await second.claim(NOW + 2 * GONE_S - 1)
+        await first.release()
+        await second.claim(NOW + 2 * GONE_S - 1)
+
+    with_store(tmp_path, run)
+
+
+def test_another_life_of_the_same_directory_is_the_same_owner(tmp_path: Path) -> None:
+    async def run(store: EmbeddedStore) -> None:
+        await Ownership(store, "one", Faults()).claim(NOW)
+        again = Ownership(store, "one", Faults())
+        await again.claim(NOW + 1)
+        await again.release()
+        assert await store.get(KEY) is None
+
+    with_store(tmp_path, run)
+
+
+def test_one_that_was_taken_for_gone_tells_and_does_not_take_the_name_back(tmp_path: Path) -> None:
+    async def run(store: EmbeddedStore) -> None:
+        faults = Faults()
+        asleep, other = Ownership(store, "one", faults), Ownership(store, "two", Faults())
+        await asleep.claim(NOW)
+        await other.claim(NOW + GONE_S)
+        for later in (1, 2):
+            await asleep.beat(NOW + GONE_S + later)
+        (told,) = faults.texts()
+        assert "has taken this name" in told
+        await other.beat(NOW + GONE_S + 3)
+        await asleep.release()
+        assert await store.get(KEY) is not None, "it is the other one's"
+
+    with_store(tmp_path, run)
+
+
+def test_a_store_that_lost_the_record_gets_it_again(tmp_path: Path) -> None:
+    async def run(store: EmbeddedStore) -> None:
+        faults = Faults()
+        owner = Ownership(store, "one", faults)
+        await owner.claim(NOW)
+        await store.delete(KEY)
+        for later in (1, 2):
+            await owner.beat(NOW + later)
+        assert await store.get(KEY) is not None
+        await store.put(KEY, b"garbage")
+        for later in (3, 4):
+            await owner.beat(NOW + later)
+        with pytest.raises(OwnedError):
+            await Ownership(store, "two", Faults()).claim(NOW + 5)
+        assert faults.texts() == ()
+
+    with_store(tmp_path, run)

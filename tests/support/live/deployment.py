@@ -1,0 +1,171 @@
+"""A deployment for live tests: ``tidegate up`` as people run it, on free ports and a directory of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.deadline import Patience
+from tidegate.control.sdk import Tidegate
+from tidegate.control.state.directory import Holder, StateDirectory
+from tidegate.deploy.local.records import RecordStore
+from tidegate.deploy.local.recovery import end_all, survey
+
+ECHO = """
+import time
+class Echo:
+    arrays = "plain"
+    inputs = {"x": ("FP32", [-1, 2])}
+    outputs = {"y": ("FP32", [-1, 2])}
+    concurrency = 1
+    def load(self):
+        print("echo is loaded", flush=True)
+        time.sleep(LOAD_S)
+    def predict(self, inputs):
+        time.sleep(WORK_S)
+        return {"y": [[2 * value for value in row] for row in inputs["x"]]}
+"""
+REQUEST = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+
+
+class Deployment:
+    """One state directory and the control process on it, if any."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.folder = folder
+        self.state = StateDirectory(folder / "state")
+        self.flags = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", *flags)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = folder / "control.log"
+
+    def up(self, *flags: str) -> Holder:
+        """Starts the control process and waits until it answers. One before it must have ended or be ending."""
+        if self.process is not None:
+            self.process.wait(45.0)
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.command("up", *self.flags, *flags), stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
+        holder: Holder = self.until(self._answering, 15.0, "the control process to answer")
+        return holder
+
+    def _answering(self) -> Holder | None:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"the control process ended:\n{self.log.read_text()}")
+        holder = self.state.holder()
+        return holder if holder is not None and holder.api is not None else None
+
+    def command(self, name: str, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "tidegate.control.cli", name, "--state", str(self.state.root), *arguments]
+
+    def cli(self, name: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end and checks its exit code."""
+        done = subprocess.run(
+            self.command(name, *arguments), capture_output=True, text=True, timeout=60, cwd=self.folder, check=False
+        )
+        assert done.returncode == code, f"{name} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def ask(self, name: str, *arguments: str) -> Any:
+        """A command's JSON."""
+        return json.loads(self.cli(name, *arguments, "--json").stdout)
+
+    def sdk(self) -> Tidegate:
+        return Tidegate.local(self.state.root)
+
+    @property
+    def gateway(self) -> str:
+        holder = self.state.holder()
+        assert holder is not None
+        assert holder.gateway is not None
+        return holder.gateway
+
+    def handler(self, *, load_s: float = 0.0, work_s: float = 0.0, name: str = "echo") -> str:
+        """A Python class to deploy, as ``file.py:Class``."""
+        path = self.folder / f"{name}.py"
+        path.write_text(f"LOAD_S, WORK_S = {load_s}, {work_s}\n{ECHO}")
+        return f"{path}:Echo"
+
+    def deploy(self, handler: str, *flags: str, name: str = "echo") -> None:
+        self.cli("deploy", handler, "--name", name, *flags)
+
+    def infer(self, *, name: str = "echo", gateway: str | None = None, timeout: float = 20.0) -> httpx.Response:
+        url = f"{gateway or self.gateway}/v2/models/{name}/infer"
+        return httpx.post(url, json=REQUEST, timeout=timeout, trust_env=False)
+
+    def living(self) -> dict[str, int]:
+        """Recorded processes that live: pid by id."""
+        return {each.id: each.pid or 0 for each in survey(RecordStore(self.state.processes)).living}
+
+    def end(self, record: str) -> None:
+        """``kill -9`` of a recorded process."""
+        os.kill(self.living()[record], signal.SIGKILL)
+
+    def kill(self) -> None:
+        """``kill -9`` of the control process."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(45.0)
+
+    def until(self, found: Callable[[], Any], limit_s: float, what: str) -> Any:
+        """Asks until there is an answer."""
+        patience = Patience(limit_s)
+        while not (answer := found()):
+            if patience.is_over:
+                raise AssertionError(f"waited {patience} for {what}\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.02)
+        return answer
+
+    def until_replicas(self, count: int, limit_s: float = 15.0, name: str = "echo") -> None:
+        """Waits for so many processes' worth of replicas of a function."""
+        self.until(lambda: self.replicas(name) == count, limit_s, f"{count} replicas of {name}")
+
+    def replicas(self, name: str = "echo") -> int:
+        return sum(key.startswith(f"{name}-") and key.endswith(".server") for key in self.living())
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.state.processes.exists():
+            end_all(self.state.processes, grace_s=0.2)
+
+
+@contextmanager
+def deployment(folder: Path, *flags: str) -> Iterator[Deployment]:
+    """A deployment of which nothing is left afterwards, whatever the test did."""
+    found = Deployment(folder, *flags)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def places(folder: Path, count: int) -> tuple[str, str]:
+    """The flag for so many places for replicas on this machine."""
+    file = folder / "accelerators.yaml"
+    file.write_text(f"accelerators: [{{name: cpu, kind: cpu, cores: 1, count: {count}, memory: 4Gi}}]\n")
+    return ("--accelerators-file", str(file))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,29 @@
+"""Quotas of one gateway by itself: what is there is known at once, unless it is to be asked for."""
+
+from collections import Counter
+
+from tidegate.flow.quota import Budget, Reservation
+from tidegate.store.counters import Asking, Short, Wanted
+
+
+class FakeQuotaCounters:
+    """Counts what is taken of each budget; ``knows`` False: everything has to be asked for."""
+
+    def __init__(self) -> None:
+        self.taken: Counter[Budget] = Counter()
+        self.knows = True
+        self.is_lost = False
+
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking:
+        return self.answer(wanted) if self.knows else Asking(())
+
+    def answer(self, wanted: Wanted) -> tuple[Reservation, ...] | Short:
+        """What the pool says."""
+        for at, (budget, amount) in enumerate(wanted):
+            if self.taken[budget] + amount > budget.amount:
+                return Short(at, float("inf") if amount > budget.amount else 12.3)
+        self.taken.update(dict(wanted))
+        return tuple(Reservation(budget, 0, amount) for budget, amount in wanted)
+
+    def settle(self, reservation: Reservation, real: int) -> None:
+        self.taken[reservation.budget] += real - reservation.amount

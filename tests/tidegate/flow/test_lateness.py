@@ -1,0 +1,61 @@
+"""When a request is late: the percentile of recent times to a head, or a fixed time."""
+
+import pytest
+
+from tidegate.flow.lateness import KEPT, LEAST, Lateness
+from tidegate.records.route_table import Hedging
+
+
+def after(rule: Hedging) -> Lateness[str]:
+    lateness: Lateness[str] = Lateness()
+    lateness.follow(rule)
+    return lateness
+
+
+def test_nothing_is_late_before_a_hundred_were_seen() -> None:
+    lateness = after(Hedging(percentile=95.0))
+    for _ in range(LEAST - 1):
+        lateness.observed(0.010)
+    assert lateness.sent("early", 0.0) is None
+    lateness.observed(0.010)
+    for _ in range(32):
+        lateness.observed(0.010)
+    assert lateness.sent("later", 5.0) == pytest.approx(5.0 + 0.010, rel=0.01)
+
+
+def test_the_percentile_stands_where_the_slow_ones_begin() -> None:
+    lateness = after(Hedging(percentile=95.0))
+    for number in range(640):
+        lateness.observed(1.0 if number % 50 == 0 else 0.020)
+    assert lateness.delay_s == pytest.approx(0.020, rel=1 / 8), "2 % are slow"
+    for number in range(640):
+        lateness.observed(1.0 if number % 5 == 0 else 0.020)
+    assert lateness.delay_s == pytest.approx(1.0, rel=1 / 8), "11 % are slow"
+
+
+def test_old_times_fade() -> None:
+    lateness = after(Hedging(percentile=50.0))
+    for _ in range(4 * KEPT):
+        lateness.observed(0.1)
+    for _ in range(2 * KEPT):
+        lateness.observed(0.4)
+    assert lateness.delay_s == pytest.approx(0.4, rel=1 / 8)
+
+
+def test_a_fixed_time_needs_no_observation() -> None:
+    lateness = after(Hedging(percentile=None, after_s=0.5))
+    assert lateness.sent("a", 1.0) == 1.5
+    lateness.follow(Hedging(percentile=95.0))
+    assert lateness.delay_s is None
+
+
+def test_late_requests_come_in_order_and_once() -> None:
+    lateness = after(Hedging(percentile=None, after_s=0.5))
+    for number, name in enumerate("abc"):
+        lateness.sent(name, number / 10)
+    assert lateness.next_due() == 0.5
+    assert lateness.late(0.49) == []
+    assert [name for _, name in lateness.late(0.6)] == ["a", "b"]
+    assert lateness.next_due() == pytest.approx(0.7)
+    assert [name for _, name in lateness.late(9.0)] == ["c"]
+    assert lateness.next_due() is None

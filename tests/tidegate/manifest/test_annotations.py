@@ -1,0 +1,121 @@
+"""The table itself: every row is usable, its default is the record's, and what it reads lands where it says."""
+
+import pytest
+
+from tidegate.function import Function, Server, ServerKind
+from tidegate.manifest.annotations import ANNOTATION, ANNOTATIONS, KPA_PARAMETERS, PREFIX
+from tidegate.manifest.builder import ParseContext
+from tidegate.manifest.reader import read
+from tidegate.manifest.spec import SPEC
+from tidegate.records.route_table import Hedging
+from tidegate.schema.rows import Row, reach
+
+PLAIN = Function(name="resnet", server=Server(kind=ServerKind.COMMAND))
+
+SMIF_TABLE_2 = (
+    "latency",
+    "user-metrics",
+    "initialDesiredScale",
+    "volume-mounts",
+    "gpu-model",
+    "dnn-model",
+    "dnn-quantization",
+    "infer-batch-size",
+    "gpu-mem-limit",
+    "mps-on",
+    "gpu-core-percentage",
+    "gpu-count",
+)
+
+# For every annotation a value other than its default, as written and as read; and what must stand beside it.
+SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
+    "latency": ("150", 0.15, {}),
+    "percentile": ("99.5", 99.5, {}),
+    "target-ips": ("12.5", 12.5, {}),
+    "target-tps": ("2000", 2000.0, {}),
+    "drop-after": ("2.5", 2.5, {"latency": "1s"}),
+    "policy": ("smif", "smif", {"latency": "1s"}),
+    "min-scale": ("2", 2, {}),
+    "max-scale": ("9", 9, {}),
+    "min-scale-windows": ("0 8 * * 1-5 | 10h | Europe/Berlin | 3", "0 8 * * 1-5 | 10h | Europe/Berlin | 3", {}),
+    "initial-scale": ("0", 0, {}),
+    "scale-to-zero-after": ("0s", 0.0, {}),
+    "dry-run": ("true", True, {}),
+    "batch-header": ("X-Batch", "x-batch", {}),
+    "bytes-per-item": ("0.5", 0.5, {}),
+    "batch-overhead-bytes": ("7", 7.0, {"bytes-per-item": "1"}),
+    "max-batch": ("8", 8, {}),
+    "task-class": ("throughput-oriented", "throughput-oriented", {}),
+    "concurrency": ("0", 0, {}),
+    "concurrency-unit": ("inferences", "inferences", {}),
+    "timeout": ("1h", 3600.0, {}),
+    "idempotent": ("true", True, {}),
+    "user-metrics": ("true", True, {}),
+    "spread": ("power-of-two", "power-of-two", {}),
+    "hash-on": ("header:X-User", "header:x-user", {"spread": "hash"}),
+    "queue-order": ("deadline", "deadline", {}),
+    "binding": ("early", "early", {}),
+    "priority": ("9", 9, {}),
+    "retry-budget": ("0", 0.0, {}),
+    "hedge-after": ("p99.9", Hedging(percentile=99.9), {"idempotent": "true"}),
+    "size-routing": ("off", "off", {}),
+    "group-weights": ("v100=2,t4=1", {"v100": 2.0, "t4": 1.0}, {}),
+    "outlier-failures": ("0", 0, {}),
+    "outlier-ejection": ("500ms", 0.5, {}),
+    "outlier-max-percent": ("100%", 100, {}),
+    "heartbeat": ("10s", 10.0, {}),
+    "cold-calls": ("accept", "accept", {}),
+    "rollout-duration": ("10m", 600.0, {}),
+    "canary-steps": ("1,5.5,25%", (1.0, 5.5, 25.0), {}),
+    "canary-window": ("10s", 10.0, {"canary-steps": "1"}),
+    "shadow-percent": ("10%", 10.0, {}),
+    "volume-mounts": ("a:/b", "a:/b", {}),
+    "gpu-model": ("v100", "v100", {"dnn-model": "m", "gpu-mem-limit": "1"}),
+    "dnn-model": ("m", "m", {}),
+    "dnn-quantization": ("int8", "int8", {"dnn-model": "m"}),
+    "infer-batch-size": ("16", 16, {}),
+    "gpu-mem-limit": ("1.5", 1.5, {"dnn-model": "m"}),
+    "mps-on": ("true", True, {"dnn-model": "m", "gpu-mem-limit": "1"}),
+    "gpu-core-percentage": ("30%", 30, {"mps-on": "true", "dnn-model": "m", "gpu-mem-limit": "1"}),
+    "gpu-count": ("2", 2, {"dnn-model": "m", "gpu-mem-limit": "1"}),
+}
+
+
+def manifest(annotations: dict[str, str]) -> str:
+    lines = "".join(f"    {PREFIX}{key}: '{text}'\n" for key, text in annotations.items())
+    return (
+        "apiVersion: tidegate.dev/v1alpha1\nkind: Function\nmetadata:\n  name: resnet\n"
+        f"  annotations:\n{lines}spec:\n  server: {{model: resnet50.onnx}}\n"
+    )
+
+
+@pytest.mark.parametrize("row", ANNOTATIONS, ids=lambda row: row.key)
+def test_an_annotation_lands_where_its_row_says(row: Row, terms: ParseContext) -> None:
+    text, value, beside = SAMPLES[row.key]
+    (function,) = read(manifest({row.key: text, **beside}), source="m", terms=terms).functions
+    assert reach(function, row.lands) == value != reach(PLAIN, row.lands)
+
+
+WITH_DEFAULT = [row for row in (*ANNOTATIONS, *SPEC) if row.default is not None and not row.key.startswith("metrics.")]
+
+
+@pytest.mark.parametrize("row", WITH_DEFAULT, ids=lambda row: row.key)
+def test_a_default_in_the_table_is_the_default_of_the_record(row: Row) -> None:
+    assert row.default is not None
+    assert row.kind.read(row.default) == reach(PLAIN, row.lands)
+
+
+@pytest.mark.parametrize("row", (*ANNOTATIONS, *SPEC, *KPA_PARAMETERS), ids=lambda row: row.key)
+def test_every_row_is_fit_for_a_reference_page(row: Row) -> None:
+    assert row.sentence.endswith(".") and row.kind.allowed
+    assert row.default is None or row.accepts(row.default)
+    assert row.default is not None or row.default_words
+
+
+def test_all_of_smifs_table_is_there_under_its_own_names() -> None:
+    assert set(SMIF_TABLE_2) <= ANNOTATION.keys()
+
+
+def test_keys_have_camel_case_spellings() -> None:
+    assert ANNOTATION["minScale"] is ANNOTATION["min-scale"]
+    assert ANNOTATION["gpuMemLimit"].flag == "--gpu-mem-limit"

@@ -1,0 +1,358 @@
+"""Shared counters: the pool in memory and the one in Redis grant the same; four gateways share a budget for real."""
+
+import asyncio
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.live.redis_server import RedisServer
+from tests.support.worlds.virtual_loop import run_virtual
+from tidegate.clock import LiveClock
+from tidegate.flow.quota import BATCH, Answer, Budget, Grant, Pool, Refused, Report, Reservation
+from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
+from tidegate.store.records import StoreFaultError
+
+MINUTE = Budget("tenant/ä key:1", 6000, 60)
+BOUND = Budget("waiting", 100)
+
+
+@pytest.fixture(params=["embedded", pytest.param("redis", marks=[pytest.mark.live, pytest.mark.needs(tool="redis")])])
+def open_pool(request: pytest.FixtureRequest) -> Callable[[], SharedPool]:
+    if request.param == "embedded":
+        clock = LiveClock()
+        return lambda: EmbeddedPool(clock)
+    server: RedisServer = request.getfixturevalue("redis_server")
+
+    def redis() -> SharedPool:
+        from tidegate.store.redis_counters import RedisPool
+
+        return RedisPool(server.url)
+
+    return redis
+
+
+def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool]) -> None:
+    """Many random reports: each answer is what the core says, whoever keeps the figures."""
+    chance = random.Random(3)
+
+    async def run() -> None:
+        pool, model, answer = open_pool(), Pool(), None
+        now = time.time()
+        for _ in range(200):
+            member = chance.choice("abcd")
+            chosen = chance.sample([MINUTE, BOUND, Budget("large", 2**50, 3600)], chance.randint(0, 3))
+            reports = [
+                Report(
+                    budget,
+                    int(now / budget.window_s),
+                    chance.randint(0, budget.amount // 3),
+                    chance.randint(0, budget.amount // 4),
+                )
+                for budget in chosen
+            ]
+            answer = await pool.exchange(member, reports)
+            modelled = model.exchange(member, reports, now)
+            assert (answer.grants, answer.is_new) == (modelled.grants, modelled.is_new)
+            assert abs(answer.time_s - time.time()) < 60
+        assert answer is not None and answer.members == 4
+        await pool.close()
+
+    asyncio.run(run())
+
+
+def test_one_gateway_by_itself(open_pool: Callable[[], SharedPool]) -> None:
+    async def run() -> None:
+        counters = Counters(open_pool(), LiveClock(), member="a")
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            taken = await counters.reserve(BOUND, 60)
+            assert isinstance(taken, Reservation)
+            assert isinstance(await counters.reserve(BOUND, 60), Refused)
+            assert counters.read(BOUND).used == 60
+            counters.settle(taken, 0)
+            assert isinstance(await counters.reserve(BOUND, 60), Reservation)
+            assert not counters.is_lost
+            loop.cancel()
+        await counters.close()
+
+    asyncio.run(run())
+
+
+class DeafPool:
+    """Never answers."""
+
+    async def exchange(self, member: str, reports: object) -> "object":
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None:
+        pass
+
+
+class BrokenPool(DeafPool):
+    async def exchange(self, member: str, reports: object) -> "object":
+        raise StoreFaultError("gone")
+
+
+@pytest.mark.parametrize("pool", [DeafPool(), BrokenPool()], ids=["deaf", "broken"])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_request_never_waits_for_longer_than_the_limit(pool: DeafPool, is_running: bool) -> None:
+    """A pool that hangs or fails, even a loop that nobody runs: the even part decides."""
+
+    async def run() -> None:
+        clock = asyncio.get_running_loop().time
+        counters = Counters(pool, _LoopClock(), member="a", members=4)  # type: ignore[arg-type]  # never answers
+        async with asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run()) if is_running else None
+            verdicts = await asyncio.gather(*(counters.reserve(BOUND, 10) for _ in range(4)))
+            assert clock() <= ASK_S
+            assert sum(isinstance(verdict, Reservation) for verdict in verdicts) == 2
+            begun = clock()
+            assert isinstance(await counters.reserve(BOUND, 10), Refused)
+            assert clock() == begun, "on its own a gateway decides at once"
+            assert counters.is_lost
+            if loop is not None:
+                loop.cancel()
+
+    run_virtual(run())
+
+
+class SlowPool:
+    """Takes longer for an answer than there is between two reports."""
+
+    def __init__(self) -> None:
+        self._pool = EmbeddedPool(_LoopClock())
+
+    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        await asyncio.sleep(0.15)
+        return await self._pool.exchange(member, reports)
+
+    async def close(self) -> None:
+        pass
+
+
+def test_who_waited_for_a_slow_pool_gets_what_it_has_granted() -> None:
+    async def run() -> None:
+        counters = Counters(SlowPool(), _LoopClock(), member="a")
+        async with asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            begun = asyncio.get_running_loop().time()
+            assert isinstance(await counters.reserve(BOUND, 60), Reservation)
+            assert asyncio.get_running_loop().time() <= begun + 0.3, "one exchange was under way, one was its own"
+            loop.cancel()
+
+    run_virtual(run())
+
+
+class _LoopClock:
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def test_a_client_that_leaves_while_it_waits_takes_nothing() -> None:
+    async def run() -> None:
+        counters = Counters(EmbeddedPool(_LoopClock()), _LoopClock(), member="a")
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(counters.reserve(BOUND, 100))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            loop = group.create_task(counters.run())
+            await asyncio.sleep(1)
+            assert isinstance(await counters.reserve(BOUND, 100), Reservation)
+            loop.cancel()
+
+    run_virtual(run())
+
+
+class Gateways:
+    """Four gateways with uneven, endless load on one budget; what each window admitted."""
+
+    PAUSES_S = (0.001, 0.004, 0.01, 0.04)
+
+    def __init__(self, url: str, budget: Budget) -> None:
+        from tidegate.store.redis_counters import RedisPool
+
+        self.budget = budget
+        self.admitted: Counter[int] = Counter()
+        self.slowest_s = 0.0
+        self.counters = [
+            Counters(RedisPool(url), LiveClock(), member=uuid.uuid4().hex, members=len(self.PAUSES_S))
+            for _ in self.PAUSES_S
+        ]
+
+    async def run(self, seconds: float, story: Callable[[], None] | None = None) -> None:
+        async with asyncio.TaskGroup() as group:
+            loops = [group.create_task(counters.run()) for counters in self.counters]
+            clients = [
+                group.create_task(self._client(*pair)) for pair in zip(self.counters, self.PAUSES_S, strict=True)
+            ]
+            if story is not None:
+                await asyncio.to_thread(story)
+            await asyncio.sleep(seconds)
+            for task in loops + clients:
+                task.cancel()
+        for counters in self.counters:
+            await counters.close()
+
+    async def _client(self, counters: Counters, pause_s: float) -> None:
+        while True:
+            begun = time.monotonic()
+            for _ in range(3):
+                verdict = await counters.reserve(self.budget, 1)
+                if isinstance(verdict, Reservation):
+                    self.admitted[verdict.window] += 1
+            self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+            await asyncio.sleep(pause_s)
+
+
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
+def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServer) -> None:
+    async def run() -> None:
+        gateways = Gateways(redis_server.url, Budget("rpm", 1000, 2))
+        await gateways.run(6.5)
+        windows = sorted(gateways.admitted)[1:-1]
+        assert len(windows) >= 2
+        for window in windows:
+            assert 980 <= gateways.admitted[window] <= 1000, gateways.admitted
+
+    asyncio.run(run())
+
+
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
+def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer) -> None:
+    """Killed for three windows: never more than the budget, nobody hangs; then shares follow the load again."""
+
+    async def run() -> None:
+        gateways = Gateways(redis_server.url, Budget("rpm", 1000, 1))
+        seen: list[bool] = []
+
+        def story() -> None:
+            time.sleep(1.5)
+            redis_server.kill()
+            time.sleep(3)
+            seen.append(all(counters.is_lost for counters in gateways.counters))
+            redis_server.start()
+
+        await gateways.run(4, story)
+        assert seen == [True]
+        assert not any(counters.is_lost for counters in gateways.counters)
+        assert max(gateways.admitted.values()) <= 1020, gateways.admitted
+        assert gateways.admitted[sorted(gateways.admitted)[-2]] >= 980, gateways.admitted
+        assert gateways.slowest_s < 5
+
+    asyncio.run(run())
+
+
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
+def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServer) -> None:
+    from tidegate.store.redis_counters import RedisPool
+    from tidegate.store.redis_link import RedisLink, Script
+
+    async def run() -> list[bool]:
+        pool, link, told = RedisPool(redis_server.url), RedisLink(redis_server.url), list[bool]()
+        for member in ("a", "a", "b"):
+            told.append((await pool.exchange(member, [])).is_new)
+        await link.script(Script("return redis.call('ZADD', KEYS[1], 1, 'a')"), ["tidegate:quota:members"], [])
+        told += [(await pool.exchange("a", [])).is_new for _ in range(2)]
+        await pool.close()
+        await link.close()
+        return told
+
+    assert asyncio.run(run()) == [True, False, True, True, False]
+
+
+def test_a_url_that_is_none(tmp_path: Path) -> None:
+    from tidegate.errors import InvalidInputError
+    from tidegate.store.redis_counters import RedisPool
+
+    with pytest.raises(InvalidInputError, match="port: got something else"):
+        RedisPool("redis://here:x")
+
+
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
+def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
+    from tidegate.store.redis_counters import RedisPool
+
+    async def run() -> None:
+        pool = RedisPool(redis_server.url)
+        redis_server.kill()
+        with pytest.raises(StoreFaultError, match=str(redis_server.port)):
+            await pool.exchange("a", [])
+        redis_server.start()
+        await asyncio.sleep(0.1)
+        assert (await pool.exchange("a", [Report(BOUND, 0, 1, 2)])).grants == (Grant(3, 97, 0),)
+        await pool.close()
+
+    asyncio.run(run())
+
+
+def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable[[], SharedPool]) -> None:
+    rich, poor = Budget("rich", 10), Budget("poor", 1)
+
+    async def run() -> None:
+        counters = Counters(open_pool(), LiveClock(), member="a")
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            wanted = [(rich, 4), (poor, 1)]
+            asking = counters.try_all(wanted)
+            assert isinstance(asking, Asking), "nothing is known before the first answer"
+            held = await counters.go_on(wanted, asking)
+            assert isinstance(held, tuple) and len(held) == 2
+            short = await counters.go_on(wanted, Asking(()))
+            assert isinstance(short, Short) and short.at == 1
+            assert counters.read(rich).used == 4, "what was reserved before the short one is given back"
+            assert counters.try_all([(rich, 11)]) == Short(0, float("inf"))
+            for each in held:
+                counters.settle(each, 0)
+            assert isinstance(await counters.go_on(wanted, Asking(())), tuple)
+            loop.cancel()
+        await counters.close()
+
+    asyncio.run(run())
+
+
+def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size() -> None:
+    """Those of thousands of tenants at once would be more than the control process reads."""
+    sizes = []
+
+    class Heard(EmbeddedPool):
+        async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+            sizes.append(len(reports))
+            return await super().exchange(member, reports)
+
+    async def run() -> None:
+        counters = Counters(Heard(LiveClock()), LiveClock(), member="a")
+        for number in range(2 * BATCH + 1):
+            counters.try_all([(Budget(f"tenant {number}", 10), 1)])
+        await counters.close()
+
+    asyncio.run(run())
+    assert sizes == [BATCH, BATCH, 1]
+
+
+def test_who_stops_waiting_has_reserved_nothing() -> None:
+    async def run() -> None:
+        counters = Counters(EmbeddedPool(LiveClock()), LiveClock(), member="a")
+        first, second = Budget("first", 10), Budget("second", 10)
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            loop = group.create_task(counters.run())
+            held = await counters.reserve(first, 3)
+            assert isinstance(held, Reservation)
+            loop.cancel()
+        wanted = [(first, 3), (second, 1)]
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(counters.go_on(wanted, Asking((held,))))
+            await asyncio.sleep(0)
+            waiting.cancel()
+        assert counters.read(first).used == 0
+
+    asyncio.run(run())

@@ -1,0 +1,239 @@
+"""The outline of a JSON object: json.loads says what is there; any cut says the same; hostile bytes cost few steps."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.bytes_plan import cut
+from tidegate.wire.bodies.json_scan import BINARY_BYTES, MAX_DEPTH, VALUE_BYTES, Found, Keys, ObjectScan, read_object
+from tidegate.wire.http1.head import Rejected
+
+KEYS = Keys(("model", "stream", "n"), ("messages", "input"), ("input",))
+
+
+def scanned(pieces: list[bytes]) -> Found | Rejected:
+    scan = ObjectScan(KEYS)
+    for piece in pieces:
+        scan.feed(piece)
+    return scan.end() or scan.found
+
+
+def told(found: Found | Rejected) -> object:
+    """What can be compared; of a refusal only that it is one: which of two faults is seen first depends on the cuts."""
+    if type(found) is Rejected:
+        assert found.status == 400
+        return "refused"
+    assert type(found) is Found
+    extents = {key: (extent.start, extent.size, extent.items) for key, extent in found.extents.items()}
+    return found.chosen, extents
+
+
+def expected(pairs: list[tuple[str, Any]]) -> object:
+    """What json.loads says, with the members of the first level as pairs."""
+    names = [key for key, _ in pairs if key in KEYS.chosen | KEYS.measured]
+    if len(set(names)) < len(names):
+        return "refused"
+    return {key: value for key, value in pairs if key in KEYS.chosen | KEYS.measured}
+
+
+_TEXT = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(['"model": "evil"', '\\"', "\\", '"', 'x","model":"evil', "[", "}", "é", "\U0001f600", "a" * 70]),
+)
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), _TEXT),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.one_of(_TEXT, st.sampled_from(["model", "input"])), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+_KEYS = st.one_of(st.sampled_from(["model", "stream", "n", "messages", "input", "role", ""]), _TEXT)
+_CUTS = st.binary(min_size=1, max_size=6)
+
+
+def escaped(key: str) -> str:
+    """A key with each letter as an escape."""
+    return '"' + "".join(f"\\u{unit:04x}" for unit in memoryview(key.encode("utf-16-le")).cast("H")) + '"'
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
+    """An object as somebody may write it, and its members."""
+    pairs = draw(st.lists(st.tuples(_KEYS, _VALUES), max_size=6))
+    ascii_only = draw(st.booleans())
+    comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", "\t:\r\n")]))
+    written = []
+    for key, value in pairs:
+        name = escaped(key) if draw(st.integers(0, 7)) == 0 else json.dumps(key, ensure_ascii=ascii_only)
+        written.append(
+            name + colon + json.dumps(value, ensure_ascii=ascii_only, separators=(comma.rstrip("\n ") or ",", colon))
+        )
+    space = draw(st.sampled_from(["", "", " ", "\n"]))
+    return (space + "{" + comma.join(written) + "}" + space).encode("utf-8", "surrogatepass"), pairs
+
+
+@settings(deadline=None)
+@given(bodies(), _CUTS)
+def test_what_json_says_however_it_is_cut(case: tuple[bytes, list[tuple[str, Any]]], cuts: bytes) -> None:
+    body, pairs = case
+    found = scanned([body])
+    assert told(found) == told(scanned(cut(body, cuts))) == told(read_object(body, KEYS))
+    wanted = expected(pairs)
+    if type(found) is Rejected:
+        assert wanted == "refused"
+        return
+    assert type(found) is Found and type(wanted) is dict
+    assert {*found.chosen, *found.extents} == set(wanted)
+    for key, value in found.chosen.items():
+        assert json.loads(value) == wanted[key]
+    for key, extent in found.extents.items():
+        assert json.loads(body[extent.start : extent.start + extent.size]) == wanted[key]
+    if "input" in wanted:
+        items = wanted["input"] if type(wanted["input"]) is list else []
+        assert found.extents["input"].items == sum(type(item) in (str, list, dict) for item in items)
+
+
+_PIECES = st.sampled_from(
+    [b"{", b"}", b"[", b"]", b'"', b"\\", b":", b",", b'"model"', b'"input"', b'"a"', b"1", b"tru", b" ", b"\\u006d",
+     b"\xc3\xa9", b"\xc3", b"\xff", b'"model":"x"', b'"n":[1,', b"a" * 70, b"\0", b"\xef\xbb\xbf"]
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(_PIECES, max_size=16).map(b"".join), st.booleans(), _CUTS)
+def test_any_bytes_however_they_are_cut(tail: bytes, opened: bool, cuts: bytes) -> None:
+    body = b'{"model":' + tail if opened else tail
+    found = scanned([body])
+    assert told(found) == told(scanned(cut(body, cuts))) == told(read_object(body, KEYS))
+    try:
+        theirs = json.loads(body.decode())
+    except ValueError:
+        return
+    if type(theirs) is not dict:
+        assert type(found) is Rejected
+    elif type(found) is Found:
+        assert {key: json.loads(value) for key, value in found.chosen.items()} == {
+            key: value for key, value in theirs.items() if key in KEYS.chosen
+        }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"a","model":"b"}',
+        b'{"model": "a", "model": "b"}',
+        b'{"model":"a","x":1,"mod\\u0065l":"b"}',
+        b'{"input":[],"input":[]}',
+        b'{"model":"a"}{',
+        b'{"model":"a"} x',
+        b'{"model":"a",}',
+        b'{,"model":"a"}',
+        b'{"model":}',
+        b'{"model" "a"}',
+        b"{'model':'a'}",
+        b'{"model":"a"',
+        b'{"model":"a',
+        b"[]",
+        b'"model"',
+        b"",
+        b"  ",
+        b'\xef\xbb\xbf{"model":"a"}',
+        b'{"model":"\xff"}',
+        b'{"messages":["\xed\xa0\x80"]}',
+        '{"model":"a"}'.encode("utf-16-le"),
+        b'{"model":"' + b"a" * VALUE_BYTES + b'"}',
+        b"{" + b",".join(b'"%d":1' % number for number in range(1001)) + b"}",
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_what_is_refused(body: bytes, step: int) -> None:
+    pieces = [body[at : at + step] for at in range(0, len(body), step)]
+    assert type(scanned(pieces)) is Rejected
+    assert type(read_object(body, KEYS)) is Rejected
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_depth_is_bounded(step: int) -> None:
+    for levels in (MAX_DEPTH, MAX_DEPTH + 1):
+        body = b'{"a":' + b"[" * levels + b"]" * levels + b"}"
+        found = scanned([body[at : at + step] for at in range(0, len(body), step)])
+        assert type(found) is (Found if levels == MAX_DEPTH else Rejected)
+
+
+def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
+    """Seven members without spaces and one more of 13 bytes are as long as seven with spaces."""
+    body = b'{"model":"bb","a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"model":"c"}'
+    assert len(body) == len(json.dumps(json.loads(body)))
+    assert type(read_object(body, KEYS)) is Rejected
+
+
+@pytest.mark.parametrize("escapes", range(5))
+@pytest.mark.parametrize("front", [10, 100])
+def test_escapes_far_apart_and_close_together_wherever_it_is_cut(front: int, escapes: int) -> None:
+    r"""Of a run of backslashes before a quote, an odd one means that the string goes on."""
+    text = "a" * front + "\\" * escapes
+    for prompt in (text, text + '"', text + '"' + "b" * 100 + '","model":"evil'):
+        body = json.dumps({"messages": [prompt, "next"], "x": prompt, "model": "good"}).encode()
+        for at in range(len(body)):
+            found = scanned([body[:at], body[at:]])
+            assert type(found) is Found and found.chosen == {"model": b'"good"'}
+
+
+def test_the_model_is_known_before_the_end_and_final_at_it() -> None:
+    scan = ObjectScan(KEYS)
+    assert scan.feed(b'{"model":"a","messages":["') is None
+    assert scan.found.chosen == {"model": b'"a"'}
+    bad = scan.feed(b'"],"model":"b"}')
+    assert type(bad) is Rejected and bad.why == "the body has the key 'model' twice"
+    assert scan.end() is bad
+
+
+def test_images_count_some_kilobytes() -> None:
+    image, text = b'"data:image/png;base64,' + b"iVBO" * 5000 + b'"', b'"' + b"word " * 4000 + b'"'
+    slashes = b'"' + rb"\/9j\/" * 4000 + b'"'  # As PHP writes them.
+    chinese, path = b'"' + rb"\u654f\u6377" * 2000 + b'"', b'"' + rb"C:\\" * 4000 + b'"'
+    whole = [(each, len(each)) for each in (text, chinese, path)]
+    for value, size in ((image, BINARY_BYTES + 2), (slashes, BINARY_BYTES + 2), *whole):
+        body = b'{"messages":[%b]}' % value
+        for found in (read_object(body, KEYS), scanned([body]), scanned(cut(body, b"\7\0"))):
+            assert type(found) is Found
+            assert found.extents["messages"].size == size + 2
+
+
+_HOSTILE = {
+    "brackets": b"[" * 1_000_000,
+    "arrays": b'["",' + b"[]," * 300_000,
+    "strings": b"[" + b'"",' * 300_000,
+    "quotes": b'"' + b'\\"' * 500_000,
+    "strings with escapes": b"[[" + b'"a\\n\\"b\\"",' * 100_000,
+    "sparse quotes": b'"' + (b"a" * 61 + b'\\"') * 16_000,
+    "backslashes": b'"' + b"\\" * 1_000_001,
+    "runs of backslashes": b'"' + (b"\\" * 70 + b'\\"') * 14_000,
+    "numbers": b"[" + b"1," * 500_000,
+    "members": b"1" + b',"a":1' * 160_000,
+    "escaped keys": b"1" + b',"\\u0061":1' * 90_000,
+    "spaces": b" " * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", sorted(_HOSTILE))
+@pytest.mark.parametrize("step", [4096, 65536])
+def test_hostile_bodies_take_few_steps(name: str, step: int) -> None:
+    """Of Python, each of bounded work or of one pass of a regular expression; a megabyte takes a few thousand."""
+    body = b'{"messages":' + _HOSTILE[name]
+    scan = ObjectScan(KEYS)
+    for at in range(0, len(body), step):
+        scan.feed(body[at : at + step])
+    assert type(scan.end()) is Rejected
+    assert scan.steps <= len(body) // 32
+
+
+def test_brackets_that_are_not_flat_take_a_step_each_at_most() -> None:
+    body = b'{"messages":[' + b"[[]]," * 100_000
+    scan = ObjectScan(KEYS)
+    scan.feed(body)
+    assert scan.steps <= len(body) / 2

@@ -1,0 +1,57 @@
+"""Inferences in a request: header, shape, length class, 1."""
+
+import pytest
+
+from tidegate.wire.bodies.v2 import batch_size, shape_batch
+from tidegate.wire.http1.head import HeadRules, RequestHead, parse_request
+
+
+def head(*lines: str) -> RequestHead:
+    text = "\r\n".join(("POST / HTTP/1.1", "Host: a", *lines, "", ""))
+    parsed = parse_request(text.encode(), 0, HeadRules())
+    assert type(parsed) is RequestHead
+    return parsed
+
+
+BODY = b'{"id":"7","inputs":[{"name":"x", "shape" : [ 8, 3], "data":[1]},{"shape":[2,3]}]}'
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("4", 4), ("004", 4), ("4000", 1024), ("9" * 5000, 1024), ("0", 8), ("-4", 8), ("4.0", 8), ("x", 8), ("", 8)],
+)
+def test_the_header_comes_first_and_a_malformed_one_is_passed_over(value: str, expected: int) -> None:
+    assert batch_size(head(f"Tidegate-Batch-Size: {value}"), BODY) == expected
+
+
+def test_another_header_may_be_named() -> None:
+    assert batch_size(head("X-Batch: 5"), BODY, header=b"x-batch") == 5
+
+
+def test_the_first_shape_of_a_v2_body() -> None:
+    assert batch_size(head(), BODY) == 8
+    assert batch_size(head(), BODY, max_batch=4) == 4
+
+
+def test_a_shape_beyond_the_first_4_kb_is_not_looked_for() -> None:
+    assert shape_batch(b" " * 4096 + BODY) == 0
+
+
+def test_binary_tensors_behind_the_json_are_not_searched() -> None:
+    body = b'{"inputs":[]}' + b'"shape":[9]'
+    assert batch_size(head("Inference-Header-Content-Length: 13"), body) == 1
+    assert batch_size(head(), body) == 9
+
+
+@pytest.mark.parametrize("body", [b'"shape":["n"]', b'"shape":[0]', b'"shape":[-1]', b'"shape":[1.5]', b'"shape":[]'])
+def test_shapes_that_tell_nothing(body: bytes) -> None:
+    assert batch_size(head(), body) == 1
+
+
+@pytest.mark.parametrize(("length", "expected"), [(1000, 10), (1049, 10), (1050, 11), (0, 1), (10**9, 1024)])
+def test_the_length_class_rounds_halves_up(length: int, expected: int) -> None:
+    assert batch_size(head(f"Content-Length: {length}"), b"", bytes_per_item=100.0) == expected
+
+
+def test_the_overhead_is_subtracted() -> None:
+    assert batch_size(head("Content-Length: 1100"), b"", bytes_per_item=100.0, overhead_bytes=100.0) == 10

@@ -1,0 +1,93 @@
+"""Equal heads of one upstream are parsed once, and only plain ones."""
+
+import pytest
+
+from tidegate.wire.http1.head import ResponseHead, parse_response
+from tidegate.wire.http1.response_cache import ResponseHeads
+
+ANSWER = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\n"
+
+
+def test_equal_heads_are_parsed_once() -> None:
+    memory = ResponseHeads()
+    first = memory.parse(ANSWER + b"ok")
+    assert memory.parse(ANSWER + b"no") is first
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTidegate-Credit: home\r\n\r\n",
+    ],
+)
+def test_only_plain_heads_are_kept(answer: bytes) -> None:
+    memory = ResponseHeads()
+    assert memory.parse(answer) is not memory.parse(answer)
+
+
+def test_an_upstream_whose_heads_all_differ_is_given_up() -> None:
+    memory = ResponseHeads()
+    for number in range(3000):
+        memory.parse(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 2\r\n\r\n" % number)
+    assert memory.parse(ANSWER) is not memory.parse(ANSWER)
+
+
+def test_what_an_app_dropped_comes_back() -> None:
+    memory = ResponseHeads()
+    head = memory.parse(ANSWER)
+    assert type(head) is ResponseHead
+    head.drop(b"x")
+    assert head.fields == b"Content-Length: 2\r\n"
+    head.restore()
+    assert head.fields == b"X: y\r\nContent-Length: 2\r\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"tidegate-timing: queue=0.000,model=1.5\r\ntidegate-credit: keep\r\n",
+        b"tidegate-timing: queue=0.000,model=1.5\r\n",
+        b"tidegate-timing: queue=0.000,model=1.5\r\ntidegate-credit: home\r\nconnection: close\r\n",
+        b"tidegate-timing: queue=0.000,model=1.5\r\nTransfer-Encoding: chunked\r\n",
+        b"tidegate-timing: queue=0.000,model=1.5\r\ntidegate-outcome: answered\r\n",
+        b"tidegate-timing: \xff\r\ntidegate-credit: keep\r\n",
+        b"X-B: 1\r\ntidegate-credit: keep\r\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"HTTP/1.1 200 OK\r\nX: y\r\nConnection: keep-alive\r\nContent-Length: 2\r\n",
+        b"HTTP/1.1 200\r\ncontent-length: 2\r\n",
+        b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n",
+        b"HTTP/1.1 200 OK\r\nX A: y\r\nContent-Length: 2\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_an_answer_of_a_queue_proxy_is_read_as_any_other(start: bytes, lines: bytes) -> None:
+    memory = ResponseHeads()
+    for _ in range(2):
+        data = start + lines + b"\r\nok"
+        ours, theirs = memory.parse(data), parse_response(data, 0)
+        assert type(ours) is type(theirs)
+        if type(ours) is ResponseHead and type(theirs) is ResponseHead:
+            for name in ResponseHead.__slots__:
+                if name != "_kept":
+                    assert getattr(ours, name) == getattr(theirs, name), name
+            assert (ours.fields, ours.received_fields()) == (theirs.fields, theirs.received_fields())
+            for field in (b"x", b"tidegate-timing", b"tidegate-credit", b"content-length", b"x-b"):
+                assert ours.get(field) == theirs.get(field)
+            assert ours.control(b"tidegate-credit") == theirs.control(b"tidegate-credit")
+
+
+def test_the_head_before_a_queue_proxys_own_lines_is_parsed_once() -> None:
+    memory = ResponseHeads()
+    for number in range(50):
+        head = memory.parse(ANSWER[:-2] + b"tidegate-timing: queue=0,model=%d\r\n\r\n" % number)
+        assert type(head) is ResponseHead
+        assert head.control(b"tidegate-timing") == b"queue=0,model=%d" % number
+    assert memory.hits == 49

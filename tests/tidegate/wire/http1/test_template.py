@@ -1,0 +1,141 @@
+"""Heads like the one before: the template says what the general way says, or nothing."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tidegate.wire.http1.test_plain import OURS, RULES, TRACE, told
+from tidegate.wire.http1.head import RequestHead, parse_any_request, parse_request
+from tidegate.wire.http1.server import H1Server
+from tidegate.wire.http1.template import Templates
+
+FIRST = (
+    b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a.b:80\r\nUser-Agent: bench\r\nX-Request-Id: 0123456789\r\n"
+    b"traceparent: " + TRACE + b"\r\nAccept: */*\r\nContent-Length: 12\r\nOrigin:\r\n\r\n"
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(FIRST) - 1), st.integers(0, 255)), min_size=1, max_size=3),
+    st.sampled_from(sorted(RULES)),
+)
+def test_whatever_bytes_change_both_ways_agree(changes: list[tuple[int, int]], rules: str) -> None:
+    changed = bytearray(FIRST)
+    for at, byte in changes:
+        changed[at] = byte
+    _compare(bytes(changed), rules)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, len(FIRST) - 8),
+    st.sampled_from([b"\r\nA: b", b"\r\n\r\n", b"\r\nTE: x", b"\n\nX:", b": ", b"\x80\xff"]),
+)
+def test_no_line_ends_inside_of_a_value(at: int, text: bytes) -> None:
+    _compare(FIRST[:at] + text + FIRST[at + len(text) :], "stranger")
+
+
+GATEWAYS = FIRST[:-2].replace(b"traceparent: " + TRACE + b"\r\n", b"") + OURS + b"\r\n"
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(GATEWAYS) - 1), st.integers(0, 255)), max_size=3))
+def test_a_gateways_head_is_told_too(changes: list[tuple[int, int]]) -> None:
+    changed = bytearray(GATEWAYS)
+    for at, byte in changes:
+        changed[at] = byte
+    _compare(bytes(changed), "gateway at a replica", GATEWAYS)
+
+
+@pytest.mark.parametrize("less", [b"", b"tidegate-want: 3 0\r\n", b"tidegate-credit: 77\r\ntidegate-want: 3 0\r\n"])
+def test_a_gateways_own_fields_are_read_and_cut_out(less: bytes) -> None:
+    first = GATEWAYS.replace(less, b"")
+    head = parse_request(first, 0, RULES["gateway at a replica"])
+    assert type(head) is RequestHead
+    template = Templates().learn(first, 0, head)
+    assert template is not None
+    text = first.replace(b"credit: 77", b"credit: 81").replace(b"ms: 300", b"ms: 299")
+    found, general = template.read(text, 0), parse_request(text, 0, RULES["gateway at a replica"])
+    assert found is not None
+    assert type(general) is RequestHead
+    assert found.internal == general.internal
+    assert told(found) == told(general)
+
+
+def _compare(data: bytes, rules: str, first: bytes = FIRST) -> None:
+    head = parse_request(first, 0, RULES[rules])
+    assert type(head) is RequestHead
+    template = Templates().learn(first, 0, head)
+    assert template is not None
+    for at, rest in ((0, b""), (5, b"body")):
+        text = b"x" * at + data + rest
+        found = template.read(text, at)
+        if found is not None:
+            assert told(found) == told(parse_any_request(text, at, RULES[rules]))
+            assert found.plain is head.plain
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"0123456789", b"9876543210"),
+        (b"-Length: 12", b"-Length: 99"),
+        (TRACE, TRACE[:-2] + b"00"),
+        (b"*/*", b"a/b"),
+    ],
+)
+def test_other_values_are_like_it(old: bytes, new: bytes) -> None:
+    head = parse_request(FIRST, 0, RULES["stranger"])
+    assert type(head) is RequestHead
+    template = Templates().learn(FIRST, 0, head)
+    assert template is not None
+    found = template.read(FIRST.replace(old, new) + b"more", 0)
+    assert found is not None
+    assert told(found) == told(parse_any_request(FIRST.replace(old, new), 0, RULES["stranger"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"a.b:80", b"c.b:80"),
+        (b"POST", b"PUTS"),
+        (b"/infer", b"/inf#r"),
+        (b"bench", b"kuber"),
+        (b"Length: 12", b"Length: +2"),
+        (TRACE, b"0" * len(TRACE)),
+        (b"*/*", b"*\t*"),
+        (b"*/*", b"*\r\n"),
+        (b"Accept", b"Expect"),
+        (b"\r\n\r\n", b"\r\nX:"),
+    ],
+)
+def test_anything_else_is_not(old: bytes, new: bytes) -> None:
+    head = parse_request(FIRST, 0, RULES["stranger"])
+    assert type(head) is RequestHead
+    template = Templates().learn(FIRST, 0, head)
+    assert template is not None
+    assert template.read(FIRST.replace(old, new), 0) is None
+    assert template.read(FIRST[:-1], 0) is None, "not whole"
+
+
+def test_a_connection_learns_from_two_heads_of_one_size_and_connections_share_it() -> None:
+    shared = Templates()
+    engines = [H1Server(RULES["stranger"], 1 << 20, shared) for _ in range(3)]
+    for engine in engines:
+        for number in range(5):
+            head = engine.receive(FIRST.replace(b"0123456789", b"%010d" % number) + b"x" * 12)
+            assert type(head) is RequestHead
+            assert head.get(b"x-request-id") == b"%010d" % number
+            assert engine.body == b"x" * 12
+            engine.next()
+    assert len({id(engine._template) for engine in engines}) == 1
+    assert engines[0]._template is not None
+
+
+def test_a_connection_whose_heads_all_differ_stops_learning() -> None:
+    engine = H1Server(RULES["stranger"], 1 << 20)
+    for number in range(50):
+        assert type(engine.receive(b"GET /%02d HTTP/1.1\r\nHost: a\r\n\r\n" % number)) is RequestHead
+        engine.next()
+    assert engine._lessons == 0

@@ -1,0 +1,109 @@
+"""Heads of calls: what applications are told does not depend on how a block was read."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.wire.http2.header_blocks import REQUEST, Block, Blocks, Reader
+from tidegate.wire.http2.heads import CallHead, call_head, literals, request_drops, with_path, without
+from tidegate.wire.http2.hpack import literal
+
+CALL = (
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/inference.GRPCInferenceService/ModelInfer"),
+    (b":authority", b"M.localhost:8080"),
+    (b"content-type", b"application/grpc"),
+    (b"te", b"trailers"),
+)
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+FIELDS = st.lists(
+    st.sampled_from(
+        (
+            (b"traceparent", TRACE),
+            (b"traceparent", b"nonsense"),
+            (b"grpc-timeout", b"10S"),
+            (b"grpc-timeout", b"soon"),
+            (b"x-request-id", b"r"),
+            (b"x-forwarded-for", b"1.2.3.4"),
+            (b"x-forwarded-host", b"a"),
+            (b"tidegate-timeout-ms", b"100"),
+            (b"tidegate-token", b"t"),
+            (b"expect", b"100-continue"),
+            (b"content-type", b"text/plain"),
+        )
+    ),
+    max_size=4,
+)
+ASKED = (
+    "authority",
+    "content_length",
+    "expect_continue",
+    "has_timeout",
+    "host",
+    "internal",
+    "is_inference",
+    "is_usual",
+    "method",
+    "names_host",
+    "names_proto",
+    "outgoing",
+    "path",
+    "plain",
+    "target",
+    "timeout_s",
+    "traced",
+)
+
+
+def written(*fields: tuple[bytes, bytes]) -> bytes:
+    return b"".join(literal(*field) for field in (*CALL, *fields))
+
+
+def read(*fields: tuple[bytes, bytes]) -> Block:
+    return Reader(Blocks(REQUEST)).read(written(*fields))
+
+
+@given(st.lists(FIELDS, min_size=1, max_size=6), st.booleans(), st.booleans())
+def test_heads_made_from_their_beginning_are_as_those_made_alone(
+    calls: list[list[tuple[bytes, bytes]]], front_door: bool, trusted: bool
+) -> None:
+    drops = request_drops(front_door=front_door, trusted=trusted)
+    reader = Reader(Blocks(REQUEST, drops))
+    for number, fields in enumerate(calls * 4):
+        block = written(*fields, (b"x-number", b"%d" % number))
+        ours = reader.read(block)
+        fresh = Reader(Blocks(REQUEST, drops)).read(block)
+        assert (ours.fault == "", ours.is_call) == (fresh.fault == "", fresh.is_call)
+        if ours.fault or not ours.is_call:
+            continue
+        one = call_head(ours, front_door=front_door, trusted=trusted)
+        other = CallHead(fresh, front_door=front_door, trusted=trusted)
+        for asked in ASKED:
+            assert getattr(one, asked) == getattr(other, asked), asked
+        for name, _ in fields:
+            assert one.get(name) == other.get(name)
+            assert one.mentions(b"\n" + name) == other.mentions(b"\n" + name)
+
+
+def test_what_a_head_mentions_and_tells() -> None:
+    head = CallHead(read((b"X-A".lower(), b"One"), (b"x-a", b"two")), front_door=True, trusted=False)
+    assert head.get(b"x-a") == b"One"
+    assert head.mentions(b"\nx-a:one")
+    assert head.received_fields().endswith(b"x-a: One\r\nx-a: two\r\n")
+    assert head.path == head.target == b"/inference.GRPCInferenceService/ModelInfer"
+    assert (head.host, head.authority, head.is_inference) == (b"m.localhost", b"m.localhost:8080", True)
+
+
+def test_fields_are_taken_out_and_a_path_is_put_in() -> None:
+    block = written((b"x-a", b"1"), (b"x-b", b"2"))
+    assert without(block, REQUEST, (b"x-a",)) == written((b"x-b", b"2"))
+    other = Reader(Blocks(REQUEST)).read(with_path(block, b"/a.B/C"))
+    assert (other.path, other.authority, other.fault) == (b"/a.B/C", b"m.localhost:8080", "")
+
+
+def test_lines_become_literals_of_any_length() -> None:
+    long = b"v" * 300
+    block = literals(b"x-a: 1\r\nx-long: %b\r\n" % long)
+    fields = Reader(Blocks(REQUEST)).read(block, is_trailer=True).fields
+    assert [field[:2] for field in fields] == [(b"x-a", b"1"), (b"x-long", long)]
+    assert literals(b"") == b""

@@ -1,0 +1,184 @@
+"""Blocks read in two parts say what they say when they are read as a whole, whoever wrote them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.wire.http2.header_blocks import LIST_BYTES, REQUEST, Block, Blocks, Reader
+from tidegate.wire.http2.heads import CallHead, call_head, literals, request_drops
+from tidegate.wire.http2.hpack import CompressionFault, literal
+from tidegate.wire.http2.tails import EXPECTATION, call_tail, read_call_tail
+
+CALL = (
+    literal(b":method", b"POST")
+    + literal(b":scheme", b"http")
+    + literal(b":path", b"/inference.GRPCInferenceService/ModelInfer")
+    + literal(b":authority", b"m.localhost")
+    + literal(b"content-type", b"application/grpc")
+)
+TRACE = literal(b"traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+LINES = (
+    b"tidegate-token: secret\r\ntidegate-timeout-ms: 3000\r\ntidegate-batch-size: 8\r\ntidegate-credit: 1809307\r\n"
+    b"tidegate-want: 7 1 5 1 0 30 1 0\r\nx-request-id: 5f1d\r\n"
+)
+TAIL = TRACE + literals(LINES) + literal(b"grpc-timeout", b"2999m") + EXPECTATION
+TIMING = literal(b"tidegate-timing", b"queue=0.000,model=1.234")
+ASKED = (
+    *("authority", "content_length", "expect_continue", "has_timeout", "host", "internal", "is_inference", "is_usual"),
+    *("method", "names_host", "names_proto", "outgoing", "path", "plain", "timeout_s", "traced"),
+)
+EMPTIED = b"\x20"
+"""A table of size 0."""
+
+pieces = st.sampled_from(
+    (
+        *(
+            literal(b"x-a", b"1"),
+            literal(b"x-a", TAIL[:90]),
+            literal(b"x-bin", b"a" * 126),
+            literal(b"x-b", b"b" * 300),
+        ),
+        *(literal(b"x-request-id", b"mine"), literal(b"tidegate-token", b"secret"), literal(b"tidegate-credit", b"5")),
+        *(literal(b"traceparent", b"nonsense"), TRACE, literal(b"grpc-timeout", b"1S"), literal(b"te", b"trailers")),
+        *(TAIL, literals(LINES), TIMING, TIMING + literal(b"tidegate-credit", b"keep"), EXPECTATION),
+        *(literal(b"tidegate-credit", b"home"), literal(b"content-length", b"3"), literal(b":path", b"/"), b"\xbe"),
+        *(b"\0\x0bx-short-one\x05abc", b"\0\x0etidegate-token", b"\x40\x03x-i\x01v"),
+    )
+)
+blocks = st.lists(pieces, max_size=6).map(b"".join)
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, front: bytes, tail: bytes) -> bytes:
+    """``front`` and ``tail`` with something between them, and perhaps a byte of it all that is another."""
+    block = bytearray(front + draw(blocks) + tail)
+    if draw(st.booleans()):
+        block[draw(st.integers(0, len(block) - 1))] = draw(st.sampled_from((0, 1, 5, 10, 0x20, 0x3F, 0x7F, 0x82, 255)))
+    return bytes(block)
+
+
+def outcome(reader: Reader, block: bytes) -> Block | str:
+    try:
+        return reader.read(block)
+    except CompressionFault as fault:
+        return str(fault)
+
+
+def pairs(block: Block) -> list[tuple[bytes, bytes]]:
+    return [field[:2] for field in block.fields] + list((block.tail or {}).items())
+
+
+def two() -> tuple[Reader, Reader]:
+    """Who reads in two parts, and who does not; both after the peer has given up its table."""
+    drops = request_drops(front_door=False, trusted=True)
+    readers = Reader(Blocks(REQUEST, drops, read_call_tail)), Reader(Blocks(REQUEST, drops))
+    for reader in readers:
+        reader.read(EMPTIED + CALL)
+    return readers
+
+
+def same(one: Block | str, other: Block | str) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        assert one == other
+        return False
+    assert (one.fault, one.is_large) == (other.fault, other.is_large)
+    if one.fault or one.is_large:
+        return False
+    assert pairs(one) == pairs(other)
+    assert one.values() == other.values()
+    for name in ("outgoing", "status", "grpc_status", "content_length", "is_call", "path", "authority", "host"):
+        assert getattr(one, name) == getattr(other, name), name
+    return True
+
+
+@given(st.lists(spoilt(CALL, TAIL) | spoilt(CALL, literals(LINES)), min_size=1, max_size=4))
+def test_calls_mean_the_same_in_two_parts_as_in_one(calls: list[bytes]) -> None:
+    ours, plain = two()
+    for block in calls * 3:
+        one, other = outcome(ours, block), outcome(plain, block)
+        if not same(one, other) or isinstance(one, str) or isinstance(other, str) or not one.is_call:
+            continue
+        head = call_head(one, front_door=False, trusted=True)
+        expected = CallHead(other, front_door=False, trusted=True)
+        for asked in ASKED:
+            assert getattr(head, asked) == getattr(expected, asked), asked
+        for name, _ in pairs(other):
+            assert head.get(name) == expected.get(name)
+        assert head.received_fields() == expected.received_fields()
+        assert head.mentions(b"\ntidegate-token:s") == expected.mentions(b"\ntidegate-token:s")
+
+
+def test_what_a_gateway_writes_is_read_in_two_parts() -> None:
+    reader, _ = two()
+    found = reader.read(CALL + TAIL)
+    assert found.tail is not None and found.base is not None and found.base.outgoing == CALL
+    head = call_head(found, front_door=False, trusted=False)
+    assert head.internal == (b"secret", b"3000", b"8", b"1809307", b"7 1 5 1 0 30 1 0")
+    kept = (b"tidegate-timeout-ms", b"3000"), (b"tidegate-batch-size", b"8"), (b"x-request-id", b"5f1d")
+    assert head.outgoing == CALL + TRACE + b"".join(literal(*field) for field in kept)
+    assert (head.traced, head.has_timeout, head.expect_continue) == (True, True, True)
+
+
+@given(
+    st.integers(1, 10**12 - 1), st.integers(1, 10**9 - 1), st.integers(0, 10**18 - 1), st.sampled_from(("", "a" * 126))
+)
+def test_a_gateways_lines_become_the_same_literals(ms: int, batch: int, credit: int, request_id: str) -> None:
+    lines = b"tidegate-token: t\r\ntidegate-timeout-ms: %d\r\ntidegate-batch-size: %d\r\n" % (ms, batch)
+    fields = literal(b"tidegate-token", b"t") + literal(b"tidegate-timeout-ms", b"%d" % ms)
+    fields += literal(b"tidegate-batch-size", b"%d" % batch)
+    if credit:
+        lines += b"tidegate-credit: %d\r\n" % credit
+        fields += literal(b"tidegate-credit", b"%d" % credit)
+    if request_id:
+        lines += b"x-request-id: %b\r\n" % request_id.encode()
+        fields += literal(b"x-request-id", request_id.encode())
+    assert literals(lines) == call_tail(lines) == fields
+
+
+def test_other_lines_are_not_a_tail() -> None:
+    assert call_tail(LINES + b"tidegate-shadow: true\r\n") is None
+    assert literals(LINES + b"tidegate-shadow: true\r\n") == literals(LINES) + literal(b"tidegate-shadow", b"true")
+    assert call_tail(LINES.replace(b"secret", b"s" * 127)) is None
+
+
+@pytest.mark.parametrize("first", [b"", EMPTIED])
+def test_a_list_that_the_front_door_lets_pass_is_taken_with_what_it_adds(first: bytes) -> None:
+    """Also where it is the first on its connection, and is read as a whole."""
+    front = CALL + literal(b"x-long", b"v" * (LIST_BYTES - _listed(CALL) - 38))
+    forwarded = literal(b"x-forwarded-for", b"10.0.0.1") + literal(b"x-forwarded-host", b"h" * 255)
+
+    def read(block: bytes) -> Block:
+        return (Reader(Blocks(REQUEST, read_tail=read_call_tail)) if first else two()[0]).read(first + block)
+
+    assert not read(front).is_large
+    assert read(front + forwarded).is_large, "nobody vouches for it"
+    found = read(front + forwarded + TAIL)
+    assert not found.is_large and found.get(b"tidegate-token") == b"secret"
+    assert read(front + literal(b"x-more", b"v" * 1600) + TAIL).is_large, "what we add has a bound, too"
+
+
+def _listed(block: bytes) -> int:
+    """What a block takes of the limit."""
+    return Reader(Blocks(REQUEST)).read(block).size
+
+
+def test_only_calls_are_read_in_two_parts() -> None:
+    """Gateways send nothing else over HTTP/2: of a stranger's request such fields are fields as all others."""
+    rest = CALL.replace(literal(b"content-type", b"application/grpc"), literal(b"content-type", b"application/json"))
+    ours, plain = two()
+    found = ours.read(rest + TAIL)
+    assert found.tail is None and same(found, plain.read(rest + TAIL))
+    assert dict(pairs(found))[b"traceparent"] == found.get(b"traceparent")
+
+
+def test_tails_behind_each_other_are_not_taken_apart_one_by_one() -> None:
+    reader, plain = two()
+    block = CALL + literals(LINES) * 40
+    assert same(reader.read(block), plain.read(block))
+    assert reader.read(block).tail is None
+
+
+def test_a_block_that_may_write_into_the_table_is_read_once() -> None:
+    reader = Reader(Blocks(REQUEST, read_tail=read_call_tail))
+    assert reader.read(CALL + b"\x40\x03x-i\x01v" + literals(LINES)).tail is None
+    assert reader.read(CALL + b"\xbe").get(b"x-i") == b"v"

@@ -1,0 +1,90 @@
+"""The rule by which a canary is judged."""
+
+import math
+import random
+
+import pytest
+
+from tidegate.traffic.judge import ENOUGH, EVIDENCE, Tally, Verdict, judge
+
+HEALTHY = Tally(answered=990, failed=2)
+BUDGET = 0.02
+
+
+def test_three_bad_requests_are_no_evidence_and_six_are() -> None:
+    assert judge(Tally(failed=3), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(failed=5), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(failed=6), HEALTHY, BUDGET).verdict is Verdict.BAD
+
+
+@pytest.mark.parametrize("budget", [0.5, 0.1, 0.02, 0.001, 1e-5, 0.0])
+def test_under_no_budget_are_three_enough(budget: float) -> None:
+    assert judge(Tally(failed=3), Tally(answered=100_000), budget).verdict is not Verdict.BAD
+
+
+@pytest.mark.parametrize("kind", ["failed", "refused", "expired", "overdue"])
+def test_every_way_to_go_badly_counts(kind: str) -> None:
+    assert judge(Tally(**{kind: 8}), HEALTHY, BUDGET).verdict is Verdict.BAD
+
+
+def test_late_answers_burn_the_budget_like_errors() -> None:
+    found = judge(Tally(answered=100, late=30), Tally(answered=1000, late=10), BUDGET)
+    assert found.verdict is Verdict.BAD
+    assert found.burn == pytest.approx(15.0)
+    assert found.old_burn == pytest.approx(0.5)
+    assert "30 late" in found.words(Tally(answered=100, late=30), Tally(answered=1000, late=10))
+
+
+def test_it_is_not_blamed_for_what_the_old_revision_suffers_too() -> None:
+    assert judge(Tally(answered=100, late=30), Tally(answered=1000, late=310), BUDGET).verdict is Verdict.GOOD
+
+
+def test_a_pass_needs_enough_requests() -> None:
+    assert judge(Tally(), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(answered=ENOUGH - 1), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(answered=ENOUGH), HEALTHY, BUDGET).verdict is Verdict.GOOD
+
+
+def test_evidence_that_only_leans_decides_nothing() -> None:
+    assert judge(Tally(answered=18, failed=3), HEALTHY, BUDGET).verdict is Verdict.OPEN
+
+
+def test_without_the_old_ones_figures_the_budget_is_the_measure() -> None:
+    assert judge(Tally(answered=50), Tally(), BUDGET).verdict is Verdict.GOOD
+    assert judge(Tally(answered=40, failed=10), Tally(), BUDGET).verdict is Verdict.BAD
+
+
+def ever_bad(rng: random.Random, fraction: float, requests: int) -> int | None:
+    """Looks after each request; after how many the canary is bad."""
+    bad = 0
+    for n in range(1, requests + 1):
+        bad += rng.random() < fraction
+        if (
+            judge(Tally(answered=n - bad, failed=bad), Tally(answered=49_000, failed=1_000), BUDGET).verdict
+            is Verdict.BAD
+        ):
+            return n
+    return None
+
+
+def test_a_version_as_good_as_allowed_is_hardly_ever_taken_back_though_one_looks_all_the_time() -> None:
+    rng = random.Random(5)
+    taken_back = sum(ever_bad(rng, BUDGET, 400) is not None for _ in range(300))
+    assert taken_back <= 2, "at most one in a thousand is expected"
+
+
+def test_a_bad_version_is_found_soon() -> None:
+    rng = random.Random(6)
+    found = [ever_bad(rng, 0.5, 400) for _ in range(100)]
+    assert all(n is not None for n in found)
+    assert sorted(n or 0 for n in found)[50] < 20
+    slow = [ever_bad(rng, 0.1, 2000) for _ in range(50)]
+    assert all(n is not None for n in slow)
+
+
+def test_the_test_never_divides_by_nothing() -> None:
+    for old in (Tally(failed=100), Tally(answered=100), Tally()):
+        for new in (Tally(failed=1000), Tally(answered=1000), Tally()):
+            assert math.isfinite(judge(new, old, 0.0).evidence)
+    assert judge(Tally(failed=1000), Tally(failed=100_000), BUDGET).verdict is not Verdict.BAD, "all of it is broken"
+    assert EVIDENCE > 6.9

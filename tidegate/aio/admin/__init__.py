@@ -1,0 +1,1 @@
+"""HTTP for admin sockets: a small server and a small client."""

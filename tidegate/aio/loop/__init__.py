@@ -1,0 +1,1 @@
+"""Services of one event loop: ticker, batched writes, tasks, sockets, splice, certificates."""

@@ -1,0 +1,1 @@
+"""The proxy driver: client connections, exchanges and their contract."""

@@ -1,0 +1,468 @@
+"""One client connection of a proxy process: its phases, its limits, its exchange.
+
+A connection is in one of these phases; each has its own limit, kept by the sweeper::
+
+    NEW ──first bytes──> HEAD, or all of it to ``H2Conn``
+    IDLE ──first byte──> HEAD ──request──> exchange ──answer ended──> IDLE
+                                              │
+                                              └──refused, early answer──> LINGER ──> closed
+
+While an exchange runs, its own deadline, the body's idle time and the stream's idle and total times count.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from tidegate.aio.loop import sockets
+from tidegate.aio.loop.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
+from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
+from tidegate.aio.proxy.forwarding import Forwarding
+from tidegate.aio.proxy.tunnel import Tunnel, join
+from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.wire.http1.events import Data, Piece
+from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.server import CHUNKED, CLOSED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
+from tidegate.wire.http2.frames import PREFACE
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.server import ProxyServer
+
+LINGER_BYTES = 1 << 20
+LINGER_S = 2.0
+"""After an answer that overtook its request we read and discard this much, this long: closing with unread bytes
+makes the kernel send RST, and the client would lose the answer."""
+_JOIN_BYTES = 64 * 1024
+FIRST_REQUEST_S = 1.0
+"""While draining: so old a connection must be before it is closed without having carried a request."""
+QUIET_S = 0.5
+"""While draining: so long nothing must have come after an answer. Who asks without pause gets ``connection: close``
+with an answer instead: a request may be on its way at any moment."""
+FAREWELL_S = 5.0
+"""For an idle client's own close_notify (TLS), which some never send. Our choice."""
+
+_IDLE, _HEAD, _EXCHANGE, _LINGER, _TUNNEL, _CLOSED, _NEW = range(7)
+
+
+class ServerConn(asyncio.Protocol):
+    """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
+
+    __slots__ = (
+        "_first",
+        "_full",
+        "_full_reads",
+        "_lingered",
+        "_paused",
+        "_server",
+        "_small_writes",
+        "_stalled",
+        "_turning",
+        "deadline",
+        "engine",
+        "exchange",
+        "forwarding_lines",
+        "peer",
+        "phase",
+        "transport",
+        "trusted",
+    )
+
+    transport: asyncio.Transport
+    engine: H1Server
+    forwarding_lines: Callable[[RequestHead], bytes]
+
+    def __init__(self, server: "ProxyServer") -> None:
+        self._server = server
+        self.exchange: Exchange | None = None
+        self.phase = _NEW
+        self._first = b""
+        self.deadline = 0.0
+        self.peer = b"unix"
+        self.trusted = False
+        self._paused = 0
+        self._full = self._stalled = self._turning = False
+        self._lingered = self._full_reads = 0
+        self._small_writes = SmallWrites()
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        server = self._server
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.peer = name[0].encode()
+        self.trusted = server.trusts(self.peer)
+        # Called for every request: the bound method itself, not one more call.
+        self.forwarding_lines = Forwarding(self.peer, server.scheme, server.limits.via, server.random).lines
+        self.engine = H1Server(*server.rules_for(self.trusted))
+        self.deadline = monotonic() + server.limits.idle_timeout_s
+        server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self.phase < _LINGER:
+                self._turn(self.engine.receive(data))
+                if len(data) >= FULL_READ_BYTES and self.phase < _LINGER:
+                    self._take_turns()
+            elif self.phase == _LINGER:
+                self._lingered += len(data)
+                if self._lingered > LINGER_BYTES:
+                    self.close()
+            elif self.phase == _NEW:
+                self._begin(data)
+        except Exception as error:  # an exception here would close the connection without an answer
+            self._server.sweeper.report("client connection", error)
+            self.abort()
+
+    def _begin(self, data: bytes) -> None:
+        """The first bytes: a connection of HTTP/2 has a preface, of which perhaps not all is there yet."""
+        data = self._first + data
+        if not data.startswith(PREFACE[: len(data)]):
+            self.phase = _IDLE
+            self._turn(self.engine.receive(data))
+        elif len(data) < len(PREFACE):
+            if not self._first:
+                self.deadline = monotonic() + self._server.limits.head_timeout_s
+            self._first = data
+        else:
+            self.phase = _CLOSED
+            self._server.speaks_h2(self).data_received(data)
+
+    def eof_received(self) -> None:
+        self._server.outbox.flush()
+        self._gone()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone()
+        self.phase = _CLOSED
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        if self.exchange is not None:
+            self.exchange.pause_upstream()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._small_writes.forget(self.transport)
+        if self.exchange is not None:
+            self.exchange.resume_upstream()
+        elif self._stalled:
+            self._stalled = False
+            if self.phase != _IDLE or self.transport.is_closing():
+                return  # It was too late, or has gone: its further requests are not served.
+            self.deadline = self._server.sweeper.now + self._server.idle_timeout_s
+            if self.engine.keep_alive:
+                self._turn(self.engine.next())
+            else:
+                self._linger()  # It sent more meanwhile than is kept: what follows is no beginning of a request.
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, event: Event | None) -> None:
+        """Handles ``event`` and what the engine holds behind it. Never recurses: an exchange that ends inside
+        ``start`` returns to this loop."""
+        while type(event) is RequestHead:
+            engine = self.engine
+            server = self._server
+            now = monotonic()
+            self.phase = _EXCHANGE
+            self.exchange = exchange = Exchange(self, server.app, event, engine, now, now + server.response_timeout_s)
+            self._turning = True
+            server.app.start(exchange)
+            self._turning = False
+            if exchange._state < SENT:
+                exchange.weigh(server.budget)
+            if self.phase != _IDLE or self._stalled:
+                return
+            event = engine.next()
+        if event is None:
+            if self.phase == _IDLE and self.engine.pending and not self._stalled:
+                self.phase = _HEAD
+                self.deadline = monotonic() + self._server.limits.head_timeout_s
+        elif type(event) is Data:
+            if self.exchange is not None:
+                self.exchange.client_data(event, self._server.sweeper.now)
+        elif type(event) is Rejected:
+            self._refuse(event)
+
+    def _take_turns(self) -> None:
+        """A client that sends as fast as we read: after some reads the others have their turn; after one of chunks,
+        which may be as small as they like."""
+        if not self._full_reads:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._full_reads += READS_PER_TURN if self.engine.is_chunked else 1
+        if self._full_reads >= READS_PER_TURN and not self._paused:
+            self._read(False)
+
+    def _next_turn(self) -> None:
+        stopped, self._full_reads = self._full_reads >= READS_PER_TURN, 0
+        if stopped and not self._paused and self.phase < _TUNNEL:
+            self._read(True)
+
+    def _refuse(self, bad: Rejected) -> None:
+        """Answers what the engine refused, if no answer has begun, and closes."""
+        exchange = self.exchange
+        if exchange is not None:
+            clean = exchange.refuse(bad.status)
+            self.exchange = None
+            if not clean:
+                self.truncate()
+                return
+        self._write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.sweeper.date))
+        self._linger()
+
+    def _gone(self) -> None:
+        """The client ended the connection, in whatever way."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_gone()
+            self.phase = _CLOSED
+            self.transport.abort()
+
+    def _write(self, data: Piece) -> None:
+        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        self._server.outbox.flush()
+        transport = self.transport
+        if not transport.is_closing():
+            if len(data) < SMALL_BYTES and not self._full:
+                self._small_writes.note(transport)
+            transport.write(data)
+
+    def _read(self, on: bool) -> None:
+        transport = self.transport
+        if not transport.is_closing():
+            if on:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    # --- ClientSide -------------------------------------------------------------------------------------------------
+
+    @property
+    def budget(self) -> BodyBudget:
+        return self._server.budget
+
+    def date(self) -> bytes:
+        return self._server.sweeper.date
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: Piece,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        engine = self.engine
+        transport = self.transport
+        if self._server.draining:
+            engine.keep_alive = False
+        head = engine.respond(status, reason, block, extra, length)
+        if engine.coding != LENGTH:
+            framed = engine.data(body)
+            body = framed + engine.end(trailers) if done else framed
+        if transport.is_closing():
+            return
+        outbox = self._server.outbox
+        if done and not self._turning and len(body) < _JOIN_BYTES:
+            outbox.write(transport, b"".join((head, body)))
+            return
+        # More follows, or the client's next request is waiting to be looked at: `_full` must be true at once.
+        outbox.flush()
+        transport.write(b"".join((head, body)))
+        if self._full and not done and self.exchange is not None:
+            self.exchange.pause_upstream()  # Answers before this one have filled the buffer: nobody was paused yet.
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        engine = self.engine
+        coding = engine.coding
+        if framed and coding == CHUNKED:
+            data = framed
+        elif coding != LENGTH:
+            framed = engine.data(data)
+            data = framed + engine.end(trailers) if done else framed
+        if data:
+            self._write(data)
+
+    def sink(self) -> int | None:
+        transport = self.transport
+        if self.engine.coding != LENGTH or transport.is_closing() or transport.get_write_buffer_size():
+            return None
+        if transport.get_extra_info("ssl_object") is not None:
+            return None
+        sock = transport.get_extra_info("socket")
+        return None if sock is None else sock.fileno()
+
+    def last(self) -> None:
+        self.engine.keep_alive = False
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        self._write(b"HTTP/1.1 %d %b%b\r\n" % (status, reason, block))
+
+    def ended(self) -> None:
+        engine = self.engine
+        self.exchange = None
+        if self._paused:
+            self._paused = 0
+            self._read(True)
+        if engine.keep_alive:
+            server = self._server
+            self.phase = _IDLE
+            self.deadline = server.sweeper.now + server.idle_timeout_s
+            if self._full:
+                # The client asks for more than it reads: its next request waits until the answer has gone out.
+                self._stalled = True
+                self.deadline = server.sweeper.now + server.limits.stream_idle_timeout_s
+            elif not self._turning and engine.rest():
+                self._turn(engine.next())
+        elif engine.state == WAIT and not engine.pending:
+            self.close()
+        else:
+            self._linger()
+
+    def truncate(self) -> None:
+        """Aborts, so that the missing end is visible."""
+        if self.engine.coding == UNTIL_CLOSE:
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None:
+                sockets.reset_on_close(sock)
+        self.abort()
+
+    def pause(self, why: int) -> None:
+        if not self._paused and self.phase == _EXCHANGE:
+            self._read(False)
+        self._paused |= why
+
+    def resume(self, why: int) -> None:
+        if self._paused:
+            self._paused &= ~why
+            if not self._paused and self.phase == _EXCHANGE:
+                self._read(True)
+                if self.exchange is not None:
+                    self.exchange.heard = self._server.sweeper.now
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        self.exchange = None
+        self.phase = _CLOSED
+        transport = self.transport
+        self._write(head)
+        self._server.closed(self)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        rest = self.engine.leftover()
+        if self.engine.state == CLOSED:
+            transport.abort()  # More than is held came before: what follows has a hole.
+        elif rest:
+            protocol.data_received(rest)
+
+    def tunnel(self, head: bytes, upstream: UpstreamConn) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            raise RuntimeError("a tunnel without an exchange")
+        if self.engine.state == CLOSED:
+            upstream.discard()
+            self._refuse(Rejected(413, "more than is held came before the upgrade: what follows has a hole"))
+            return
+        self.phase = _TUNNEL
+        self._write(head)
+        self._small_writes.forget(self.transport)
+        limit_s = self._server.limits.tunnel_idle_timeout_s
+        rest = self.engine.leftover()
+        ended = self._tunnel_closed
+        tunnel = join(exchange, self.transport, upstream, rest, limit_s, ended, is_client_full=self._full)
+        self.exchange = None  # no circle is left to the collector
+        self._server.tunnels.add(tunnel)
+        self._server.closed(self)
+
+    def _tunnel_closed(self, tunnel: Tunnel) -> None:
+        self._server.tunnels.discard(tunnel)
+        self._server.left()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _linger(self) -> None:
+        self._server.outbox.flush()
+        self.phase = _LINGER
+        self._stalled = False
+        self._lingered = 0
+        self.deadline = monotonic() + LINGER_S
+        if self._paused:
+            self._paused = 0
+            self._read(True)
+        if not self.transport.is_closing() and self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def close_if_idle(self, now: float) -> None:
+        """While draining: closes between two requests, unless the next one has already reached our socket.
+
+        A client that has just connected has its first request on the way, and does not try that one again; one that
+        has sent a part of HTTP/2's preface is not idle. One that reads slowly may have sent requests that are held.
+        """
+        if (self.phase == _IDLE and not self._stalled) or (self.phase == _NEW and not self._first):
+            since = self.deadline - self._server.idle_timeout_s
+            if now - since < (FIRST_REQUEST_S if self.engine.head is None else QUIET_S):
+                return
+            sock = self.transport.get_extra_info("socket")
+            if sock is None or not sockets.is_readable(sock):
+                self.close()
+
+    def close(self) -> None:
+        """Closes after what was written has gone out; a client that does not read it is cut off when a stream's idle
+        time is over, one that has read all but says no farewell (TLS) soon."""
+        self._server.outbox.flush()
+        has_read = self.phase in (_IDLE, _NEW) and not self.transport.get_write_buffer_size()
+        self.phase = _CLOSED
+        self.deadline = monotonic() + (FAREWELL_S if has_read else self._server.limits.stream_idle_timeout_s)
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection now."""
+        self._server.outbox.flush()
+        self._gone()
+        self.phase = _CLOSED
+        self.transport.abort()
+
+    # --- sweeper ----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Acts on the limit of the present phase, if it has passed."""
+        exchange = self.exchange
+        if exchange is not None:
+            self._sweep_exchange(exchange, now)
+        elif now < self.deadline:
+            return
+        elif self.phase == _HEAD or (self.phase == _NEW and self._first):
+            self._refuse(Rejected(408, "the head took too long"))
+        elif self.phase in (_IDLE, _NEW, _LINGER):
+            self.close()
+        elif self.phase == _CLOSED:
+            self.transport.abort()
+
+    def _sweep_exchange(self, exchange: Exchange, now: float) -> None:
+        limits = self._server.limits
+        if self._paused and self._peer_is_gone():
+            self.abort()
+        elif not exchange.answered:
+            if now >= exchange.deadline:
+                exchange.expire()
+            elif exchange.body_due and not self._paused and now - exchange.heard > limits.body_idle_timeout_s:
+                self._refuse(Rejected(408, "the body took too long"))
+        else:
+            idle_s = now - max(exchange.heard, exchange.first_byte)
+            if idle_s > limits.stream_idle_timeout_s or now - exchange.first_byte > limits.stream_total_s:
+                exchange.truncate()
+
+    def _peer_is_gone(self) -> bool:
+        sock = self.transport.get_extra_info("socket")
+        return sock is None or sockets.peer_is_gone(sock)
+
+    def __repr__(self) -> str:
+        phase = ("IDLE", "HEAD", "EXCHANGE", "LINGER", "TUNNEL", "CLOSED", "NEW")[self.phase]
+        return f"<ServerConn {self.peer.decode()} {phase} {self.engine!r}>"

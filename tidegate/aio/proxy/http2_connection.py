@@ -1,0 +1,353 @@
+"""One HTTP/2 connection of a client: its streams, its limits, its end.
+
+Each stream is a gRPC call (``rpc.py``), or any other request, which goes on as HTTP/1.1 (``h2_rest.py``). Both answer
+to the same names here (:class:`StreamOwner`). A connection lives as long as it has streams, and the idle time beyond.
+"""
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidegate.aio.loop import sockets
+from tidegate.aio.loop.small_writes import WRITE_BUFFER_BYTES
+from tidegate.aio.proxy.exchange import SENT as FORWARDED
+from tidegate.aio.proxy.exchange import BodyBudget
+from tidegate.aio.proxy.forwarding import Forwarding
+from tidegate.aio.proxy.grpc_call import GrpcCall
+from tidegate.aio.proxy.http2_stream import RestStream
+from tidegate.aio.upstream.pool import FULL_READ_BYTES
+from tidegate.wire.http2.events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
+from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
+from tidegate.wire.http2.header_blocks import Block
+from tidegate.wire.http2.heads import CallHead, call_head
+from tidegate.wire.http2.roles import H2Server
+from tidegate.wire.http2.streams import Stream
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.server import ProxyServer
+
+UNREAD_BYTES: Final = 4 * WRITE_BUFFER_BYTES
+"""A client that leaves so much of its answers (heads and what keeps the connection) unread is not read from, either."""
+GOODBYE_S: Final = 1.0
+"""While draining: so long a client has to answer our PING, which tells that it has heard of the end."""
+_LAST_PING: Final = b"tidegate"
+_SERVING, _LEAVING, _CLOSED = range(3)
+
+
+class StreamOwner(Protocol):
+    """What a client's stream is part of."""
+
+    def client_data(self, data: bytes, ends: bool) -> None:
+        """A further piece of the request's body."""
+
+    def client_trailers(self, block: Block) -> None:
+        """The request has ended with these."""
+
+    def passed(self, size: int) -> None:
+        """So many bytes of the answer that waited have gone out."""
+
+    def client_gone(self) -> None:
+        """The client has cancelled it."""
+
+    def refuse(self, status: int) -> None:
+        """Its stream was reset for a fault of the client."""
+
+    def sweep(self, now: float) -> None:
+        """Acts on what is due."""
+
+
+class H2Conn(asyncio.Protocol):
+    """A transport, an engine, its streams."""
+
+    __slots__ = (
+        "_forwarding",
+        "_has_yielded",
+        "_head_due_since",
+        "_idle_since",
+        "_is_touched",
+        "_is_unread",
+        "_phase",
+        "_server",
+        "deadline",
+        "engine",
+        "gathering",
+        "is_vouched",
+        "peer",
+        "transport",
+        "trusted",
+    )
+
+    def __init__(self, server: "ProxyServer", transport: asyncio.Transport, peer: bytes, trusted: bool) -> None:
+        """Takes over ``transport``, whose first bytes are still to come to :meth:`data_received`."""
+        self._server = server
+        self.transport = transport
+        self.peer = peer
+        self.trusted = trusted
+        self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
+        if trusted and server.limits.front_door:
+            self.engine.vouch()  # a load balancer that the operator names: it stands for many clients
+        self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
+        self._phase = _SERVING
+        self._is_touched = self._is_unread = self._has_yielded = False
+        self.gathering: list[RestStream] = []
+        """Who waits for the end of this read."""
+        self.is_vouched = False
+        """It has proven that it is a gateway of the deployment."""
+        self._head_due_since = 0.0
+        self._idle_since = server.sweeper.now
+        self.deadline = 0.0
+        """When leaving or closing ends."""
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            now = monotonic()
+            engine = self.engine
+            events = engine.receive(data, now)
+            at, count = 0, len(events)
+            while at < count:
+                event = events[at]
+                kind, stream, value, ends = event
+                at += 1
+                if kind == HEAD:
+                    pieces = []
+                    while not ends and at < count and events[at][0] == BODY and events[at][1] is stream:
+                        _, _, piece, ends = events[at]
+                        pieces.append(piece)
+                        at += 1
+                    self._start(stream, value, b"".join(pieces), ends, now)
+                    continue
+                owner: StreamOwner | None = stream.owner
+                if owner is None:
+                    if kind > SENT:
+                        self._heard(event)
+                elif kind == BODY:
+                    owner.client_data(value, ends)
+                elif kind == SENT:
+                    owner.passed(value)
+                elif kind == RESET:
+                    if ends:
+                        owner.refuse(400)
+                    else:
+                        owner.client_gone()
+                elif kind == TRAILERS:
+                    owner.client_trailers(value)
+            if self.gathering:
+                gathering, self.gathering = self.gathering, []
+                for each in gathering:
+                    each.gathered()
+            if engine._out:
+                self.touch()
+            if len(data) >= FULL_READ_BYTES:
+                self._yield()
+        except Exception as error:  # an exception here would close the connection without an answer
+            self._server.sweeper.report("client connection", error)
+            self.abort()
+
+    def _yield(self) -> None:
+        """A client that sends as fast as we read: the others have their turn. Frames may be small: so much of them is
+        much work."""
+        if not self._has_yielded and not self.transport.is_closing():
+            self._has_yielded = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._has_yielded = False
+        if not self._is_unread and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _start(self, stream: Stream, block: Block, body: bytes, ends: bool, now: float) -> None:
+        """A request, with what of its body came at once."""
+        server = self._server
+        head = block.memo
+        if head is None or head.is_changed:
+            if block.is_call:
+                head = call_head(block, front_door=server.limits.front_door, trusted=self.trusted)
+            else:
+                head = block.memo = _OTHER
+        if head is _OTHER:
+            RestStream(self, server, stream).start(block, body, ends, now)
+            return
+        stream.owner = rpc = GrpcCall(self, server.app, stream, head, body, ends, now, now + server.response_timeout_s)
+        server.app.start(rpc)  # type: ignore[arg-type]  # an Rpc is an exchange to applications
+        if rpc._state < FORWARDED:
+            rpc.weigh(server.budget)
+
+    def _heard(self, event: Event) -> None:
+        """What concerns no stream."""
+        kind, _, value, _ = event
+        if kind == PONG:
+            if value == _LAST_PING and self._phase == _LEAVING and not self.engine.is_closing:
+                self._say_goodbye()
+        elif kind == FAILED:
+            self._drop_streams()
+            self.close()
+
+    def eof_received(self) -> None:
+        self._drop_streams()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._drop_streams()
+        self._phase = _CLOSED
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        self.engine.pause()
+
+    def resume_writing(self) -> None:
+        for _, stream, size, _ in self.engine.resume():
+            if stream.owner is not None:
+                stream.owner.passed(size)
+        if self._is_unread:
+            self._is_unread = False
+            if not self._has_yielded and not self.transport.is_closing():
+                self.transport.resume_reading()
+        self.touch()
+
+    # --- for streams ------------------------------------------------------------------------------------------------
+
+    def vouch(self) -> None:
+        """A call has proven that this is a gateway of the deployment."""
+        if not self.is_vouched:
+            self.is_vouched = True
+            self.engine.vouch()
+
+    @property
+    def budget(self) -> BodyBudget:
+        """Where a body counts while its call waits."""
+        return self._server.budget
+
+    def own_fields(self, head: CallHead) -> bytes:
+        """What is added to every call: who asked, for which host, under which trace."""
+        return self._forwarding.fields(head)
+
+    @property
+    def forwarding(self) -> Forwarding:
+        return self._forwarding
+
+    def touch(self) -> None:
+        """Something is to be sent."""
+        if not self._is_touched:
+            self._is_touched = True
+            self._server.sweeper.turn.touch(self)
+
+    def flush(self) -> None:
+        self._is_touched = False
+        transport = self.transport
+        engine = self.engine
+        data = engine.take()
+        if data and not transport.is_closing():
+            transport.write(data)
+            if engine.is_full and not self._is_unread and transport.get_write_buffer_size() > UNREAD_BYTES:
+                self._is_unread = True
+                transport.pause_reading()
+        if engine.is_closing and not engine.streams and self._phase == _LEAVING:
+            self.close()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _drop_streams(self) -> None:
+        """The client is not there any more: its work goes with it."""
+        for stream in list(self.engine.streams.values()):
+            owner: StreamOwner | None = stream.owner
+            if owner is not None:
+                owner.client_gone()
+        self.engine.end()
+
+    def close_if_idle(self, now: float) -> None:
+        """While draining: the client is told not to open streams, then which were the last; those go on."""
+        if self._phase == _SERVING:
+            self._phase = _LEAVING
+            self.deadline = now + GOODBYE_S
+            self.engine.prepare_goaway()
+            self.engine.ping(_LAST_PING)
+            self.touch()
+        elif self._phase == _LEAVING and now >= self.deadline and not self.engine.is_closing:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        self.engine.goaway(NO_ERROR)
+        self.touch()
+
+    def close(self) -> None:
+        """Closes after what was written has gone out."""
+        self.engine.is_closing = True
+        self.engine.is_over = True
+        data = self.engine.take()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+        self._phase = _CLOSED
+        self.deadline = monotonic() + self._server.limits.stream_idle_timeout_s
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection now."""
+        self._drop_streams()
+        self._phase = _CLOSED
+        self.engine.is_over = True
+        self.transport.abort()
+
+    # --- sweeper ----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Acts on what is due, of the connection and of its streams."""
+        if self._phase == _CLOSED:
+            if now >= self.deadline:
+                self.transport.abort()
+            return
+        engine, limits = self.engine, self._server.limits
+        if self._is_unread and self._peer_is_gone():
+            self.abort()
+            return
+        if not engine.is_head_due:
+            self._head_due_since = 0.0
+        elif not self._head_due_since:
+            self._head_due_since = now
+        elif now - self._head_due_since > limits.head_timeout_s:
+            self._give_up(PROTOCOL_ERROR, b"what was begun took too long")
+            return
+        if not engine.streams:
+            if now - self._idle_since > self._server.idle_timeout_s:
+                self._give_up(NO_ERROR, b"idle")
+            return
+        self._idle_since = now
+        for stream in list(engine.streams.values()):
+            if stream.owner is not None:
+                stream.owner.sweep(now)
+        # The rest of an answer has as long as HTTP/1 gives to an idle connection and then to its end.
+        rest_s = self._server.idle_timeout_s + limits.stream_idle_timeout_s
+        for stream in engine.stalled(now, limits.stream_idle_timeout_s, rest_s):
+            owner: StreamOwner | None = stream.owner
+            engine.reset(stream, CANCEL)
+            self.touch()
+            if owner is not None:
+                owner.client_gone()
+        for stream in engine.lingering(now, limits.body_idle_timeout_s):
+            engine.reset(stream, NO_ERROR)
+            self.touch()
+
+    def _peer_is_gone(self) -> bool:
+        sock = self.transport.get_extra_info("socket")
+        return sock is None or sockets.peer_is_gone(sock)
+
+    def _give_up(self, code: int, why: bytes) -> None:
+        self.engine.goaway(code, why)
+        self._drop_streams()
+        self.close()
+
+    def __repr__(self) -> str:
+        phase = ("SERVING", "LEAVING", "CLOSED")[self._phase]
+        return f"<H2Conn {self.peer.decode()} {phase} {self.engine!r}>"
+
+
+class _Other:
+    """Remembered of a block that is no call's."""
+
+    __slots__ = ()
+    is_changed = False
+
+
+_OTHER: Final = _Other()

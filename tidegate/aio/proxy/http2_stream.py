@@ -1,0 +1,261 @@
+"""A stream of HTTP/2 that is no gRPC call: the client side of an ordinary exchange towards an HTTP/1.1 upstream."""
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Final, cast
+
+from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
+from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
+from tidegate.wire.http1.events import Data, Piece
+from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.server import H1Server
+from tidegate.wire.http2.frames import INTERNAL_ERROR, PROTOCOL_ERROR
+from tidegate.wire.http2.header_blocks import Block
+from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.streams import Stream
+from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.http2_connection import H2Conn
+    from tidegate.aio.proxy.server import ProxyServer
+    from tidegate.aio.upstream.pool import UpstreamConn
+
+_JSON: Final = literal(b"content-type", b"application/json")
+
+
+class _Begun:
+    """What an exchange asks of the engine that read its request's head."""
+
+    __slots__ = ("body", "body_complete", "trailers")
+
+    def __init__(self, body: bytes, complete: bool) -> None:
+        self.body = body
+        self.body_complete = complete
+        self.trailers = b""
+
+
+class RestStream:
+    """A ``ClientSide`` and a ``StreamOwner``."""
+
+    __slots__ = (
+        "_connection",
+        "_has_ended",
+        "_length",
+        "_owed",
+        "_paused",
+        "_pieces",
+        "_received",
+        "_server",
+        "_stream",
+        "exchange",
+        "peer",
+        "trusted",
+    )
+
+    def __init__(self, connection: "H2Conn", server: "ProxyServer", stream: Stream) -> None:
+        self._connection = connection
+        self._server = server
+        self._stream = stream
+        self._received = self._owed = self._paused = 0
+        self._length = -1
+        """Of the body, where it was announced: it is whole when so much is there, with or without a flag."""
+        self._pieces: list[bytes] = []
+        """Of the body, of the read that is looked at: frames may be tiny, and each write costs more than they carry."""
+        self._has_ended = False
+        """The body's end is among them."""
+        self.exchange: Exchange | None = None
+        self.peer = connection.peer
+        self.trusted = connection.trusted
+
+    def start(self, block: Block, body: bytes, ends: bool, now: float) -> None:
+        """The request, with what of its body came at once."""
+        server = self._server
+        self._stream.lingers = True
+        rules, body_bytes, _ = server.rules_for(self.trusted)
+        head = request_head(block, ends and not body, rules)
+        if type(head) is not Rejected and max(len(body), head.content_length or 0) > body_bytes:
+            head = Rejected(413, "body too large")
+        if type(head) is Rejected:
+            self._answer_bad(head, block.method)
+            return
+        self._stream.owner = self
+        self._received = len(body)
+        if head.content_length is not None:
+            self._length = head.content_length
+        source = cast(H1Server, _Begun(body, ends or self._received == self._length))
+        self.exchange = exchange = Exchange(self, server.app, head, source, now, now + server.response_timeout_s)
+        self._credit(len(body))
+        server.app.start(exchange)
+        if exchange._state < SENT:
+            exchange.weigh(server.budget)
+
+    def _answer_bad(self, bad: Rejected, method: bytes) -> None:
+        body = error_body(TOO_LARGE if bad.status == TOO_LARGE.status else BAD_REQUEST, bad.why)
+        engine, is_head = self._connection.engine, method == b"HEAD"
+        fields = _JSON + literal(b"content-length", b"%d" % len(body)) + literal(b"date", self.date())
+        engine.head(self._stream, literal(b":status", b"%d" % bad.status) + fields, is_head)
+        if not is_head:
+            engine.data(self._stream, body, True)
+        self._connection.touch()
+
+    # --- StreamOwner ------------------------------------------------------------------------------------------------
+
+    def client_data(self, data: bytes, ends: bool) -> None:
+        exchange = self.exchange
+        if exchange is None or exchange.body_complete or self._has_ended:
+            return
+        self._received += len(data)
+        if self._received > self._server.limits.body_bytes:
+            self._refuse(Rejected(413, "body too large"))
+            return
+        if not self._pieces:
+            self._connection.gathering.append(self)
+        self._pieces.append(data)
+        self._has_ended = ends or self._received == self._length
+
+    def client_trailers(self, block: Block) -> None:
+        if self.exchange is not None and not self.exchange.body_complete and not self._has_ended:
+            self._has_ended = True
+            self.gathered(trailer_lines(block))
+
+    def gathered(self, trailers: bytes = b"") -> None:
+        """The read is over, or the body: what came of it goes on, in one piece."""
+        pieces, self._pieces = self._pieces, []
+        exchange = self.exchange
+        if exchange is None or exchange.body_complete or not (pieces or self._has_ended):
+            return
+        data = b"".join(pieces)
+        exchange.client_data(Data(data, self._has_ended, trailers), self._server.sweeper.now)
+        self._credit(len(data))
+
+    def passed(self, size: int) -> None:
+        if self.exchange is not None and not self._stream.waiting:
+            self.exchange.resume_upstream()
+
+    def client_gone(self) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            self._stream.owner = None
+            exchange.client_gone()
+
+    def refuse(self, status: int) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            self._stream.owner = None
+            exchange.refuse(status)
+
+    def sweep(self, now: float) -> None:
+        exchange, limits = self.exchange, self._server.limits
+        if exchange is None:
+            return
+        if not exchange.answered:
+            if now >= exchange.deadline:
+                exchange.expire()
+            elif exchange.body_due and not self._paused and now - exchange.heard > limits.body_idle_timeout_s:
+                self._refuse(Rejected(408, "the body took too long"))
+        else:
+            idle_s = now - max(exchange.heard, exchange.first_byte)
+            if idle_s > limits.stream_idle_timeout_s or now - exchange.first_byte > limits.stream_total_s:
+                exchange.truncate()
+
+    def _refuse(self, bad: Rejected) -> None:
+        """The rest of the request is not wanted: answers so, if no answer has begun."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        self._stream.owner = None
+        if exchange.refuse(bad.status):
+            self._answer_bad(bad, exchange.head.method)
+        else:
+            self._connection.engine.reset(self._stream, PROTOCOL_ERROR)
+            self._connection.touch()
+
+    def _credit(self, size: int) -> None:
+        """The body went on, or is kept: the client may send as much more, unless it is to pause."""
+        if self._paused:
+            self._owed += size
+        elif size:
+            self._connection.engine.passed(self._stream, size)
+            self._connection.touch()
+
+    # --- ClientSide -------------------------------------------------------------------------------------------------
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self._connection.forwarding.lines(head)
+
+    @property
+    def budget(self) -> BodyBudget:
+        return self._server.budget
+
+    def date(self) -> bytes:
+        return self._server.sweeper.date
+
+    def answer(
+        self,
+        status: int,
+        reason: bytes,
+        block: bytes,
+        extra: bytes,
+        length: int | None,
+        body: Piece,
+        done: bool,
+        trailers: bytes,
+    ) -> None:
+        exchange = self.exchange
+        is_bodyless = status in (204, 304) or (exchange is not None and exchange.head.method == b"HEAD")
+        if is_bodyless:
+            body, trailers = b"", b""
+        ends = done and not body and not trailers
+        self._connection.engine.head(self._stream, answer_block(status, block + extra), ends)
+        self._connection.touch()
+        if not ends and (body or done):
+            self.more(body, done, trailers)
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        engine, stream = self._connection.engine, self._stream
+        size = engine.data(stream, bytes(data), done and not trailers)
+        if trailers:
+            engine.trailers(stream, field_block(trailers))
+        elif size < len(data) and not done and self.exchange is not None:
+            self.exchange.pause_upstream()
+        self._connection.touch()
+
+    def sink(self) -> int | None:
+        return None
+
+    def last(self) -> None:
+        """Other streams go on: this one's end is enough."""
+
+    def interim(self, status: int, reason: bytes, block: bytes) -> None:
+        self._connection.engine.interim(self._stream, answer_block(status, block))
+        self._connection.touch()
+
+    def truncate(self) -> None:
+        """Resets the stream, so that the missing end is visible."""
+        self.exchange = self._stream.owner = None
+        self._connection.engine.reset(self._stream, INTERNAL_ERROR)
+        self._connection.touch()
+
+    def ended(self) -> None:
+        self.exchange = self._stream.owner = None
+
+    def pause(self, why: int) -> None:
+        self._paused |= why
+
+    def resume(self, why: int) -> None:
+        if self._paused:
+            self._paused &= ~why
+            if not self._paused:
+                owed, self._owed = self._owed, 0
+                self._credit(owed)
+                if self.exchange is not None:
+                    self.exchange.heard = monotonic()
+
+    def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
+        raise RuntimeError("a stream of HTTP/2 changes to no other protocol")
+
+    def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
+        raise RuntimeError("a stream of HTTP/2 changes to no other protocol")
+
+    def __repr__(self) -> str:
+        return f"<RestStream {self._stream!r} {self.exchange!r}>"

@@ -1,0 +1,271 @@
+"""The listening side of a proxy process: limits, listener, connections, drain. ``connection.py`` is one of them."""
+
+import asyncio
+import ipaddress
+import random
+import socket
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from tidegate.aio.loop import sockets
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.aio.proxy.exchange import BodyBudget, ProxyApp
+from tidegate.aio.proxy.http1_connection import ServerConn
+from tidegate.aio.proxy.limits import Limits
+from tidegate.aio.proxy.tunnel import Tunnel
+from tidegate.wire.http1.head import HeadRules
+from tidegate.wire.http1.template import Templates
+
+if TYPE_CHECKING:
+    import ssl
+
+    from tidegate.aio.proxy.http2_connection import H2Conn
+    from tidegate.wire.http2.header_blocks import Blocks
+
+__all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
+
+SHUTDOWN_TIMEOUT_S = 60.0
+"""TLS: for a closing connection to send what is left and to get the client's own close_notify; what is left then is
+lost. (Who is idle is cut off sooner: ``connection.FAREWELL_S``.)"""
+
+
+class ProxyServer:
+    """A running listener and its connections."""
+
+    __slots__ = (
+        "_backlog",
+        "_blocks",
+        "_connections",
+        "_empty",
+        "_ended",
+        "_listener",
+        "_networks",
+        "_owner",
+        "_rules",
+        "_sock",
+        "_tls",
+        "_unregister",
+        "app",
+        "budget",
+        "draining",
+        "idle_timeout_s",
+        "limits",
+        "outbox",
+        "random",
+        "response_timeout_s",
+        "scheme",
+        "sweeper",
+        "tunnels",
+    )
+
+    def __init__(self, app: ProxyApp, limits: Limits, sweeper: LoopServices, *, scheme: bytes = b"http") -> None:
+        """``scheme``: by which clients reach it. Raises ValueError for a trusted network that is none."""
+        self.app = app
+        self.scheme = scheme
+        self.limits = limits
+        self.response_timeout_s = limits.response_timeout_s
+        self.idle_timeout_s = limits.idle_timeout_s
+        self.sweeper = sweeper
+        self.outbox = sweeper.outbox
+        self._rules: dict[bool, tuple[HeadRules, int, Templates]] = {}
+        self._blocks: dict[bool, Blocks] = {}
+        self.random = random.Random()
+        """For trace ids."""
+        self.draining = False
+        self.tunnels: set[Tunnel] = set()
+        self._networks = [ipaddress.ip_network(network) for network in limits.trusted_proxies if network != "unix"]
+        self._connections: set[ServerConn | H2Conn] = set()
+        self._ended = False
+        self.budget = BodyBudget(limits.waiting_body_bytes)
+        """What the bodies of waiting requests take; its ``used`` is a number for metrics."""
+        self._sock: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._owner = TaskOwner("listener", sweeper.report)
+        self._backlog: asyncio.Task[None] | None = None
+        """Takes over the connections that nobody had accepted when the listener closed."""
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._listener: asyncio.AbstractServer | None = None
+        self._unregister = sweeper.add(self._sweep)
+
+    async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
+        """Accepts connections on a listening socket."""
+        self._sock, self._tls = sock, tls
+        loop = asyncio.get_running_loop()
+        is_unix = sock.family == socket.AF_UNIX
+        self._listener = await (loop.create_unix_server if is_unix else loop.create_server)(
+            self._connect, sock=sock, backlog=sockets.BACKLOG, **self._tls_arguments(tls)
+        )
+
+    def _tls_arguments(self, tls: "ssl.SSLContext | None") -> dict[str, Any]:
+        """Both loops refuse the timeouts without a context."""
+        if tls is None:
+            return {}
+        return {
+            "ssl": tls,
+            "ssl_handshake_timeout": self.limits.handshake_timeout_s,
+            "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+        }
+
+    def _connect(self) -> ServerConn:
+        return ServerConn(self)
+
+    @property
+    def connections(self) -> int:
+        """Open client connections, tunnels included."""
+        return len(self._connections) + len(self.tunnels)
+
+    def connections_now(self) -> "tuple[ServerConn | H2Conn, ...]":
+        """The connections that are not tunnels, for the status page and tests."""
+        return tuple(self._connections)
+
+    def rules_for(self, trusted: bool) -> tuple[HeadRules, int, Templates]:
+        """What engines of such peers are made with; made when the first comes (it takes some milliseconds)."""
+        found = self._rules.get(trusted)
+        if found is None:
+            limits = self.limits
+            self._rules[trusted] = found = (limits.rules(trusted=trusted), limits.body_bytes, Templates())
+        return found
+
+    def blocks_for(self, trusted: bool) -> "Blocks":
+        """What the HTTP/2 connections of such peers remember together; made when the first comes."""
+        found = self._blocks.get(trusted)
+        if found is None:
+            from tidegate.wire.http2.header_blocks import REQUEST, Blocks
+            from tidegate.wire.http2.heads import request_drops
+            from tidegate.wire.http2.tails import read_call_tail
+
+            drops = request_drops(front_door=self.limits.front_door, trusted=trusted)
+            # No client's block ends as a gateway's do: there is nobody to look for before the front door.
+            self._blocks[trusted] = found = Blocks(REQUEST, drops, None if self.limits.front_door else read_call_tail)
+        return found
+
+    def speaks_h2(self, connection: ServerConn) -> "H2Conn":
+        """A connection turns out to be one of HTTP/2: the object in its place, which gets its bytes."""
+        from tidegate.aio.proxy.http2_connection import (
+            H2Conn,  # milliseconds that processes without such clients do not spend
+        )
+
+        found = H2Conn(self, connection.transport, connection.peer, connection.trusted)
+        self.opened(found)
+        self.closed(connection)
+        connection.transport.set_protocol(found)
+        return found
+
+    def trusts(self, peer: bytes) -> bool:
+        """Whether the peer's forwarding fields are kept."""
+        if peer == b"unix":
+            return "unix" in self.limits.trusted_proxies
+        if not self._networks:
+            return False
+        address = ipaddress.ip_address(peer.decode())
+        return any(address in network for network in self._networks)
+
+    def opened(self, connection: "ServerConn | H2Conn") -> None:
+        """A connection is there; one whose handshake outlived the server ends at once."""
+        if self._ended:
+            connection.transport.abort()
+            return
+        self._connections.add(connection)
+        self._empty.clear()
+
+    def closed(self, connection: "ServerConn | H2Conn") -> None:
+        """A connection has ended or belongs to somebody else now."""
+        self._connections.discard(connection)
+        self.left()
+
+    def left(self) -> None:
+        """Wakes a drain when nobody is left."""
+        if not self._connections and not self.tunnels and self._backlog is None:
+            self._empty.set()
+
+    def _sweep(self, now: float) -> None:
+        for connection in tuple(self._connections):
+            connection.sweep(now)
+        for tunnel in tuple(self.tunnels):
+            tunnel.sweep(now)
+        if self.draining:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        now = monotonic()
+        for connection in tuple(self._connections):
+            connection.close_if_idle(now)
+
+    def stop_accepting(self) -> None:
+        """Closes the listener here (an inherited socket stays open in the parent); connections go on.
+
+        Who stands in the kernel's queue is taken in first: closing the last copy of a listening socket resets them.
+        """
+        if self._listener is None:
+            return
+        waiting = [] if self._ended or self._sock is None else sockets.accept_all(self._sock)
+        if waiting:
+            self._empty.clear()
+            self._backlog = self._owner.spawn(self._take_in(waiting), name="take in")
+        self._listener.close()
+        self._listener = None
+
+    async def _take_in(self, waiting: list[socket.socket]) -> None:
+        await asyncio.gather(*map(self._take, waiting))  # A slow handshake makes none of the others wait.
+        self._backlog = None
+        self.left()
+
+    async def _take(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._connect, sock, **self._tls_arguments(self._tls))
+        except OSError:
+            sock.close()  # It has gone, or its handshake failed.
+
+    async def drain(self, grace_s: float) -> None:
+        """Stops accepting, closes idle connections, waits for running exchanges at most ``grace_s``, aborts the rest.
+
+        Answers carry ``connection: close`` from now on.
+        """
+        self.stop_accepting()
+        self.draining = True
+        self._close_idle()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._empty.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Ends every connection now."""
+        self._ended = True
+        self.stop_accepting()
+        for connection in tuple(self._connections):
+            connection.abort()
+        for tunnel in tuple(self.tunnels):
+            tunnel.abort()
+        self._unregister()
+
+    def __repr__(self) -> str:
+        return f"<ProxyServer {self.connections} connections{', draining' if self.draining else ''}>"
+
+
+async def serve_proxy(
+    app: ProxyApp,
+    sock: socket.socket,
+    limits: Limits,
+    sweeper: LoopServices,
+    *,
+    tls: "ssl.SSLContext | None" = None,
+) -> ProxyServer:
+    """Serves HTTP/1.1 and HTTP/2 on a listening socket (TCP or unix); with ``tls`` HTTPS alone. A connection's first
+    bytes tell which it is (RFC 9113 section 3.4), with ``tls`` as well: ALPN only asks the client to choose.
+
+    ``tls``: a server-side context with its certificate loaded; the caller chooses versions and ciphers. Loading another
+    certificate into the same context serves new connections with it from then on (test it in a context of its own
+    before: a key that does not match leaves the context without one). A connection exists for the application, and is
+    counted, when its handshake is done; a handshake that fails, or is slower than ``limits.handshake_timeout_s``, ends
+    silently. Requests carry ``x-forwarded-proto: https`` and ``proto=https`` in ``forwarded``.
+    """
+    server = ProxyServer(app, limits, sweeper, scheme=b"http" if tls is None else b"https")
+    await server.listen(sock, tls)
+    return server

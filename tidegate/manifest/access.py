@@ -1,0 +1,166 @@
+"""Who may call a function, as its manifest says it under ``spec.access`` (docs/tenants.md)::
+
+access:
+  api-keys: true
+  jwt:
+    issuer: https://id.example
+    audience: [tidegate]
+    jwks: https://id.example/jwks.json
+    tenant-claim: tenant
+  forward-credential: false
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tidegate.manifest.builder import FunctionBuilder, SourceLocation
+from tidegate.records.tenants import AccessRule, JwtRule
+from tidegate.schema.files import Found
+from tidegate.schema.rows import Duration, Row, Text, YesNo, accepts
+from tidegate.schema.units import UnreadableError
+from tidegate.schema.yaml_nodes import Scalar, Section
+
+
+class Algorithm(StrEnum):
+    """Signatures (RFC 7518, RFC 8037) that a public key can check; ``none`` and the symmetric ones are not among them,
+    so a public key can never be taken for a secret (RFC 8725, section 2.1)."""
+
+    RS256 = "RS256"
+    RS384 = "RS384"
+    RS512 = "RS512"
+    PS256 = "PS256"
+    PS384 = "PS384"
+    PS512 = "PS512"
+    ES256 = "ES256"
+    ES384 = "ES384"
+    ES512 = "ES512"
+    EDDSA = "EdDSA"
+
+
+AUDIENCES: Final = 16
+WORD: Final = Text(r"[!-~]{1,512}", "1 to 512 printable ASCII characters without blanks")
+CLAIM: Final = Text(r"[!-~]{1,128}", "the name of a claim, 1 to 128 printable ASCII characters")
+JWKS_WORDS: Final = (
+    "the path of a file, or https://HOST/... (http:// on loopback alone), at most 512 characters, without a user"
+)
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+ACCESS_ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        key="api-keys",
+        kind=YesNo(),
+        lands="api_keys",
+        default="false",
+        sentence="Callers may prove themselves with an API key of the tenants' file.",
+    ),
+    Row(
+        key="forward-credential",
+        kind=YesNo(),
+        lands="forward_credential",
+        default="false",
+        sentence="The model server sees the key or token; otherwise it is taken out.",
+    ),
+)
+JWT_ROWS: Final[tuple[Row, ...]] = (
+    Row(key="issuer", kind=WORD, lands="issuer", sentence="What `iss` of a token must be."),
+    Row(
+        key="tenant-claim",
+        kind=CLAIM,
+        lands="tenant_claim",
+        default_words="none: every valid token may call, and no quota holds for it",
+        sentence="The claim whose text is the name of a tenant of the tenants' file.",
+    ),
+    Row(
+        key="leeway",
+        kind=Duration(0, 600),
+        lands="leeway_s",
+        default="1m",
+        sentence="By which the clocks of issuer and gateway may differ.",
+    ),
+)
+
+
+def read_access(spec: Section, draft: FunctionBuilder) -> AccessRule | None:
+    """The rule of ``spec.access``; None: everybody may call. What is wrong becomes a fault."""
+    section = spec.section("access")
+    if section is None:
+        if (line := spec.empty("access")) is not None:  # what it was to say may have been lost: it opens nothing
+            told = "api-keys: true, jwt, or both; no such key for everybody"
+            spec.faults.say(spec.path("access"), "nothing", told, line)
+        return None
+    values = _values(section, ACCESS_ROWS)
+    inner = section.section("jwt")
+    jwt = None if inner is None else _jwt(inner, draft)
+    section.close()
+    if inner is None and section.node.get("jwt") is None and not values.get("api_keys"):
+        section.faults.say(section.where, "nobody who may call", "api-keys: true, jwt, or both", section.node.line)
+    return AccessRule(**values, jwt=jwt)
+
+
+def _jwt(section: Section, draft: FunctionBuilder) -> JwtRule | None:
+    values = _values(section, JWT_ROWS)
+    if (line := section.empty("tenant-claim")) is not None:
+        section.faults.say(section.path("tenant-claim"), "nothing", f"{CLAIM.allowed}, or no such key", line)
+    values["audience"] = _words(section, "audience", WORD)
+    algorithms = _words(section, "algorithms", Text("|".join(Algorithm), ", ".join(Algorithm)))
+    jwks = _jwks(section, draft)
+    section.close()
+    for key in ("issuer", "audience", "jwks"):
+        if section.node.get(key) is None:
+            section.faults.say(section.path(key), "nothing", "it must be given", section.node.line)
+    if jwks is None or not values["audience"] or "issuer" not in values:
+        return None
+    rule = JwtRule(jwks=jwks, **values)
+    return replace(rule, algorithms=algorithms) if algorithms else rule
+
+
+def _values(section: Section, rows: tuple[Row, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for row in rows:
+        node = section.scalar(row.key)
+        if node is None:
+            continue
+        try:
+            values[row.lands] = row.kind.read(node.text)
+        except UnreadableError:
+            section.faults.add(section.path(row.key), node, row.kind.allowed)
+    return values
+
+
+def _words(section: Section, key: str, kind: Text) -> tuple[str, ...]:
+    """One word, or a list of them, each once."""
+    node = section.take(key)
+    nodes = (node,) if isinstance(node, Scalar) else section.texts(key) or ()
+    if node is not None and not 1 <= len(nodes) <= AUDIENCES:
+        section.faults.say(section.path(key), f"{len(nodes)} entries", f"1 to {AUDIENCES}", section.node.line)
+    found = (section.text_of(section.path(key), each, kind) for each in nodes[:AUDIENCES])
+    return tuple(dict.fromkeys(word for word in found if word is not None))
+
+
+def _jwks(section: Section, draft: FunctionBuilder) -> str | None:
+    """The URL, or the absolute path, of an issuer's keys."""
+    node = section.scalar("jwks")
+    if node is None:
+        return None
+    origin = SourceLocation(section.path("jwks"), node.text, node.line)
+    if "://" not in node.text:
+        return draft.place(node.text, origin, Found.FILE)
+    if is_usable(node.text):
+        return node.text
+    section.faults.say(origin.where, "something else (not shown)", JWKS_WORDS, node.line)
+    return None
+
+
+def is_usable(url: str) -> bool:
+    """Whether keys may be fetched from ``url``."""
+    if not accepts(WORD, url):
+        return False
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    is_private = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    return is_private and bool(parts.hostname) and port_fits and "@" not in parts.netloc and not parts.fragment

@@ -1,0 +1,360 @@
+"""A function while its manifest is read: values with the places they came from, and the checks across them.
+
+Both readers, of Tidegate's own manifests and of Knative's, fill a :class:`FunctionBuilder`; what is checked across
+keys (bounds of scale, what a GPU needs, the policy and its parameters) is checked here once.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate.function import Function, Protocol, Server, ServerKind
+from tidegate.manifest.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
+from tidegate.records.route_table import Spread
+from tidegate.schema.disk import Disk
+from tidegate.schema.files import Files, Found, absolute
+from tidegate.schema.rows import NAME, Row, Text, assemble, by_spelling, reach
+from tidegate.schema.units import UnreadableError, UnreadablePartsError, go_int
+from tidegate.schema.yaml_nodes import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
+
+NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
+KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
+
+
+UNSERVED: Final[Mapping[str, str]] = {
+    "sla.target_ips": "its policy does not read it",
+    "sla.target_tps": "its policy does not read it",
+    "sla.drop_after": "no policy reads it",
+    "task_class": "no policy reads it",
+    "gpu.count": "a replica gets one GPU",
+    "dnn.quantization": "there is no model repository",
+    "dnn.batch_size": "there is no model repository",
+}
+"""Fields that are kept with the function, but that nothing acts on in this version: told as warnings."""
+SLA_POLICY: Final = "smif"
+"""The policy of functions that state a latency, and the one that reads ``target-ips`` and ``target-tps``."""
+
+
+_DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseContext:
+    """What a reader knows besides the text."""
+
+    base: str
+    """Folder that relative paths start from; absolute."""
+    policies: Collection[str]
+    """Names of the policies that exist."""
+    accelerators: Mapping[str, str] | None = None
+    """Name to kind (``cpu``, ``nvidia``, ``emulated``) of every accelerator there is; None: names are not checked."""
+    images: bool = False
+    """Whether container images can run here (Kubernetes)."""
+    files: Files = field(default_factory=Disk)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Annotations given on the command line, without prefix: they win over what the text says."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """Where a value was written, and how."""
+
+    where: str
+    text: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A warning: something that was understood but has no effect here."""
+
+    where: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = self.where if self.line is None else f"line {self.line}: {self.where}"
+        return f"{place}: {self.message}"
+
+
+class FunctionBuilder:
+    """The values found so far. A value that cannot be read is a fault and counts as absent."""
+
+    def __init__(self, terms: ParseContext, faults: Faults, notes: list[Note]) -> None:
+        self.terms = terms
+        self.faults = faults
+        self.notes = notes
+        self.values: dict[str, object] = {}
+        self.origins: dict[str, SourceLocation] = {}
+        self.parameters: dict[str, SourceLocation] = {}
+        self._unread: set[str] = set()
+        """Fields whose value is a fault: checks that would only repeat it are left out."""
+        self._flags: dict[str, str] = {}
+        """Texts given on the command line, by field: they win, and are told once when wrong."""
+        self._take_flags()
+
+    # --- filling --------------------------------------------------------------------------------------------------
+
+    def put(self, lands: str, value: object, origin: SourceLocation) -> None:
+        """Sets a field; a second value from the text is a fault, one under a flag's is dropped."""
+        if lands in self._flags:
+            return
+        first = self.origins.get(lands)
+        if first is not None:
+            self.fault(origin, f"once; it is given by {first.where} as well")
+            return
+        self.values[lands] = value
+        self.origins[lands] = origin
+
+    def read(self, row: Row, text: str, origin: SourceLocation) -> None:
+        """Reads the value of a row of a table."""
+        try:
+            value = row.kind.read(text)
+        except UnreadableError as error:
+            if origin.text != self._flags.get(row.lands):
+                parts = f"; not readable: {error}" if isinstance(error, UnreadablePartsError) else ""
+                self.fault(origin, row.kind.allowed + parts)
+            self._unread.add(row.lands)
+            return
+        self.put(row.lands, value, origin)
+
+    def scalar(self, row: Row, node: Node | None, where: str) -> None:
+        """Reads a row's value from the text of a node; nothing where the node is absent."""
+        if node is None:
+            return
+        if isinstance(node, Scalar):
+            self.read(row, node.text, SourceLocation(where, node.text, node.line))
+        else:
+            self.faults.add(where, node, row.kind.allowed)
+
+    def path(self, lands: str, text: str, origin: SourceLocation, wanted: Found) -> str | None:
+        """Sets a field to an absolute path at which ``wanted`` lies; None and a fault otherwise."""
+        place = self.place(text, origin, wanted)
+        if place is not None:
+            self.put(lands, place, origin)
+        return place
+
+    def place(self, text: str, origin: SourceLocation, wanted: Found) -> str | None:
+        """The absolute path of ``text``, if ``wanted`` lies there."""
+        if not text or not text.isprintable():
+            self.fault(origin, f"the path of {wanted.value}")
+            return None
+        place = absolute(self.terms.base, text)
+        found = self.terms.files.look(place)
+        if found is wanted:
+            return place
+        self.fault(origin, f"the path of {wanted.value}; {place} is {found.value}")
+        return None
+
+    def fault(self, origin: SourceLocation, allowed: str) -> None:
+        self.faults.say(origin.where, shown(origin.text), allowed, origin.line)
+
+    def has_nul(self, where: str, node: Scalar) -> bool:
+        """Whether the text could not be handed to a process; a fault if so."""
+        if "\0" in node.text:
+            self.faults.add(where, node, "text without a NUL character")
+        return "\0" in node.text
+
+    def note(self, where: str, message: str, line: int | None = None) -> None:
+        self.notes.append(Note(where, message, line))
+
+    def annotations(self, node: MapNode, where: str) -> None:
+        """Reads everything under ``tidegate.dev/``; a Knative annotation is a fault here, other prefixes are notes."""
+        spelt: dict[str, str] = {}
+        for pair in node.pairs:
+            if pair.key.startswith(PREFIX):
+                self.annotation(pair, f"{where}.{shown_key(pair.key)}", spelt)
+            elif pair.key.startswith(KNATIVE_PREFIX):
+                told = f"a {PREFIX} annotation; Knative's belong in a Service manifest"
+                self.faults.say(where, shown(pair.key), told, pair.line)
+            elif "/" in pair.key:
+                self.note(f"{where}.{shown_key(pair.key)}", "not Tidegate's; it has no effect here", pair.line)
+            else:
+                told = f"annotations under {PREFIX}{nearest(PREFIX + pair.key, [PREFIX + key for key in ANNOTATION])}"
+                self.faults.say(where, f"the unknown annotation {shown(pair.key)}", told, pair.line)
+
+    def annotation(self, pair: Pair, where: str, spelt: dict[str, str]) -> None:
+        """One annotation under ``tidegate.dev/``; ``spelt``: keys read so far, by the spelling used."""
+        if not isinstance(pair.value, Scalar) or pair.value.is_null:
+            self.faults.add(where, pair.value, "one value", pair.line)
+            return
+        key = pair.key.removeprefix(PREFIX)
+        origin = SourceLocation(where, pair.value.text, pair.value.line)
+        row = ANNOTATION.get(key)
+        canonical = row.key if row is not None else key
+        if canonical in spelt:
+            self.faults.say(where, "the same annotation again", f"once; it is given as {spelt[canonical]}", pair.line)
+            return
+        spelt[canonical] = key
+        self._one(key, row, origin)
+
+    def _one(self, key: str, row: Row | None, origin: SourceLocation) -> None:
+        if row is not None:
+            self.read(row, origin.text, origin)
+        elif key.startswith(PARAMETER_PREFIX):
+            self.parameters.setdefault(key.removeprefix(PARAMETER_PREFIX), origin)
+        else:
+            known = [row.key for row in ANNOTATIONS]
+            told = f"{', '.join(known)}, {PARAMETER_PREFIX}NAME{nearest(key, ANNOTATION.keys())}"
+            self.faults.say(origin.where, f"an unknown annotation {shown(key)}", told, origin.line)
+
+    def _take_flags(self) -> None:
+        found = {key: ANNOTATION.get(key) for key in self.terms.flags}
+        for key, text in self.terms.flags.items():
+            self._one(key, found[key], SourceLocation(f"--{key}", text))
+        self._flags = {row.lands: self.terms.flags[key] for key, row in found.items() if row is not None}
+
+    # --- checks across keys ---------------------------------------------------------------------------------------
+
+    def _has(self, lands: str) -> bool:
+        """Whether the field says something, readable or not."""
+        return self.values.get(lands) is not None or lands in self._unread
+
+    def given(self, lands: str) -> bool:
+        return lands in self.origins
+
+    def finish(self, name: str, server: Server) -> Function:
+        """Checks across keys and fills in what depends on others. The result counts only if no fault was found."""
+        self._check_scale()
+        self._check_gpu()
+        self._check_sla()
+        self._check_routing()
+        self._check_rollout()
+        self._choose_policy()
+        self._check_parameters()
+        self._tell_unserved()
+        self.values.setdefault("models", (name,))
+        return assemble(Function(name=name, server=server), self.values)
+
+    def _tell_unserved(self) -> None:
+        reasons = dict(UNSERVED)
+        if self.values["scaling.policy"] == SLA_POLICY:
+            del reasons["sla.target_ips"]
+            if self.values.get("protocol") is Protocol.OPENAI:
+                del reasons["sla.target_tps"]
+            else:
+                reasons["sla.target_tps"] = "tokens are counted with protocol: openai"
+        if self.values.get("protocol") is Protocol.GRPC:
+            reasons |= dict.fromkeys(("routing.hedging", "rollout.shadow_percent"), "gRPC calls get no second copy")
+        if not self.terms.images:
+            reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
+        for lands, reason in reasons.items():
+            origin = self._first_of(lands)
+            if origin is not None:
+                self.note(origin.where, f"is kept, but has no effect: {reason}", origin.line)
+
+    def _check_scale(self) -> None:
+        low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)
+        if high and low > high:
+            self.fault(self.origins["scaling.min_scale"], f"at most max-scale, which is {high}")
+        initial = self.origins.get("scaling.initial_scale")
+        if initial is None:
+            self.values["scaling.initial_scale"] = max(1, low)
+        elif not low <= self.whole("scaling.initial_scale", 1) <= (high or float("inf")):
+            self.fault(initial, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
+
+    def whole(self, lands: str, default: int) -> int:
+        """A whole number found so far."""
+        value = self.values.get(lands, default)
+        assert isinstance(value, int)
+        return value
+
+    def _check_gpu(self) -> None:
+        if self.whole("gpu.core_percentage", 100) < 100 and not self.values.get("gpu.mps"):
+            self.fault(self.origins["gpu.core_percentage"], "100, unless mps-on is true")
+        gpu, repository = self._asks_for_gpu(), self._first_of("dnn.quantization")
+        self._require("dnn.name", "dnn-model", gpu or repository)
+        self._require("gpu.memory_gb", "gpu-mem-limit", gpu)
+
+    def _require(self, lands: str, key: str, cause: SourceLocation | None) -> None:
+        if cause is not None and not self._has(lands):
+            self.faults.say(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
+
+    def _asks_for_gpu(self) -> SourceLocation | None:
+        """What makes SMIF's required annotations required: a GPU that is named, or described."""
+        kinds = self.terms.accelerators or {}
+        named, origin = self.values.get("accelerators", ()), self.origins.get("accelerators")
+        if origin is not None and isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
+            return origin
+        return self._first_of("gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count")
+
+    def _first_of(self, *places: str) -> SourceLocation | None:
+        """Origin of the first of these fields that was written and says something other than its default."""
+        said = (lands for lands in places if lands in self.origins and self.values[lands] != reach(_DEFAULTS, lands))
+        return next((self.origins[lands] for lands in said), None)
+
+    def _check_sla(self) -> None:
+        if self.values.get("sla.drop_after") is not None and not self._has("sla.latency_s"):
+            self.fault(self.origins["sla.drop_after"], f"none, unless {PREFIX}latency is given")
+        overhead = self._first_of("batch_rule.overhead_bytes")
+        if overhead is not None and not self._has("batch_rule.bytes_per_item"):
+            self.fault(overhead, f"nothing, unless {PREFIX}bytes-per-item is given")
+
+    def _check_routing(self) -> None:
+        hashed, spread = self._first_of("routing.hash_on"), self.values.get("routing.spread")
+        if hashed is not None and spread is not Spread.HASH and "routing.spread" not in self._unread:
+            self.fault(hashed, "no hash-on, unless spread is hash")
+        hedged = self._first_of("routing.hedging")
+        if hedged is not None and not self.values.get("idempotent") and "idempotent" not in self._unread:
+            self.fault(hedged, f"off, unless {PREFIX}idempotent is true")
+        weighed, there = self._first_of("routing.group_weights"), self.terms.accelerators
+        if weighed is not None and there is not None:
+            weights, own = self.values["routing.group_weights"], self.values.get("accelerators")
+            usable = sorted(own if isinstance(own, tuple) and own else there)
+            unknown = [] if not isinstance(weights, Mapping) else [name for name in weights if name not in usable]
+            if unknown:
+                self.fault(weighed, f"accelerators that it may use ({', '.join(usable)}), not {', '.join(unknown)}")
+
+    def _check_rollout(self) -> None:
+        ways = ("rollout.duration_s", "rollout.canary_steps", "rollout.shadow_percent")
+        given = [origin for lands in ways if (origin := self._first_of(lands)) is not None]
+        for origin in given[1:]:
+            self.fault(origin, f"none, since {given[0].where} is given: a revision is rolled out in one way")
+        window = self._first_of("rollout.canary_window_s")
+        if window is not None and not self.values.get("rollout.canary_steps"):
+            self.fault(window, f"nothing, unless {PREFIX}canary-steps is given")
+
+    def _choose_policy(self) -> None:
+        policies = self.terms.policies
+        has_latency = self._has("sla.latency_s")
+        origin = self.origins.get("scaling.policy")
+        if origin is None:
+            # Parameters of the other policy choose it: a Knative manifest with a target keeps Knative's autoscaler.
+            fits = self.parameters.keys() <= by_spelling(PARAMETERS[SLA_POLICY]).keys()
+            self.values["scaling.policy"] = SLA_POLICY if has_latency and fits and SLA_POLICY in policies else "kpa"
+            return
+        policy = self.values["scaling.policy"]
+        assert isinstance(policy, str)
+        if policy not in policies:
+            self.fault(origin, (", ".join(sorted(policies)) or "none") + nearest(policy, policies))
+        elif policy == SLA_POLICY and not has_latency:
+            self.fault(origin, f"another policy, unless {PREFIX}latency is given")
+
+    def _check_parameters(self) -> None:
+        policy = str(self.values["scaling.policy"])
+        if policy not in self.terms.policies or "scaling.policy" in self._unread:
+            return
+        rows = by_spelling(PARAMETERS.get(policy, ()))
+        read: dict[str, str] = {}
+        for spelt, origin in self.parameters.items():
+            row = rows.get(spelt)
+            if row is None:
+                known = sorted({row.key for row in rows.values()})
+                told = f"{', '.join(known) or 'none'}{nearest(spelt, known)}"
+                self.faults.say(origin.where, f"a parameter that {policy} does not have", told, origin.line)
+            elif row.key in read:
+                self.fault(origin, f"once; {row.key} is given in two spellings")
+            elif not row.accepts(origin.text):
+                self.fault(origin, row.kind.allowed)
+            else:
+                read[row.key] = origin.text
+        self.values["scaling.parameters"] = read
+        self._check_activation(read)
+
+    def _check_activation(self, read: Mapping[str, str]) -> None:
+        if "activation-scale" not in read:
+            return
+        origin = next(self.parameters[key] for key in ("activation-scale", "activationScale") if key in self.parameters)
+        low, high = self.whole("scaling.min_scale", 0), self.whole("scaling.max_scale", 0)
+        if not low <= go_int(origin.text) <= (high or float("inf")):
+            self.fault(origin, f"{low} (min-scale) to {high or 'any number'} (max-scale)")

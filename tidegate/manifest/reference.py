@@ -1,0 +1,151 @@
+"""The reference pages that come from tables: ``python -m tidegate.manifest.reference docs`` writes them."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tidegate.manifest import knative_annotations
+from tidegate.manifest.annotations import ANNOTATIONS, KPA_PARAMETERS, PARAMETER_PREFIX, PREFIX
+from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
+from tidegate.manifest.routing import FIELDS, MATCHES
+from tidegate.manifest.spec import SPEC
+from tidegate.schema.rows import Row
+from tidegate.settings import SETTINGS
+
+_MADE: Final = "<!-- Made by `make docs` from the tables in {source}. Change those, not this page. -->\n"
+_EXAMPLE: Final = """\
+```yaml
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: resnet
+  annotations:
+    tidegate.dev/latency: 200ms
+    tidegate.dev/max-scale: "8"
+    tidegate.dev/policy: kpa
+    tidegate.dev/policy.target: "2"
+spec:
+  server:
+    model: resnet50.onnx
+```
+"""
+MATCH_EXAMPLE: Final = """\
+```yaml
+spec:
+  match:
+    - host: models.example.com
+      path-prefix: /vision
+    - headers: {x-model: resnet, x-debug: null}
+```
+"""
+SETTINGS_EXAMPLE: Final = """\
+[gateway]
+listen = "127.0.0.1:8080"
+workers = 2
+
+[limits]
+body-bytes = "64Mi"
+idle-timeout = "75s"
+
+[log]
+level = "debug"
+format = "json"
+"""
+
+
+_UNIT_WORDS: Final = {"s": ("duration",), "%": ("percent",), "GB": ("gigabytes",)}
+
+
+def pages() -> dict[str, str]:
+    """Name of each page and its text."""
+    return {"annotations.md": annotations_page(), "settings.md": settings_page()}
+
+
+def annotations_page() -> str:
+    """Annotations, parameters, plain values of ``spec``, and what is read of Knative."""
+    parts = [
+        _MADE.format(source="tidegate/manifest/annotations.py, spec.py, routing.py and knative_annotations.py"),
+        "# Annotations\n",
+        f"What a function promises and how it is scaled, written under `{PREFIX}` in `metadata.annotations`. Each is"
+        " also a flag of `tidegate deploy` (`--latency 200ms`), which wins over the manifest. A key may be written in"
+        " camelCase as well. Values are texts; a number needs no quotes. Nothing unknown is accepted, and every fault"
+        " of a file is told at once, with its line and what is allowed.\n",
+        _EXAMPLE,
+    ]
+    for topic in dict.fromkeys(row.topic for row in ANNOTATIONS):
+        parts += [f"## {topic}\n", table(row for row in ANNOTATIONS if row.topic == topic)]
+    parts += [
+        "A GPU that is named in `accelerators` or described by a `gpu-` or `mps-on` annotation makes `dnn-model` and"
+        " `gpu-mem-limit` required; `dnn-quantization` makes `dnn-model` required. `min-scale` must not exceed"
+        " `max-scale`, and `initial-scale` must lie between them.\n",
+        "## Parameters of policy kpa\n",
+        f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME`, with Knative's names, bounds and durations (`1m30s`).\n",
+        table(KPA_PARAMETERS),
+        "## Parameters of policy smif\n",
+        f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME` as well, with Tidegate's durations and percentages.\n",
+        table(SMIF_PARAMETERS),
+        "## Parameters of policy hpa\n",
+        table(HPA_PARAMETERS),
+        "## Plain values of `spec`\n",
+        "Besides `server` (exactly one of `model`, `handler`, `command`, `image`), `models`, `accelerators`, `match`,"
+        " `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative"
+        " paths start from the manifest's folder. What is an annotation as well is given in one of the two places.\n",
+        table(SPEC),
+        f"`match` lists up to {MATCHES} further ways to name the function. Within an entry all that is given must fit:"
+        f" `host` (a name without port), `path-prefix` (whole segments; it is not stripped) and up to {FIELDS}"
+        " `headers`, each with its exact value, or null for any.\n",
+        MATCH_EXAMPLE,
+        "## Knative manifests\n",
+        "A `Service` of `serving.knative.dev/v1` is deployed as it is, with these annotations of its template"
+        f" (`{knative_annotations.AUTOSCALING}NAME`); `{PREFIX}` annotations may stand beside them. A container with a"
+        " `command` runs on this machine, one with only an image on Kubernetes. What has no effect here is told.\n",
+        table(knative_annotations.ROWS),
+    ]
+    return "\n".join(parts)
+
+
+def settings_page() -> str:
+    """Keys of ``tidegate.toml``."""
+    parts = [
+        _MADE.format(source="tidegate/settings.py"),
+        "# Settings\n",
+        "Keys of `tidegate.toml` (or of the file given with `--config`); each is also a flag of `tidegate up`, which"
+        " wins over the file. Sizes are bytes or carry a unit (`16Ki`), durations carry one (`75s`).\n",
+        f"```toml\n{SETTINGS_EXAMPLE}```\n",
+    ]
+    for section in dict.fromkeys(row.key.partition(".")[0] for row in SETTINGS):
+        rows = [row for row in SETTINGS if row.key.startswith(f"{section}.")]
+        parts += [f"## [{section}]\n", table(rows, flags=True)]
+    return "\n".join(parts)
+
+
+def table(rows: Iterable[Row], *, flags: bool = False) -> str:
+    """A Markdown table, one line per row."""
+    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    for row in rows:
+        key = row.key.partition(".")[2] if flags else row.key
+        names = [f"`{key}`", *(f"`{alias}`" for alias in row.aliases), *([f"`{row.flag}`"] if flags else [])]
+        cells = (", ".join(names), _default(row), _allowed(row), row.sentence)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(row: Row) -> str:
+    if row.default_words:
+        return row.default_words
+    if row.default is None:
+        return "none"
+    return f"`{row.default}`" if row.default else "empty"
+
+
+def _allowed(row: Row) -> str:
+    """What is allowed, with the unit where the words do not name it."""
+    allowed, unit = row.kind.allowed, row.kind.unit
+    is_said = not unit or unit in allowed or any(word in allowed for word in _UNIT_WORDS.get(unit, ()))
+    return allowed if is_said else f"{allowed} ({unit})"
+
+
+if __name__ == "__main__":
+    for name, page in pages().items():
+        (Path(sys.argv[1]) / name).write_text(page, encoding="utf-8")

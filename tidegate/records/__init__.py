@@ -1,0 +1,1 @@
+"""Frozen records that cross a process border, and their codec."""

@@ -1,0 +1,199 @@
+"""Runs a model in its own thread, over batches put together from requests.
+
+Joining along the first dimension is joining contents, because tensors are row-major: no array library is involved.
+"""
+
+import asyncio
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tidegate.runtime.execute.model import Inputs, Model, Outputs
+from tidegate.runtime.execute.worker import Worker
+from tidegate.runtime.protocols.errors import ModelError, RequestError
+from tidegate.runtime.protocols.tensors import BYTES, ITEM_SIZES, Tensor
+from tidegate.runtime.protocols.v2 import ModelSpec
+
+T = TypeVar("T")
+
+
+class NotBatchable(ModelError):
+    """The model's outputs do not have one row per input row: its batches cannot be split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run: outputs per request, and where the time went, in seconds."""
+
+    outputs: list[Outputs]
+    input_s: float
+    infer_s: float
+    output_s: float
+
+
+class Engine:
+    """A model, its thread, and what is known of it."""
+
+    def __init__(self, model: Model, worker: Worker) -> None:
+        self._model = model
+        self._worker = worker
+        self._spec: ModelSpec | None = None
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Known once ``load`` has returned."""
+        if self._spec is None:
+            raise RuntimeError("the model is not loaded")
+        return self._spec
+
+    @property
+    def runners(self) -> int:
+        return self._model.runners
+
+    async def load(self) -> ModelSpec:
+        """Loads the model in its thread. Raises LoadError."""
+        self._spec = await call(self._worker, self._model.load)
+        if self._model.loop is not None:
+            self._worker.submit(functools.partial(_run_loop, self._model.loop))
+        return self._spec
+
+    @property
+    def can_interrupt(self) -> bool:
+        """Whether cancelling ``execute`` ends the run. A thread cannot be interrupted."""
+        return self._model.loop is not None
+
+    def stop(self) -> None:
+        """Lets the thread end: its event loop, where it has one."""
+        loop = self._model.loop
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
+    async def probe(self) -> str | None:
+        """Runs the model once on made-up inputs. Returns what went wrong where that is no reason not to serve.
+
+        Raises ModelError or RequestError where it is.
+        """
+        inputs = self._model.probe()
+        if inputs is None:
+            return None
+        try:
+            await self.execute([inputs])
+        except (ModelError, RequestError) as error:
+            if self._model.must_pass():
+                raise
+            return str(error)
+        return None
+
+    async def execute(self, requests: list[Inputs], arrived: float = -math.inf) -> Execution:
+        """Runs all requests as one batch. ``arrived``: when the last of them came. Raises RequestError, ModelError."""
+        loop = self._model.loop
+        if loop is None:
+            return await call(self._worker, self._execute, requests, arrived)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute_async(requests, arrived), loop))
+
+    def _execute(self, requests: list[Inputs], arrived: float) -> Execution:
+        started = time.perf_counter()
+        inputs = self._decode(requests)
+        prepared = time.perf_counter()
+        values = self._model.run(inputs, arrived)
+        if not isinstance(values, Mapping):
+            raise ModelError("the model answered with an awaitable and has no loop")
+        return self._finish(requests, values, started, prepared)
+
+    async def _execute_async(self, requests: list[Inputs], arrived: float) -> Execution:
+        started = time.perf_counter()
+        inputs = self._decode(requests)
+        prepared = time.perf_counter()
+        values = self._model.run(inputs, arrived)
+        return self._finish(requests, values if isinstance(values, Mapping) else await values, started, prepared)
+
+    def _finish(self, requests: list[Inputs], values: Mapping[str, Any], started: float, prepared: float) -> Execution:
+        answered = time.perf_counter()
+        outputs = self._encode(values)
+        parts = divide(outputs, [inputs[0].shape[0] for inputs in requests]) if len(requests) > 1 else [outputs]
+        return Execution(parts, prepared - started, answered - prepared, time.perf_counter() - answered)
+
+    def _decode(self, requests: list[Inputs]) -> dict[str, Any]:
+        tensors = requests[0] if len(requests) == 1 else join(requests)
+        return {tensor.name: self._model.arrays.decode(tensor) for tensor in tensors}
+
+    def _encode(self, values: Mapping[str, Any]) -> Outputs:
+        declared = {output.name: output.datatype for output in self.spec.outputs or ()}
+        return {name: self._model.arrays.encode(name, value, declared.get(name)) for name, value in values.items()}
+
+
+def join(requests: list[Inputs]) -> Inputs:
+    """One batch: every tensor's rows after each other, in the order of the requests."""
+    joined = []
+    for first in requests[0]:
+        parts = [tensor for inputs in requests for tensor in inputs if tensor.name == first.name]
+        shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
+        if first.datatype == BYTES:
+            items = [item for part in parts for item in part.data]
+            joined.append(Tensor(first.name, BYTES, shape, items))  # type: ignore[arg-type]  # BYTES holds a list
+        else:
+            joined.append(Tensor(first.name, first.datatype, shape, b"".join(part.data for part in parts)))  # type: ignore[misc]  # not BYTES
+    return joined
+
+
+def divide(outputs: Outputs, rows: list[int]) -> list[Outputs]:
+    """The reverse of ``join`` for a batch's outputs. Raises NotBatchable."""
+    total = sum(rows)
+    for tensor in outputs.values():
+        if tensor.rows != total:
+            raise NotBatchable(
+                f"output '{tensor.name}' has the shape {list(tensor.shape)} for a batch of {total}: "
+                "it has no row per input, so requests cannot share a batch"
+            )
+    parts: list[Outputs] = []
+    start = 0
+    for count in rows:
+        parts.append({name: _rows(tensor, start, start + count) for name, tensor in outputs.items()})
+        start += count
+    return parts
+
+
+def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
+    shape = (stop - start, *tensor.shape[1:])
+    width = math.prod(tensor.shape[1:])
+    data = tensor.data
+    if isinstance(data, list):
+        return Tensor(tensor.name, BYTES, shape, data[start * width : stop * width])
+    width *= ITEM_SIZES[tensor.datatype]
+    return Tensor(tensor.name, tensor.datatype, shape, memoryview(data)[start * width : stop * width])
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs a model's loop in its thread until it is stopped."""
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+async def call(worker: Worker, function: Callable[..., T], *args: Any) -> T:
+    """Runs ``function`` in the worker's thread; returns what it returns, or raises what it raises."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def deliver(value: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)  # type: ignore[arg-type]  # a T wherever there is no error
+
+    def job() -> None:
+        try:
+            value = function(*args)
+        except BaseException as error:
+            loop.call_soon_threadsafe(deliver, None, error)
+        else:
+            loop.call_soon_threadsafe(deliver, value, None)
+
+    worker.submit(job)
+    return await future

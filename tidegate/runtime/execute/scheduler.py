@@ -1,0 +1,149 @@
+"""Drives the batcher: futures for requests, one task per running batch, one timer for holds."""
+
+import asyncio
+import sys
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.runtime.execute.batcher import Batch, Batcher, Item
+from tidegate.runtime.execute.engine import Execution, NotBatchable
+from tidegate.runtime.execute.model import Inputs, Outputs
+from tidegate.runtime.metrics import Counters
+from tidegate.runtime.protocols.errors import ModelError, RequestError
+
+
+class Runs(Protocol):
+    """What the scheduler needs of an engine."""
+
+    @property
+    def runners(self) -> int: ...
+
+    @property
+    def can_interrupt(self) -> bool: ...
+
+    async def execute(self, requests: list[Inputs], arrived: float) -> Execution: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    inputs: Inputs
+    future: asyncio.Future[Outputs]
+
+
+class Scheduler:
+    """Runs requests on an engine, together where they fit. Every method belongs to one event loop."""
+
+    def __init__(self, engine: Runs, owner: TaskOwner, counters: Counters, *, max_batch: int, delay_s: float) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._counters = counters
+        self._loop = asyncio.get_running_loop()
+        self._max_batch = max_batch
+        self._batcher: Batcher[_Job] = Batcher(max_batch, delay_s if max_batch > 1 else 0.0, engine.runners)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: dict[Batch[_Job], asyncio.Task[None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Requests that no run has taken yet."""
+        return self._batcher.waiting
+
+    async def infer(self, inputs: Inputs) -> Outputs:
+        """The outputs for one request. Raises RequestError, ModelError.
+
+        Cancelling takes a waiting request out of its queue; one that runs is left to end, unless the engine can be
+        interrupted and nobody else waits for the batch.
+        """
+        job = _Job(inputs, self._loop.create_future())
+        item = Item(job, inputs[0].rows or 1, self._signature(inputs))
+        self._begin(self._batcher.add(item, self._loop.time()))
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            if not self._batcher.cancel(item):
+                self._interrupt()
+            raise
+
+    def _signature(self, inputs: Inputs) -> Hashable | None:
+        """Requests with equal signatures may share a batch; None: this one runs alone."""
+        if self._max_batch <= 1:
+            return None
+        rows = inputs[0].rows
+        if not rows or rows >= self._max_batch or any(tensor.rows != rows for tensor in inputs):
+            return None
+        return tuple(sorted((tensor.name, tensor.datatype, tensor.shape[1:]) for tensor in inputs))
+
+    def _begin(self, batches: list[Batch[_Job]]) -> None:
+        for batch in batches:
+            self._tasks[batch] = self._owner.spawn(self._run(batch), name="batch")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wakeup = self._batcher.next_wakeup()
+        if wakeup is not None:
+            self._timer = self._loop.call_at(wakeup, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._begin(self._batcher.on_wakeup(self._loop.time()))
+
+    async def _run(self, batch: Batch[_Job]) -> None:
+        again = False
+        try:
+            again = await self._answer(batch)
+        finally:
+            del self._tasks[batch]
+            step = self._batcher.failed if again else self._batcher.finished
+            self._begin(step(batch, self._loop.time()))
+
+    async def _answer(self, batch: Batch[_Job]) -> bool:
+        """Runs a batch and settles its futures; True when its requests have to run again one by one."""
+        started = self._loop.time()
+        jobs = [item.value for item in batch.items]
+        self._counters.executions += 1
+        try:
+            execution = await self._engine.execute([job.inputs for job in jobs], batch.items[-1].arrived)
+        except asyncio.CancelledError:
+            # Interrupted since nobody waits, or by the handler's own hand: then somebody does.
+            for job in jobs:
+                _settle(job.future, ModelError("the run was cancelled"))
+            raise
+        except Exception as error:
+            if isinstance(error, NotBatchable):
+                self._max_batch = 1
+                sys.stderr.write(f"no more batches: {error}\n")
+            if len(jobs) > 1:
+                batch.items = [item for item in batch.items if not item.value.future.done()]
+                return True
+            _settle(jobs[0].future, error)
+            if not isinstance(error, RequestError | ModelError):
+                raise
+            return False
+        counters = self._counters
+        counters.inferences += batch.rows
+        counters.queue_s += sum(started - item.arrived for item in batch.items)
+        counters.input_s += execution.input_s * len(jobs)
+        counters.infer_s += execution.infer_s * len(jobs)
+        counters.output_s += execution.output_s * len(jobs)
+        for job, outputs in zip(jobs, execution.outputs, strict=True):
+            if not job.future.done():
+                job.future.set_result(outputs)
+        return False
+
+    def _interrupt(self) -> None:
+        """Ends runs that nobody waits for any more, where the engine can."""
+        if not self._engine.can_interrupt:
+            return
+        for batch, task in self._tasks.items():
+            if all(item.value.future.done() for item in batch.items):
+                task.cancel()
+
+    def __repr__(self) -> str:
+        return f"<Scheduler {self._batcher!r}>"
+
+
+def _settle(future: asyncio.Future[Outputs], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,1 @@
+"""Open Inference Protocol V2 over REST and gRPC, without IO."""

@@ -1,0 +1,28 @@
+"""Compressed request bodies, bounded."""
+
+import zlib
+
+from tidegate.runtime.protocols.errors import RequestError
+
+_WINDOW_BITS = {"gzip": 31, "deflate": 15}
+"""For zlib: 31 expects a gzip header, 15 a zlib one (RFC 9110 section 8.4.1)."""
+
+
+def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
+    """The body without its content coding. Raises RequestError, also when it grows beyond ``limit`` bytes."""
+    coding = (encoding or "identity").strip().lower()
+    if coding == "identity":
+        return body
+    bits = _WINDOW_BITS.get(coding)
+    if bits is None:
+        raise RequestError(f"content-encoding '{coding[:40]}' is not offered: gzip, deflate, identity", 415)
+    decoder = zlib.decompressobj(bits)
+    try:
+        plain = decoder.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RequestError(f"the body is not {coding}: {error}") from None
+    if len(plain) > limit:
+        raise RequestError(f"the body is larger than {limit} bytes when decompressed", 413)
+    if not decoder.eof:
+        raise RequestError(f"the {coding} body is cut short")
+    return plain

@@ -1,0 +1,358 @@
+"""Rows of the tables of annotations and settings, and the kinds of values that stand in them.
+
+A row says everything about one thing that a person can write: its key, the kind and bounds of its value, what holds
+without it, where it lands, and one sentence. Parsing, the text of faults, command-line flags and the reference pages
+come from the rows; there is no second list.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from ipaddress import ip_network
+from typing import Any, Final, Protocol, TypeVar
+
+from tidegate.schema import units
+from tidegate.schema.units import UnreadableError
+
+NAME: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+"""A DNS label."""
+
+T = TypeVar("T")
+
+
+class Kind(Protocol):
+    """What can stand under a key: reads a text, and says in words what is allowed."""
+
+    @property
+    def allowed(self) -> str: ...
+
+    @property
+    def unit(self) -> str:
+        """Unit of the value once read; empty for those that have none."""
+        ...
+
+    def read(self, text: str) -> Any:
+        """The value; raises UnreadableError."""
+        ...
+
+
+def _bounds(low: str, high: str | None) -> str:
+    return f"{low} or more" if high is None else f"{low} to {high}"
+
+
+def _check(value: float, low: float, high: float | None, text: str) -> None:
+    if value < low or (high is not None and value > high):
+        raise UnreadableError(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    low: int
+    high: int | None = None
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return f"a whole number, {_bounds(str(self.low), None if self.high is None else str(self.high))}"
+
+    def read(self, text: str) -> int:
+        value = units.whole(text)
+        _check(value, self.low, self.high, text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """``above``: the lower bound itself is not allowed."""
+
+    low: float
+    high: float | None = None
+    unit: str = ""
+    above: bool = False
+
+    @property
+    def allowed(self) -> str:
+        if not self.above:
+            return f"a number, {_bounds(units.plain(self.low), None if self.high is None else units.plain(self.high))}"
+        upper = "" if self.high is None else f", at most {units.plain(self.high)}"
+        return f"a number above {units.plain(self.low)}{upper}"
+
+    def read(self, text: str) -> float:
+        value = units.number(text)
+        _check(value, self.low, self.high, text)
+        if self.above and value == self.low:
+            raise UnreadableError(text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    low: float
+    high: float
+    whole: bool = False
+    unit: str = "%"
+
+    @property
+    def allowed(self) -> str:
+        kind = "whole percent" if self.whole else "percent"
+        return f"{kind}, {units.plain(self.low)} to {units.plain(self.high)}"
+
+    def read(self, text: str) -> float:
+        value = units.whole(text.removesuffix("%")) if self.whole else units.percent(text)
+        _check(value, self.low, self.high, text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Seconds. ``bare``: the unit of a number without one; None: a unit must be written."""
+
+    low_s: float
+    high_s: float
+    bare: str | None = None
+    unit: str = "s"
+
+    @property
+    def allowed(self) -> str:
+        low, high = units.show_duration(self.low_s), units.show_duration(self.high_s)
+        bare = "" if self.bare is None else f"; a bare number is {self.bare}"
+        return f"a duration, {low} to {high} (units us, ms, s, m, h{bare})"
+
+    def read(self, text: str) -> float:
+        value = units.duration(text, bare=self.bare)
+        _check(value, self.low_s, self.high_s, text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    low: int
+    high: int
+    unit: str = "bytes"
+
+    @property
+    def allowed(self) -> str:
+        low, high = units.show_size(self.low), units.show_size(self.high)
+        return f"a size, {low} to {high} (bytes, or Ki, Mi, Gi, Ti, kB, MB, GB, TB)"
+
+    def read(self, text: str) -> int:
+        value = units.size(text)
+        _check(value, self.low, self.high, text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Gigabytes:
+    low: float
+    high: float
+    unit: str = "GB"
+
+    @property
+    def allowed(self) -> str:
+        return f"gigabytes, {units.plain(self.low)} to {units.plain(self.high)} (16, 16GB, 16Gi)"
+
+    def read(self, text: str) -> float:
+        value = units.gigabytes(text)
+        _check(value, self.low, self.high, text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the words of an enum."""
+
+    words: type[StrEnum]
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return ", ".join(word.value for word in self.words)
+
+    def read(self, text: str) -> StrEnum:
+        for word in self.words:
+            if word.value == text:
+                return word
+        raise UnreadableError(text)
+
+
+@dataclass(frozen=True, slots=True)
+class YesNo:
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return "true or false"
+
+    def read(self, text: str) -> bool:
+        return units.yes_or_no(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text of a given shape, said in words by ``allowed``."""
+
+    pattern: str
+    allowed: str
+    unit: str = ""
+    lower: bool = False
+    """Upper and lower case mean the same; kept in lower case."""
+
+    def read(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise UnreadableError(text)
+        return text.lower() if self.lower else text
+
+
+@dataclass(frozen=True, slots=True)
+class WordOr:
+    """A word that stands for None (``auto``, ``none``), or a value of another kind."""
+
+    word: str
+    kind: Kind
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.word or 'empty'}, or {self.kind.allowed}"
+
+    @property
+    def unit(self) -> str:
+        return self.kind.unit
+
+    def read(self, text: str) -> Any:
+        return None if text == self.word else self.kind.read(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A text that stays as written once ``check`` has accepted it (parameters of policies)."""
+
+    check: Callable[[str], bool]
+    """May raise UnreadableError as well as return False."""
+    allowed: str
+    unit: str = ""
+
+    def read(self, text: str) -> str:
+        if not self.check(text):
+            raise UnreadableError(text)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_HOST: Final = re.compile(r"(?:\[([0-9a-fA-F:.]{2,45})\]|([A-Za-z0-9._-]{1,253})):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return "HOST:PORT (127.0.0.1:8080, [::1]:8080), port 0 for any free one"
+
+    def read(self, text: str) -> Address:
+        found = _HOST.fullmatch(text)
+        if found is None or int(found[3]) > 65535:
+            raise UnreadableError(text)
+        return Address(found[1] or found[2], int(found[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class Networks:
+    """Addresses and networks, separated by commas."""
+
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return "addresses or networks (10.0.0.0/8, ::1)"
+
+    def read(self, text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip(" ") for part in text.split(",")) if text else ()
+        for part in parts:
+            try:
+                ip_network(part)
+            except ValueError as error:
+                raise UnreadableError(text) from error
+        return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One thing that can be written. ``default``: as one would write it; None: nothing holds without it."""
+
+    key: str
+    kind: Kind
+    lands: str
+    """Path of the field that it fills, from the record's root: ``sla.latency_s``."""
+    sentence: str
+    default: str | None = None
+    default_words: str = ""
+    """Where the default depends on other keys: how, in words."""
+    aliases: tuple[str, ...] = ()
+    topic: str = ""
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.key.replace(".", "-")
+
+    def accepts(self, text: str) -> bool:
+        """Whether ``text`` may be written as its value."""
+        return accepts(self.kind, text)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every way to write the key; the first is the one to use."""
+        return tuple(dict.fromkeys((self.key, camel(self.key), *self.aliases)))
+
+
+def accepts(kind: Kind, text: str) -> bool:
+    """Whether ``text`` is of the kind."""
+    try:
+        kind.read(text)
+    except UnreadableError:
+        return False
+    return True
+
+
+def camel(key: str) -> str:
+    """``min-scale`` -> ``minScale``."""
+    first, *others = key.split("-")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def by_spelling(rows: tuple[Row, ...]) -> dict[str, Row]:
+    return {spelling: row for row in rows for spelling in row.spellings}
+
+
+def assemble(start: T, values: Mapping[str, object]) -> T:
+    """A copy of the record ``start`` with the fields at the dotted paths replaced."""
+    changes: dict[str, Any] = {}
+    inner: dict[str, dict[str, object]] = {}
+    for path, value in values.items():
+        head, dot, tail = path.partition(".")
+        if dot:
+            inner.setdefault(head, {})[tail] = value
+        else:
+            changes[head] = value
+    for head, below in inner.items():
+        changes[head] = assemble(changes.get(head, getattr(start, head)), below)
+    return replace(start, **changes)  # type: ignore[type-var]  # T is a dataclass in every use
+
+
+def reach(record: object, path: str) -> Any:
+    """The field at a dotted path."""
+    for name in path.split("."):
+        record = getattr(record, name)
+    return record

@@ -1,0 +1,1 @@
+"""HTTP/2 engines without IO (RFC 9113, RFC 7541)."""

@@ -1,0 +1,534 @@
+"""Both halves of an HTTP/2 connection (RFC 9113): bytes in, events out; commands in, bytes out.
+
+Events are described in ``h2_events``. What is to be sent collects in the engine; whoever touched it takes it once per
+turn with :meth:`Engine.take`.
+
+A stream ends with its answer: a server that has answered before the request ended resets it with NO_ERROR (section
+8.1), at once or, where it lingers, after a time; and so does a client for what it has not sent yet. Malformed messages
+are never reported; of a message that turns malformed later, the rest is not, and a RESET is.
+
+Credit is returned for what :meth:`Engine.passed` was told, per stream; the window of the connection is opened wide and
+kept so, since what a connection may hold is bounded by its streams.
+"""
+
+from typing import Final
+
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.events import BODY, CLOSING, FAILED, PONG, RESET, SETTINGS, TRAILERS, Event
+from tidegate.wire.http2.frames import END_STREAM, MOST, PADDED, frame_head, read_head, read_word
+from tidegate.wire.http2.header_blocks import Blocks, Reader
+from tidegate.wire.http2.hpack import CompressionFault
+from tidegate.wire.http2.limits import (
+    BLOCK_BYTES,
+    CONTROL_BURST,
+    CONTROL_RATE,
+    FRAME_BYTES,
+    WIDER_WINDOWS,
+    Allowance,
+    Windows,
+)
+from tidegate.wire.http2.sending import Sender
+from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
+
+_SETTINGS_BYTES: Final = 6 * 64
+_CONNECTION_CREDIT: Final = 1 << 30
+_PLAIN_MASK: Final = wire.END_HEADERS | PADDED | wire.HAS_PRIORITY
+ANY, FIRST_SETTINGS, PREFACE, BLOCK = range(4)
+"""What must come next."""
+
+
+class Fault(Exception):
+    """The connection is lost: error code and reason."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Engine(Sender):
+    """What both roles share. Times are seconds of one steady clock."""
+
+    __slots__ = (
+        "_control",
+        "_credited",
+        "_data_ends",
+        "_data_left",
+        "_data_stream",
+        "_expects",
+        "_held",
+        "_held_bytes",
+        "_last",
+        "_needed",
+        "_pieces",
+        "_pieces_bytes",
+        "_pieces_ends",
+        "_pieces_number",
+        "_reader",
+        "_taken",
+        "connection",
+        "is_closing",
+        "is_over",
+        "peer_streams",
+        "windows",
+    )
+
+    def __init__(self, blocks: Blocks, expects: int, start: bytes, windows: Windows | None) -> None:
+        super().__init__(start)
+        self.windows = windows if windows is not None else Windows()
+        """What makes windows wider."""
+        self._reader = Reader(blocks)
+        self.connection = Stream(0, 0, 0, None)
+        """Named by events that concern no stream."""
+        self.is_over = False
+        """It has failed."""
+        self.is_closing = False
+        """The peer, or we, have sent GOAWAY: no new streams."""
+        self.peer_streams = MOST
+        """Streams that the peer allows at once."""
+        self._expects = expects
+        self._control = Allowance(CONTROL_RATE, CONTROL_BURST)
+        self._credited: dict[int, Stream] = {}
+        """Streams with bytes that waited for the credit that has come: it is used once all of a read is known, since a
+        peer may give it byte by byte."""
+        self._held: list[bytes] = []
+        """An unfinished frame."""
+        self._held_bytes = self._needed = 0
+        self._data_left = 0
+        """Bytes missing of a DATA frame, whose beginning was reported."""
+        self._data_stream = self.connection
+        self._data_ends = False
+        self._pieces: list[bytes] = []
+        """An unfinished header block."""
+        self._pieces_bytes = self._pieces_number = 0
+        self._pieces_ends = False
+        self._last = 0
+        """Number of the youngest stream."""
+        self._taken = 0
+        """DATA bytes that the peer has no credit for yet."""
+
+    @property
+    def is_head_due(self) -> bool:
+        """The peer owes the rest of its preface, its first SETTINGS, or the rest of a header block or of any
+        frame but DATA: for the head's time limit, which the driver keeps."""
+        return self._expects != ANY or bool(self._held)
+
+    # --- frames in --------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """What ``data`` means."""
+        events: list[Event] = []
+        if self.is_over:
+            return events
+        if self._held:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes < self._needed:
+                return events
+            data = b"".join(self._held)
+            self._held.clear()
+        try:
+            self._read(data, now, events)
+            if self._credited:
+                credited, self._credited = self._credited, {}
+                self._release([stream for stream in credited.values() if stream.waiting], events)
+        except Fault as fault:
+            self._fail(fault.code, str(fault), events)
+        except CompressionFault as fault:
+            self._fail(wire.COMPRESSION_ERROR, str(fault), events)
+        return events
+
+    def _read(self, data: bytes, now: float, events: list[Event]) -> None:
+        at = self._begin(data, now, events)
+        size = len(data)
+        streams = self.streams
+        while size - at >= wire.HEAD_BYTES:
+            head, flags, number = read_head(data, at)
+            kind = head & 255
+            number &= MOST
+            start = at + wire.HEAD_BYTES
+            at = start + (head >> 8)
+            if at - start > FRAME_BYTES:
+                raise Fault(wire.FRAME_SIZE_ERROR, "frame too large")
+            if self._expects:
+                self._check(kind, flags, number)
+            if at <= size:
+                # Most frames, written out: a whole head, and a whole piece of a body with no padding.
+                if kind == wire.HEADERS and flags & _PLAIN_MASK == wire.END_HEADERS and number:
+                    if at - start <= BLOCK_BYTES:
+                        self._block(number, data[start:at], flags & END_STREAM != 0, now, events)
+                        continue
+                elif not kind and start < at and not flags & PADDED:
+                    stream = streams.get(number)
+                    length = at - start
+                    if (
+                        stream is not None
+                        and stream.receiving == BODY_DUE
+                        and stream.left < 0
+                        and stream.allowance >= length
+                        and self._taken + length < _CONNECTION_CREDIT
+                    ):
+                        self._taken += length
+                        stream.allowance -= length
+                        self._control.level += 1.0
+                        ends = flags & END_STREAM != 0
+                        events.append((BODY, stream, data[start:at], ends))
+                        if ends:
+                            stream.receiving = ENDED
+                            self._peer_ended(stream)
+                        continue
+            if kind == wire.DATA and (at <= size or not flags & PADDED):
+                self._data(number, flags, data, start, at, now, events)
+                if at > size:
+                    return
+            elif at > size:
+                at = start - wire.HEAD_BYTES
+                self._hold(data, at, wire.HEAD_BYTES + (head >> 8))
+                return
+            elif kind == wire.HEADERS:
+                self._headers(number, flags, data, start, at, now, events)
+            elif kind == wire.WINDOW_UPDATE:
+                self._window_update(number, data[start:at], now, events)
+            else:
+                self._rare(kind, number, flags, data[start:at], now, events)
+        if at < size:
+            self._hold(data, at, wire.HEAD_BYTES)
+
+    def _hold(self, data: bytes, at: int, needed: int) -> None:
+        self._held.append(data[at:])
+        self._held_bytes = len(data) - at
+        self._needed = needed
+
+    def _begin(self, data: bytes, now: float, events: list[Event]) -> int:
+        """The preface, or the rest of a DATA frame; where frames begin."""
+        if self._data_left:
+            piece = data[: self._data_left]
+            self._data_left -= len(piece)
+            self._body(self._data_stream, piece, self._data_ends and not self._data_left, now, events)
+            return len(piece)
+        if self._expects != PREFACE:
+            return 0
+        if not data.startswith(wire.PREFACE[: len(data)]):
+            raise Fault(wire.PROTOCOL_ERROR, "not HTTP/2")
+        if len(data) < len(wire.PREFACE):
+            self._hold(data, 0, len(wire.PREFACE))
+            return len(data)
+        self._expects = FIRST_SETTINGS
+        return len(wire.PREFACE)
+
+    def _check(self, kind: int, flags: int, number: int) -> None:
+        if self._expects == BLOCK:
+            if kind != wire.CONTINUATION or number != self._pieces_number:
+                raise Fault(wire.PROTOCOL_ERROR, "a header block without its end")
+        elif kind != wire.SETTINGS or flags & wire.ACK:
+            raise Fault(wire.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+
+    def _data(
+        self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
+    ) -> None:
+        """A DATA frame, whose payload is ``data[start:end]`` as far as it is there."""
+        length = end - start
+        self._taken += length
+        if self._taken >= _CONNECTION_CREDIT:
+            self._out.append(wire.window_update(0, self._taken))
+            self._taken = 0
+        stream = self.streams.get(number)
+        if stream is None or stream.receiving != BODY_DUE:
+            stream = self._stray_data(number, stream, now, events)
+        else:
+            stream.allowance -= length
+            if stream.allowance < 0:
+                self._break(stream, wire.FLOW_CONTROL_ERROR, now, events)
+        ends = flags & END_STREAM != 0
+        if flags & PADDED:
+            start, end = _unpadded(data, start, end)
+            self.passed(stream, length - (end - start))
+        elif end > len(data):
+            self._data_left = end - len(data)
+            self._data_stream = stream
+            self._data_ends = ends
+            ends = False
+        if start == end and not ends:
+            self._spend(now)
+        else:
+            self._body(stream, data[start:end], ends, now, events)
+
+    def _stray_data(self, number: int, stream: Stream | None, now: float, events: list[Event]) -> Stream:
+        """DATA on a stream that takes none; to be read over."""
+        if stream is None:
+            if self._is_idle(number):
+                raise Fault(wire.PROTOCOL_ERROR, "DATA on an idle stream")
+            self._spend(now)
+        else:
+            self._break(stream, wire.STREAM_CLOSED if stream.receiving == ENDED else wire.PROTOCOL_ERROR, now, events)
+        return self.connection
+
+    def _body(self, stream: Stream, piece: bytes, ends: bool, now: float, events: list[Event]) -> None:
+        if stream.receiving != BODY_DUE or not stream.number:
+            return
+        if stream.left >= 0:
+            stream.left -= len(piece)
+            if stream.left < 0 or (ends and stream.left):
+                self._break(stream, wire.PROTOCOL_ERROR, now, events)
+                return
+        if not piece and not ends:
+            return
+        self._control.level += 1.0
+        events.append((BODY, stream, piece, ends))
+        if ends:
+            stream.receiving = ENDED
+            self._peer_ended(stream)
+
+    def _headers(
+        self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
+    ) -> None:
+        if not number:
+            raise Fault(wire.PROTOCOL_ERROR, "HEADERS on stream 0")
+        if flags & PADDED:
+            start, end = _unpadded(data, start, end)
+        if flags & wire.HAS_PRIORITY:
+            start += 5
+        if start > end:
+            raise Fault(wire.FRAME_SIZE_ERROR, "HEADERS too short")
+        ends = flags & END_STREAM != 0
+        if flags & wire.END_HEADERS and end - start <= BLOCK_BYTES:
+            self._block(number, data[start:end], ends, now, events)
+            return
+        self._expects = BLOCK
+        self._pieces_number, self._pieces_bytes, self._pieces_ends = number, 0, ends
+        self._piece(data[start:end])
+
+    def _piece(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._pieces_bytes += len(piece)
+        if self._pieces_bytes > BLOCK_BYTES:
+            raise Fault(wire.ENHANCE_YOUR_CALM, "header block too large")
+
+    def _rare(self, kind: int, number: int, flags: int, payload: bytes, now: float, events: list[Event]) -> None:
+        if kind == wire.RST_STREAM:
+            self._reset(number, payload, now, events)
+            return
+        self._spend(now)
+        if kind == wire.PING:
+            self._ping(number, flags, payload, events)
+        elif kind == wire.SETTINGS:
+            self._settings(number, flags, payload, events)
+        elif kind == wire.CONTINUATION:
+            if self._expects != BLOCK:
+                raise Fault(wire.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+            self._piece(payload)
+            if flags & wire.END_HEADERS:
+                self._expects = ANY
+                block = b"".join(self._pieces)
+                self._pieces.clear()
+                self._block(number, block, self._pieces_ends, now, events)
+        elif kind == wire.PRIORITY:
+            self._priority(number, payload, now, events)
+        elif kind == wire.GOAWAY:
+            self._goaway(number, payload, events)
+        elif kind == wire.PUSH_PROMISE:
+            raise Fault(wire.PROTOCOL_ERROR, "PUSH_PROMISE")
+
+    def _priority(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
+        if not number:
+            raise Fault(wire.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        if len(payload) != 5:
+            stream = self.streams.get(number)
+            if stream is None:
+                raise Fault(wire.FRAME_SIZE_ERROR, "PRIORITY of a wrong size")
+            self._break(stream, wire.FRAME_SIZE_ERROR, now, events)
+
+    def _reset(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
+        if len(payload) != 4:
+            raise Fault(wire.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
+        if self._is_idle(number):
+            raise Fault(wire.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
+        self._count_reset(now)
+        stream = self.streams.get(number)
+        if stream is not None:
+            self._forget(stream)
+            events.append((RESET, stream, read_word(payload)[0], False))
+
+    def _goaway(self, number: int, payload: bytes, events: list[Event]) -> None:
+        if number:
+            raise Fault(wire.PROTOCOL_ERROR, "GOAWAY on a stream")
+        if len(payload) < 8:
+            raise Fault(wire.FRAME_SIZE_ERROR, "GOAWAY too short")
+        self._peer_closes(read_word(payload)[0] & MOST, events)
+        events.append((CLOSING, self.connection, read_word(payload, 4)[0], False))
+
+    def _ping(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
+        if number:
+            raise Fault(wire.PROTOCOL_ERROR, "PING on a stream")
+        if len(payload) != 8:
+            raise Fault(wire.FRAME_SIZE_ERROR, "PING of a wrong size")
+        if flags & wire.ACK:
+            events.append((PONG, self.connection, payload, False))
+        else:
+            self._out.append(wire.ping(payload, wire.ACK))
+
+    def _settings(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
+        if number:
+            raise Fault(wire.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if len(payload) % 6 or (flags & wire.ACK and payload):
+            raise Fault(wire.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+        if flags & wire.ACK:
+            self._reader.limit = 0
+            return
+        if len(payload) > _SETTINGS_BYTES:
+            raise Fault(wire.ENHANCE_YOUR_CALM, "too many settings")
+        self._expects = ANY
+        window = self._initial_window
+        for name, value in wire.read_settings(payload):
+            if name == wire.HEADER_TABLE_SIZE:
+                self._update_due = True
+            elif name == wire.ENABLE_PUSH:
+                if value > self._push_allowed():
+                    raise Fault(wire.PROTOCOL_ERROR, "ENABLE_PUSH out of range")
+            elif name == wire.MAX_CONCURRENT_STREAMS:
+                self.peer_streams = value
+            elif name == wire.INITIAL_WINDOW_SIZE:
+                if value > MOST:
+                    raise Fault(wire.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
+                window = value
+            elif name == wire.MAX_FRAME_SIZE:
+                if not wire.LEAST_FRAME_BYTES <= value <= wire.MOST_FRAME_BYTES:
+                    raise Fault(wire.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+                self._frame_bytes = value
+        self._out.append(frame_head(wire.SETTINGS, wire.ACK, 0))
+        if window != self._initial_window:
+            self._change_windows(window, events)
+        events.append((SETTINGS, self.connection, 0, False))
+
+    # --- windows ----------------------------------------------------------------------------------------------------
+
+    def _change_windows(self, window: int, events: list[Event]) -> None:
+        change = window - self._initial_window
+        self._initial_window = window
+        for stream in self.streams.values():
+            stream.window += change
+            if stream.window > MOST:
+                raise Fault(wire.FLOW_CONTROL_ERROR, "window too large")
+        if change > 0:
+            self._release(self._blocked.values(), events)
+
+    def _window_update(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
+        if len(payload) != 4:
+            raise Fault(wire.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
+        increment = read_word(payload)[0] & MOST
+        if not number:
+            was_spent = self._window <= 0
+            self._window += increment
+            if not increment:
+                raise Fault(wire.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            if self._window > MOST:
+                raise Fault(wire.FLOW_CONTROL_ERROR, "window too large")
+            if was_spent and self._blocked:  # Who waits while there is credit waits for that of its own stream.
+                self._credited.update(self._blocked)
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            if self._is_idle(number):
+                raise Fault(wire.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
+            return
+        stream.window += increment
+        if not increment or stream.window > MOST:
+            self._break(stream, wire.FLOW_CONTROL_ERROR if increment else wire.PROTOCOL_ERROR, now, events)
+        elif stream.waiting:
+            self._credited[number] = stream
+
+    def passed(self, stream: Stream, size: int) -> None:
+        """So many body bytes of ``stream`` went on to where they go: the peer may send as many more."""
+        stream.owed += size
+        if stream.owed >= stream.granted >> 1 and stream.receiving == BODY_DUE and stream.number:
+            more = stream.owed
+            stream.passed += more
+            for least, window in WIDER_WINDOWS:
+                if stream.passed >= least and stream.granted < window:
+                    more += stream.widen(window, self.windows)
+            self._out.append(wire.window_update(stream.number, more))
+            stream.allowance += more
+            stream.owed = 0
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def goaway(self, code: int = wire.NO_ERROR, why: bytes = b"") -> None:
+        """No more streams of the peer; those that are there go on."""
+        self.is_closing = True
+        self._out.append(wire.goaway(self._peer_last(), code, why))
+
+    def end(self) -> None:
+        """The connection is gone, and its streams with it."""
+        self.is_over = True
+        for stream in list(self.streams.values()):
+            self._forget(stream)
+
+    # --- faults and ends --------------------------------------------------------------------------------------------
+
+    def _spend(self, now: float) -> None:
+        if not self._control.take(now):
+            raise Fault(wire.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
+
+    def _break(self, stream: Stream, code: int, now: float, events: list[Event]) -> None:
+        """Resets ``stream`` for a fault of the peer."""
+        self.reset(stream, code)
+        events.append((RESET, stream, code, True))
+        self._count_reset(now)
+
+    def _fail(self, code: int, why: str, events: list[Event]) -> None:
+        self.goaway(code, why.encode())
+        self.is_over = True
+        events.append((FAILED, self.connection, code, False))
+
+    def _trailers(self, stream: Stream, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
+        found = self._reader.read(block, is_trailer=True)
+        if stream.receiving == ENDED:
+            self._break(stream, wire.STREAM_CLOSED, now, events)
+        elif found.is_large:
+            self._break(stream, wire.ENHANCE_YOUR_CALM, now, events)
+        elif found.fault or not ends or stream.left > 0:
+            self._break(stream, wire.PROTOCOL_ERROR, now, events)
+        else:
+            stream.receiving = ENDED
+            events.append((TRAILERS, stream, found, True))
+            self._peer_ended(stream)
+
+    # --- what the roles differ in -----------------------------------------------------------------------------------
+
+    def _block(self, number: int, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
+        """A whole header block."""
+        raise NotImplementedError
+
+    def _is_idle(self, number: int) -> bool:
+        """No stream of this number was there yet."""
+        return number > self._last or not number & 1
+
+    def _peer_ended(self, stream: Stream) -> None:
+        """The peer's message has ended."""
+
+    def _count_reset(self, now: float) -> None:
+        """The peer has reset a stream, or made us do it."""
+
+    def _peer_closes(self, last: int, events: list[Event]) -> None:
+        """GOAWAY: the peer has not looked at our streams above ``last``, and will not."""
+
+    def _peer_last(self) -> int:
+        """Number of the peer's youngest stream that was looked at."""
+        return 0
+
+    def _push_allowed(self) -> int:
+        """Largest legal value of ENABLE_PUSH."""
+        return 1
+
+    def __repr__(self) -> str:
+        state = "over" if self.is_over else "closing" if self.is_closing else "open"
+        return f"<{type(self).__name__} {state}, {len(self.streams)} streams, {len(self._blocked)} wait for credit>"
+
+
+def _unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Where a padded payload begins and ends."""
+    if start == end:
+        raise Fault(wire.FRAME_SIZE_ERROR, "no room for the padding's length")
+    padding = data[start]
+    if padding >= end - start:
+        raise Fault(wire.PROTOCOL_ERROR, "padding longer than the frame")
+    return start + 1, end - padding

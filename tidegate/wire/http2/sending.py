@@ -1,0 +1,189 @@
+"""What goes out on an HTTP/2 connection: frames within the peer's windows, and what waits for them."""
+
+from collections.abc import Iterable
+from math import inf
+
+from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.events import SENT, Event
+from tidegate.wire.http2.frames import END_STREAM, MOST, frame_head
+from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
+
+
+class Sender:
+    """The outgoing half of both roles. Body bytes wait per stream, heads never."""
+
+    __slots__ = ("_blocked", "_frame_bytes", "_initial_window", "_out", "_update_due", "_window", "is_full", "streams")
+
+    def __init__(self, start: bytes) -> None:
+        self.streams: dict[int, Stream] = {}
+        """By number; those that are not over."""
+        self.is_full = False
+        """The transport holds much that has not gone out: body bytes wait here, see :meth:`resume`."""
+        self._out = [start, wire.window_update(0, MOST - wire.DEFAULT_WINDOW)]
+        self._window = self._initial_window = wire.DEFAULT_WINDOW
+        self._frame_bytes = wire.LEAST_FRAME_BYTES
+        self._update_due = True
+        """The next block begins with a table size update."""
+        self._blocked: dict[int, Stream] = {}
+
+    @property
+    def is_out_of_credit(self) -> bool:
+        """The peer has left no credit for the connection as a whole."""
+        return self._window <= 0
+
+    def take(self) -> bytes:
+        """What is to be sent now, b"" for nothing; it is the caller's from here on."""
+        out = self._out
+        if not out:
+            return b""
+        data = b"".join(out)
+        out.clear()
+        return data
+
+    def data(self, stream: Stream, data: bytes, ends: bool) -> int:
+        """A piece of a body; how much of it went out. The rest is kept, and SENT tells when it goes."""
+        if stream.sending != BODY_DUE:
+            return 0
+        size = len(data)
+        if (
+            not stream.waiting
+            and size <= stream.window
+            and size <= self._window
+            and size <= self._frame_bytes
+            and not self.is_full
+        ):
+            stream.window -= size
+            self._window -= size
+            if ends:
+                self._out += (frame_head(size << 8, END_STREAM, stream.number), data)
+                self._own_end(stream)
+            elif size:
+                self._out += (frame_head(size << 8, 0, stream.number), data)
+            return size
+        if size:
+            stream.wait(data)
+        if ends:
+            stream.closing = True
+            stream.sending = ENDED
+        self._blocked[stream.number] = stream
+        return self._drain(stream)
+
+    def trailers(self, stream: Stream, block: bytes) -> None:
+        """The end of a message."""
+        if stream.sending != BODY_DUE:
+            return
+        if stream.waiting:
+            stream.tail = block
+            stream.sending = ENDED
+            return
+        self._write_block(stream.number, block, END_STREAM)
+        self._own_end(stream)
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """Ends a stream now; nothing happens if it is over."""
+        if self.streams.get(stream.number) is stream:
+            self._out.append(wire.rst_stream(stream.number, code))
+            self._forget(stream)
+
+    def ping(self, payload: bytes) -> None:
+        """Asks for a PONG with these eight bytes."""
+        self._out.append(wire.ping(payload))
+
+    def pause(self) -> None:
+        """The transport is full: body bytes wait here from now on."""
+        self.is_full = True
+
+    def resume(self) -> list[Event]:
+        """The transport takes more; SENT events of what waited."""
+        self.is_full = False
+        events: list[Event] = []
+        self._release(self._blocked.values(), events)
+        return events
+
+    def stalled(self, now: float, limit_s: float, rest_s: float = inf) -> list[Stream]:
+        """Streams whose bytes have waited for the peer's credit longer than ``limit_s``, without progress, or as the
+        rest of a message that has ended longer than ``rest_s``, however little by little they go. The times count from
+        the first call that finds them so: it is made regularly, by a sweeper."""
+        found = []
+        for stream in self._blocked.values():
+            if stream.sending == ENDED and not stream.ended:
+                stream.ended = now
+            if not stream.since:
+                stream.since = now
+            elif now - stream.since > limit_s:
+                found.append(stream)
+                continue
+            if stream.ended and now - stream.ended > rest_s:
+                found.append(stream)
+        return found
+
+    def _write_block(self, number: int, block: bytes, flags: int) -> None:
+        if self._update_due:
+            # A table of size 0 is what we use, whatever size the peer allows.
+            self._update_due = False
+            block = b"\x20" + block
+        if len(block) <= self._frame_bytes:
+            self._out += (frame_head(len(block) << 8 | wire.HEADERS, flags | wire.END_HEADERS, number), block)
+        else:
+            self._out.append(wire.headers(number, block, flags, self._frame_bytes))
+
+    def _release(self, streams: Iterable[Stream], events: list[Event]) -> None:
+        """Sends what waited, a frame of each stream after the other."""
+        sent: dict[Stream, int] = {}
+        turn = [stream for stream in streams if stream.window > 0]
+        while turn:
+            again = []
+            for stream in turn:
+                if self._window <= 0:
+                    break
+                size = self._drain(stream, once=True)
+                if size:
+                    sent[stream] = sent.get(stream, 0) + size
+                    if stream.waiting:
+                        again.append(stream)
+                        self._blocked[stream.number] = self._blocked.pop(stream.number)  # last in the next turn
+            turn = again
+        events.extend((SENT, stream, size, not stream.waiting) for stream, size in sent.items())
+
+    def _drain(self, stream: Stream, *, once: bool = False) -> int:
+        """Sends what waits as far as the windows allow, or one frame of it; how many bytes."""
+        sent = 0
+        number = stream.number
+        while stream.waiting and not self.is_full:
+            most = min(stream.window, self._window, self._frame_bytes)
+            if most <= 0:
+                break
+            piece = stream.take(most)
+            size = len(piece)
+            stream.window -= size
+            self._window -= size
+            sent += size
+            ends = END_STREAM if stream.closing and not stream.waiting else 0
+            self._out += (frame_head(size << 8, ends, number), piece)
+            if ends:
+                stream.since = 0.0
+                self._blocked.pop(number, None)
+                self._own_end(stream)
+                return sent
+            if once:
+                break
+        if sent:
+            stream.since = 0.0
+        if not stream.waiting:
+            self._blocked.pop(number, None)
+            if stream.tail is not None:
+                self._write_block(number, stream.tail, END_STREAM)
+                self._own_end(stream)
+            elif stream.closing:
+                self._out.append(frame_head(0, END_STREAM, number))
+                self._own_end(stream)
+        return sent
+
+    def _forget(self, stream: Stream) -> None:
+        self.streams.pop(stream.number, None)
+        self._blocked.pop(stream.number, None)
+        stream.drop()
+
+    def _own_end(self, stream: Stream) -> None:
+        """Our message has ended."""
+        stream.sending = ENDED

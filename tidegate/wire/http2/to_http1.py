@@ -1,0 +1,78 @@
+"""A request of HTTP/2 as HTTP/1.1 writes it, and an answer of HTTP/1.1 as HTTP/2 does.
+
+What becomes of the fields is written out and read again by the strict parser of ``wire.head``: nothing that would mean
+something else there (line breaks, framing, a second Host) passes (RFC 9113 section 10.3).
+"""
+
+from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, parse_request
+from tidegate.wire.http2.header_blocks import Block
+from tidegate.wire.http2.hpack import literal
+
+_CONNECTION_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+
+
+def request_head(block: Block, ends: bool, rules: HeadRules) -> RequestHead | Rejected:
+    """The head of a request; ``ends``: it has no body."""
+    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (block.method, block.path, block.authority)]
+    cookies = []
+    for name, value, _, _, _ in block.fields:
+        if name == b"cookie":
+            cookies.append(value)  # One field may come in pieces (RFC 9113 section 8.2.3).
+        elif name[:1] != b":" and name != b"host":
+            lines.append(b"%b: %b\r\n" % (name, value))
+    if cookies:
+        lines.append(b"cookie: %b\r\n" % b"; ".join(cookies))
+    if not ends and block.content_length is None:
+        lines.append(b"transfer-encoding: chunked\r\n")
+    lines.append(b"\r\n")
+    data = b"".join(lines)
+    head = parse_request(data, 0, rules)
+    if type(head) is RequestHead and head._end == len(data):
+        return head
+    return head if type(head) is Rejected else Rejected(400, "not a request of HTTP/1.1")
+
+
+def answer_block(status: int, lines: bytes) -> bytes:
+    """The block of an answer's head; ``lines``: its fields as HTTP/1.1 has them, with CRLF between them."""
+    return literal(b":status", b"%d" % status) + field_block(lines)
+
+
+def field_block(lines: bytes) -> bytes:
+    """Fields or trailers of HTTP/1.1 as a block. Those that concern its connection are left out."""
+    fields = []
+    for line in lines.split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if colon and name not in _CONNECTION_FIELDS:
+            fields.append(literal(name, value.strip(b" \t")))
+    return b"".join(fields)
+
+
+def trailer_lines(block: Block) -> bytes:
+    """A request's trailers as HTTP/1.1 writes them; those that could mean something else are left out."""
+    return b"".join(
+        [
+            b"%b: %b\r\n" % (name, value)
+            for name, value, is_sound, _, _ in block.fields
+            if is_sound and name not in _NO_TRAILERS and not name.startswith((b"tidegate-", b"x-forwarded-"))
+        ]
+    )
+
+
+_NO_TRAILERS = _CONNECTION_FIELDS | {
+    b"authorization",
+    b"cache-control",
+    b"content-encoding",
+    b"content-length",
+    b"content-type",
+    b"cookie",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"te",
+    b"trailer",
+    b"traceparent",
+    b"via",
+    b"x-request-id",
+}
+"""RFC 9110 section 6.5.1: framing, routing, authentication, what the request means."""
