@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from tests.support.deadline import Patience
+from tests.support.live.commands import command_server
 from tidegate.control.sdk import Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.deploy.local.records import RecordStore
@@ -69,9 +70,8 @@ class Deployment:
 
     def cli(self, name: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end and checks its exit code."""
-        done = subprocess.run(
-            self.command(name, *arguments), capture_output=True, text=True, timeout=60, cwd=self.folder, check=False
-        )
+        words = (name, "--state", str(self.state.root), *arguments)
+        done = command_server().run(words, folder=self.folder, limit_s=60.0)
         assert done.returncode == code, f"{name} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
 

@@ -74,9 +74,16 @@ class Scene(ABC):
         self._most = max(self._most, *(rss_mb([pid]) - before for pid, before in self._before.items()))
         return self._most
 
-    async def watched(self, seconds: float, enough: Callable[[], bool] = lambda: False) -> None:
-        """Lets time pass and looks at the memory meanwhile."""
-        patience = Patience(seconds)
+    async def watched(self, seconds: float) -> None:
+        """Lets time pass by the clock and looks at the memory meanwhile."""
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.02)
+            self.grown()
+
+    async def watched_until(self, enough: Callable[[], bool], limit_s: float) -> None:
+        """The same until the condition holds, or the limit is over."""
+        patience = Patience(limit_s)
         while not patience.is_over and not enough():
             await asyncio.sleep(0.02)
             self.grown()
