@@ -8,11 +8,11 @@ ticks and are idempotent: however many gateway workers push, one of them gives t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decisions.groups import fitted, leaving, spread
 from tidegate.autoscaler.decisions.limits import LimitContext, bounded, capped, kept_in_dry_run, within_total
 from tidegate.autoscaler.decisions.reasons import figure, reason
 from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.contract import Policy, Recommendation
 from tidegate.autoscaler.policies.policy_state import Plain, StateError, recorded_name, restored, snapshot
 from tidegate.errors import TidegateError
@@ -69,21 +69,21 @@ class Decider:
             return
         self._states[revision.id] = _State(
             revision=revision,
-            policy=policies.build(revision.function, now, ready),
+            policy=registry.build(revision.function, now, ready),
             is_initial=fresh and revision.function.scaling.initial_scale > 0,
         )
 
     def snapshot(self, revision_id: str) -> Plain:
         """What is remembered of a revision, as plain data. Raises UnknownRevisionError, StateError."""
         known = self._state(revision_id)
-        function, keeps = known.revision.function, policies.row(known.revision.function.scaling.policy).keeps
+        function, keeps = known.revision.function, registry.row(known.revision.function.scaling.policy).keeps
         remembered = {name: getattr(known, name) for name in _REMEMBERED}
         return remembered | {"policy": snapshot(known.policy, function, keeps)}
 
     def restore(self, revision: Revision, remembered: Plain) -> None:
         """Takes a revision under control as :meth:`snapshot` left it. Raises StateError, InvalidInputError (policy)."""
         function = revision.function
-        row = policies.row(function.scaling.policy)
+        row = registry.row(function.scaling.policy)
         if not (isinstance(remembered, dict) and remembered.keys() == {*_REMEMBERED, "policy"}):
             raise StateError(f"a decider's state has {', '.join((*_REMEMBERED, 'policy'))}")
         if type(remembered["policy"]) is not dict or recorded_name(row.keeps[0]) not in remembered["policy"]:

@@ -25,8 +25,8 @@ from tidegate.gateway.counting.tenant_accounts import Account
 from tidegate.gateway.counting.tokens import TokenAccounting
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
+from tidegate.headers import TimeoutFieldError, request_timeout_s
 from tidegate.histogram import INDEX, KNOWN, bucket_index
-from tidegate.timeout import TimeoutFieldError, request_timeout_s
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

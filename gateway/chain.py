@@ -40,7 +40,7 @@ from tidegate.gateway.routing.function import FunctionRouter, FunctionState
 from tidegate.gateway.routing.match import Matcher, stripped
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

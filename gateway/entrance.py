@@ -24,7 +24,7 @@ from tidegate.gateway.routing.match import Matcher, Target
 from tidegate.gateway.routing.openai_body import Bodies
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

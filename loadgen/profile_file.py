@@ -101,12 +101,12 @@ START: Final[tuple[Row, ...]] = tuple(
     for phase in ("schedule", "pull", "load", "warm")
 )
 _ON_DEVICE: Final = ("accelerator", "sharing", "base_s", "per_item_s")
-"""Keys that are no part of the service profile itself."""
+"""Keys that do not belong to the service profile itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """One accelerator's entry. ``start`` None: it is not said."""
+    """The entry of one accelerator. ``start`` is None if it is not given."""
 
     accelerator: str
     profile: ServiceProfile
@@ -117,7 +117,7 @@ class Profiled:
 
 
 def parse(text: str, *, source: str) -> dict[str, Profiled]:
-    """By accelerator. Raises InvalidInputError with every fault."""
+    """Returns profiles by accelerator. Raises InvalidInputError with every fault."""
     faults = Faults(source)
     documents = load(text, faults)
     faults.raise_any()
@@ -180,13 +180,13 @@ def _check(
     gain: Mapping[int, float],
     faults: Faults,
 ) -> None:
-    """What keys say together."""
+    """Checks keys against each other."""
     line, has_times = section.node.line, section.node.get("times") is not None
     if section.node.get("accelerator") is None:
         faults.say(section.path("accelerator"), "nothing", "the name of an accelerator", line)
     if has_times == (section.node.get("base") is not None):
-        told = "both" if has_times else "nothing"
-        faults.say(section.path("base or times"), told, "one of the two: how long an execution takes", line)
+        got = "both" if has_times else "nothing"
+        faults.say(section.path("base or times"), got, "one of the two: how long an execution takes", line)
     elif has_times and section.node.get("per-item") is not None:
         faults.say(section.path("per-item"), "it beside times", "with base only", line)
     if values.get("is_exponential") and values.get("jitter"):
@@ -196,7 +196,7 @@ def _check(
 
 
 def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
-    """Values by where they land; percents of a whole as shares, but for ``full-share``."""
+    """Returns values by target field; percents as shares of 1, except ``full-share``."""
     values: dict[str, Any] = {}
     for row in rows:
         scalar = section.scalar(row.key)
@@ -213,7 +213,7 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
 
 
 def _by_number(section: Section, key: str, keys: Kind, values: Kind, faults: Faults) -> dict[int, float]:
-    """A mapping of whole numbers to values."""
+    """Returns a mapping of whole numbers to values."""
     found: dict[int, float] = {}
     for pair, scalar in section.pairs(key):
         where = f"{section.path(key)}.{pair.key}"

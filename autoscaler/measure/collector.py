@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 
+from tidegate.autoscaler.measure.group_measurements import Means
 from tidegate.autoscaler.measure.group_observation import heard, observed_group
 from tidegate.autoscaler.measure.measurements import EXECUTIONS_EVERY_S, RATE_SLOTS, TURNS, RevisionMeasurements
 from tidegate.autoscaler.measure.model_servers import AppFigures
@@ -24,7 +25,6 @@ from tidegate.autoscaler.measure.series import gained, seen
 from tidegate.autoscaler.measure.sources import (
     PATIENCE,
     GatewaySource,
-    Means,
     ReplicaSource,
     RevisionReport,
     WorkerDemand,

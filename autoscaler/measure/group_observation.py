@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from tidegate.autoscaler.measure.measurements import TURNS, Figures, Group
+from tidegate.autoscaler.measure.group_measurements import NO_MEANS, Figures, Group, GroupMeans, Means
+from tidegate.autoscaler.measure.measurements import TURNS
 from tidegate.autoscaler.measure.observation import FleetGroup, GroupObservation
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, sample_size
-from tidegate.autoscaler.measure.sources import NO_MEANS, GroupMeans, Means, ReplicaSource
+from tidegate.autoscaler.measure.sources import ReplicaSource
 from tidegate.records.replica_sample import AppSample
 
 SECOND_S = 2.0

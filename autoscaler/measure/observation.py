@@ -7,12 +7,11 @@ known". Rates are per second, durations in seconds.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from tidegate.autoscaler.measure.plausible import ROUNDING
-from tidegate.autoscaler.measure.tokens import TokenRates
 
 ALONE = 1.1
 """Requests in a busy replica at a time, up to which they have it for themselves."""
@@ -139,6 +138,34 @@ class _Counted:
     """Replicas that work or will: ready and starting ones."""
     ceiling: int | None
     """Replicas that could exist at most; None: no limit known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTokenRate:
+    """Tokens per second of one group."""
+
+    tps: float
+    """Of the answers that ended, prompts included."""
+    mu_tps: float | None
+    """Of one replica, where its rate in inferences is known."""
+    first_s: float | None = None
+    """Streams: from a request's slot to its first output, as small as it lately was: what waiting inside the model
+    server does not inflate. None: there were none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRates:
+    """Tokens per second of one revision."""
+
+    lambda_tps: float
+    """Expected of what arrived, refused and expired requests included; mean of the rate window."""
+    prompt_tps: float
+    completion_tps: float
+    """Of the answers that ended."""
+    per_inference: float | None
+    """Tokens of an inference, as the last answers had them; None: none has ended."""
+    groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
+    """By accelerator."""
 
 
 class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True):

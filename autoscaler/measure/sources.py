@@ -5,17 +5,13 @@ figures of its revision is in ``tidegate.autoscaler.measure.measurements``.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
-import msgspec
-
+from tidegate.autoscaler.measure.group_measurements import Group
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE, ROUNDING, is_plausible_group
 from tidegate.autoscaler.measure.series import NO_GAIN, NOTHING_SEEN, Gain, Seen, gained, seen
 from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 from tidegate.records.replica_sample import AppSample, ReplicaSample
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.measure.measurements import Group
 
 ReplicaGain = tuple[float, float, float, float, float, float, float, float]
 """Seconds that passed; requests and inferences that ended; busy seconds, seconds of requests and of inferences in
@@ -98,48 +94,6 @@ class GatewaySource:
     """Samples in a row that were not newer than the last usable one."""
 
 
-class Means(Protocol):
-    """Of ready replicas together, over their last interval."""
-
-    @property
-    def limit(self) -> int | None:
-        """Slots of the one with fewest; 0: no limit, None: not known."""
-        ...
-
-    @property
-    def sampled(self) -> int:
-        """How many they are."""
-        ...
-
-    @property
-    def concurrency(self) -> float: ...
-    @property
-    def concurrency_inferences(self) -> float: ...
-    @property
-    def rps(self) -> float: ...
-    @property
-    def ips(self) -> float: ...
-    @property
-    def busy(self) -> float:
-        """Mean number of them that had work."""
-        ...
-
-
-class GroupMeans(msgspec.Struct, frozen=True, gc=False):
-    """See :class:`Means`."""
-
-    limit: int | None = None
-    sampled: int = 0
-    concurrency: float = 0.0
-    concurrency_inferences: float = 0.0
-    rps: float = 0.0
-    ips: float = 0.0
-    busy: float = 0.0
-
-
-NO_MEANS = GroupMeans()
-
-
 @dataclass(slots=True)
 class ReplicaSource:
     """What is kept of one replica: its means, as :class:`Means`, and the counters of its last usable sample. All in one
@@ -174,10 +128,10 @@ class ReplicaSource:
     queue_s: float = 0.0
     refused: int = 0
     """Samples in a row that were not newer than the last usable one, or ran backwards."""
-    group: "Group | None" = None
+    group: Group | None = None
     """What is kept of its group, found once: by the name, among the groups of its revision."""
     group_name: str = ""
-    groups: "dict[str, Group] | None" = None
+    groups: dict[str, Group] | None = None
     executions: Seen = NOTHING_SEEN
     """Its execution times when they were last taken."""
     executions_due: float = 0.0

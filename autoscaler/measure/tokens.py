@@ -1,6 +1,6 @@
 """Rates in tokens: what arrives, what each group does, and what one of its replicas can do (lambda, throughput, mu).
 
-Tokens are counted at the gateways (``tidegate.records.tokens``), where an answer's are known at its end; what arrives
+Tokens are counted at the gateways (``tidegate.records``), where an answer's are known at its end; what arrives
 counts with what it is expected to take. A replica's rate in tokens is its rate in inferences, as it was learnt at the
 limit (``tidegate.autoscaler.measure.rates``), times the tokens that an inference had then: so both are of the same
 work, and the rate in tokens stands while the sizes of requests change and the one in inferences has to be learnt anew.
@@ -8,16 +8,13 @@ work, and the rate in tokens stands while the sizes of requests change and the o
 A revision whose gateways tell of no tokens has none of this.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from tidegate.autoscaler.measure.observation import GroupObservation, GroupTokenRate, TokenRates
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
 from tidegate.autoscaler.measure.series import RecentSums
-from tidegate.records.tokens import GroupTokens, TokensSeen
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.measure.observation import GroupObservation
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 SLOTS: Final = 10
 """Seconds over which rates are taken, as those in inferences are."""
@@ -35,34 +32,6 @@ FORGET: Final = 1.0 / 300.0
 """So much of a larger time to the first output enters with each report: an old smaller one is forgotten in minutes."""
 MAX_GROUPS: Final = 64
 _NOTHING: Final = TokensSeen()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTokenRate:
-    """Tokens per second of one group."""
-
-    tps: float
-    """Of the answers that ended, prompts included."""
-    mu_tps: float | None
-    """Of one replica, where its rate in inferences is known."""
-    first_s: float | None = None
-    """Streams: from a request's slot to its first output, as small as it lately was: what waiting inside the model
-    server does not inflate. None: there were none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRates:
-    """Tokens per second of one revision."""
-
-    lambda_tps: float
-    """Expected of what arrived, refused and expired requests included; mean of the rate window."""
-    prompt_tps: float
-    completion_tps: float
-    """Of the answers that ended."""
-    per_inference: float | None
-    """Tokens of an inference, as the last answers had them; None: none has ended."""
-    groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
-    """By accelerator."""
 
 
 class _Size:
@@ -147,7 +116,7 @@ class TokenMeter:
         if full_at is not None and now - full_at <= FULL_S:
             group.when_full.note(inferences, tokens)
 
-    def rates(self, groups: "Iterable[GroupObservation]", now: float) -> TokenRates:
+    def rates(self, groups: Iterable[GroupObservation], now: float) -> TokenRates:
         """What is known at ``now``; ``groups``: the observation's."""
         span_s = self._done.span_s(now)
         prompt, completion = self._done.sums(now)

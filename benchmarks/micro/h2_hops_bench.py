@@ -46,7 +46,7 @@ class Wire(FakeTransport):
         self._data.append(data)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Returns the bytes written since the last call."""
         data = b"".join(self._data)
         self._data.clear()
         return data

@@ -30,9 +30,9 @@ from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.clients.workers import Caller
 from tidegate.loadgen.reports.record import About, report_of
 from tidegate.loadgen.reports.tally import Tally
-from tidegate.wire.grpc import grpc
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.events import BODY as BODY_EVENT
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.roles import H2Server
 

@@ -21,7 +21,8 @@ from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.cold_rules import ColdCalls
 from tidegate.records.gateway_sample import Activation
 from tidegate.wire.bodies.openai import openai_error, read_request
-from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.early_stream import EarlyEventStream

@@ -7,9 +7,8 @@ from typing import Final
 
 from tidegate.gateway.counting.counters import Report
 from tidegate.headers import COLD_START_MS
-from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
 from tidegate.records.gateway_sample import ColdStartSeen
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_phases
 from tidegate.records.route_table import FunctionRoute, ReplicaRoute
 
 START_S: Final = 5.0

@@ -26,9 +26,9 @@ from tidegate.gateway.routing.grpc_methods import METHODS, Kind, Method, Unreada
 from tidegate.gateway.routing.match import Call, Matcher, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.bodies.v2 import estimated_batch, stated_batch
-from tidegate.wire.grpc import grpc as wire
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import MESSAGE_HEAD, Infer
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD, Infer
+from tidegate.wire.http2 import grpc_fields as wire
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

@@ -13,9 +13,9 @@ from tidegate.gateway.answers.health import server_metadata
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.grpc_methods import Unreadable, inflated
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE
 from tidegate.wire.grpc.protobuf import ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
+from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.grpc_call import GrpcCall

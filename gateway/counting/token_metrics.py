@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate import gen_ai, metrics
 from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
-from tidegate.records.tokens import GroupTokens, TokensSeen
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 if TYPE_CHECKING:
     from tidegate.gateway.counting.tokens import Tokens

@@ -17,17 +17,18 @@ from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan
 from tidegate.wire.bodies.openai import KEYS, Asked, asked_by, read_request
 from tidegate.wire.bodies.tokens import (
+    CODINGS,
     PLAIN,
     SAMPLE_BYTES,
     AnswerLength,
     BodyReader,
+    CodedReader,
     PromptEstimate,
     StreamReader,
     script,
 )
-from tidegate.wire.bodies.tokens_coded import CODINGS, CodedReader
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

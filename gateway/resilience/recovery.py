@@ -16,7 +16,7 @@ from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.activator.commands import Bind, Refuse
 from tidegate.activator.room import WaitingRoom
-from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers
-from tidegate.flow.stalls import Stalls
+from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers, Stalls
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState

@@ -14,7 +14,7 @@ from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
 from tidegate.headers import INTERNAL_PREFIX
 from tidegate.records.route_table import FunctionRoute, Spread
 from tidegate.wire.bodies.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_batch
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.gateway.routing.request_state import RequestState

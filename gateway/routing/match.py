@@ -24,7 +24,7 @@ from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.bodies.openai import openai_error
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 PREFIX = b"/functions/"
 CACHE_ENTRIES = 4096

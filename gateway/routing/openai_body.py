@@ -17,7 +17,8 @@ from urllib.parse import unquote_plus
 from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
 from tidegate.wire.bodies.multipart import FormScan, boundary_of
 from tidegate.wire.bodies.openai import FORM_FIELDS, Asked, RequestReader, read_request
-from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

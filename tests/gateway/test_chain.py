@@ -9,8 +9,7 @@ from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.activator.commands import Link, Send
 from tidegate.flow.messages import Recall, Return, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, RouteTable
 from tidegate.records.tenants import AccessRule
 

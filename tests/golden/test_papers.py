@@ -36,7 +36,7 @@ from tidegate.records.route_table import Spread
 from tidegate.traffic.size_cuts import BatchClass, CutGroup, Mode, route_cuts, split_throughput
 from tidegate.traffic.weights import GroupCapacity, split
 from tidegate.wire.bodies.v2 import batch_size
-from tidegate.wire.http1.head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 
 CASES = load("papers.jsonl")
 IDENTITY = Identity(

@@ -29,7 +29,7 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from tidegate.flow.accounts import LOST_S, SlotAccounting, parts
+from tidegate.flow.accounting import LOST_S, SlotAccounting, parts
 from tidegate.flow.credits import (
     BUSY,
     IDLE,
@@ -52,8 +52,7 @@ from tidegate.flow.messages import (
     WorkerMessage,
 )
 from tidegate.flow.wants import Want
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
+from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
 __all__ = ["Admit", "Channel", "Command", "Credit", "Reject", "Send", "SlotLedger", "StateIs", "Visit"]
 

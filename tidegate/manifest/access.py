@@ -1,4 +1,4 @@
-"""Who may call a function, as its manifest says it under ``spec.access`` (docs/tenants.md)::
+"""Who may call a function, as its manifest says it under ``spec.access`` (docs/use/tenants.md)::
 
 access:
   api-keys: true

@@ -1,7 +1,7 @@
 """The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations and what steers scaling.
 
-Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/annotations.md. A key
-may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
+Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/use/annotations.md. A
+key may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
 ``tidegate.dev/policy.NAME``; the KPA's have Knative's names and bounds (:data:`KPA_PARAMETERS`).
 """
 
@@ -12,8 +12,7 @@ from typing import Final
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
 from tidegate.manifest.routing import ROUTING
-from tidegate.records.cold_rules import COLD
-from tidegate.records.rollout import ROLLOUT
+from tidegate.records.cold_rules import ColdCalls
 from tidegate.schema import time_windows as schedule
 from tidegate.schema import units
 from tidegate.schema.rows import (
@@ -25,8 +24,10 @@ from tidegate.schema.rows import (
     Number,
     Percent,
     Row,
+    Steps,
     Text,
     Whole,
+    WholeSeconds,
     WordOr,
     YesNo,
     by_spelling,
@@ -42,6 +43,61 @@ MOUNTS: Final = Text(r"[ -~]{0,253}", "at most 253 printable ASCII characters")
 POLICY_NAME: Final = Text(NAME, "the name of a policy")
 
 _SLA, _SCALING, _BATCH, _WORK, _GPU = "SLA", "Scaling", "Batches", "Requests", "Model and GPU (SMIF)"
+_COLD, _ROLLOUT = "Cold starts", "Rollout"
+
+COLD: Final[tuple[Row, ...]] = (
+    Row(
+        key="heartbeat",
+        topic=_COLD,
+        kind=WordOr("off", Duration(0.5, 600)),
+        default="off",
+        lands="cold.heartbeat_s",
+        sentence="How often an event stream that waits for a cold start gets a comment; the first one opens it.",
+    ),
+    Row(
+        key="cold-calls",
+        topic=_COLD,
+        kind=Choice(ColdCalls),
+        default="wait",
+        lands="cold.calls",
+        sentence="Whether other calls wait for a cold start, or are answered 202 and sent again by the client.",
+    ),
+)
+
+ROLLOUT: Final[tuple[Row, ...]] = (
+    Row(
+        key="rollout-duration",
+        topic=_ROLLOUT,
+        kind=WholeSeconds(Duration(0, 7 * 86_400)),
+        default="0s",
+        lands="rollout.duration_s",
+        sentence="Time over which a new revision gets all traffic, step by step, without a judgement; 0s: at once.",
+    ),
+    Row(
+        key="canary-steps",
+        topic=_ROLLOUT,
+        kind=Steps(),
+        default="none",
+        lands="rollout.canary_steps",
+        sentence="Percent of the traffic that a new revision gets step by step while errors and SLA misses allow it.",
+    ),
+    Row(
+        key="canary-window",
+        topic=_ROLLOUT,
+        kind=Duration(1, 86_400),
+        default="30s",
+        lands="rollout.canary_window_s",
+        sentence="Shortest time at each step of a canary.",
+    ),
+    Row(
+        key="shadow-percent",
+        topic=_ROLLOUT,
+        kind=Percent(0, 100),
+        default="0",
+        lands="rollout.shadow_percent",
+        sentence="Share of the requests of which a new revision gets a copy; it serves nobody until it is promoted.",
+    ),
+)
 
 ANNOTATIONS: Final[tuple[Row, ...]] = (
     Row(
@@ -180,7 +236,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Choice(TaskClass),
         default="latency-critical",
         lands="task_class",
-        sentence="Whether somebody waits for each answer, or only the rate counts.",
+        sentence="Whether a client waits for each answer, or only the rate counts.",
     ),
     Row(
         key="concurrency",

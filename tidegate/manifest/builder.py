@@ -11,8 +11,7 @@ from typing import Final
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.manifest.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.records.route_table import Spread
-from tidegate.schema.disk import Disk
-from tidegate.schema.files import Files, Found, absolute
+from tidegate.schema.files import Disk, Files, Found, absolute
 from tidegate.schema.rows import NAME, Row, Text, assemble, by_spelling, reach
 from tidegate.schema.units import UnreadableError, UnreadablePartsError, go_int
 from tidegate.schema.yaml_nodes import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key

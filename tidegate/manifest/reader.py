@@ -26,8 +26,7 @@ from tidegate.manifest.spec import (
     SPEC,
     VARIABLE,
 )
-from tidegate.schema.disk import Disk
-from tidegate.schema.files import Files, Found, absolute
+from tidegate.schema.files import Disk, Files, Found, absolute
 from tidegate.schema.rows import Kind
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Pair, Scalar, Section, load, nearest, shown, shown_key
 

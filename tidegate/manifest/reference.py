@@ -59,7 +59,7 @@ _UNIT_WORDS: Final = {"s": ("duration",), "%": ("percent",), "GB": ("gigabytes",
 
 def pages() -> dict[str, str]:
     """Name of each page and its text."""
-    return {"annotations.md": annotations_page(), "settings.md": settings_page()}
+    return {"use/annotations.md": annotations_page(), "use/settings.md": settings_page()}
 
 
 def annotations_page() -> str:
@@ -69,8 +69,8 @@ def annotations_page() -> str:
         "# Annotations\n",
         f"What a function promises and how it is scaled, written under `{PREFIX}` in `metadata.annotations`. Each is"
         " also a flag of `tidegate deploy` (`--latency 200ms`), which wins over the manifest. A key may be written in"
-        " camelCase as well. Values are texts; a number needs no quotes. Nothing unknown is accepted, and every fault"
-        " of a file is told at once, with its line and what is allowed.\n",
+        " camelCase as well. Values are texts; a number needs no quotes. Nothing unknown is accepted, and all faults"
+        " of a file are reported at once, with their lines and what is allowed.\n",
         _EXAMPLE,
     ]
     for topic in dict.fromkeys(row.topic for row in ANNOTATIONS):
@@ -99,7 +99,8 @@ def annotations_page() -> str:
         "## Knative manifests\n",
         "A `Service` of `serving.knative.dev/v1` is deployed as it is, with these annotations of its template"
         f" (`{knative_annotations.AUTOSCALING}NAME`); `{PREFIX}` annotations may stand beside them. A container with a"
-        " `command` runs on this machine, one with only an image on Kubernetes. What has no effect here is told.\n",
+        " `command` runs on this machine, one with only an image on Kubernetes. A warning names what has"
+        " no effect here.\n",
         table(knative_annotations.ROWS),
     ]
     return "\n".join(parts)

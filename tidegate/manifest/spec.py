@@ -64,7 +64,7 @@ SPEC: Final[tuple[Row, ...]] = (
         kind=Choice(Cancel),
         lands="cancel",
         default="close",
-        sentence="A running request that nobody waits for: close its connection, or hold its slot until it has ended.",
+        sentence="A running request whose client has left: close its connection, or hold its slot until it has ended.",
     ),
     Row(
         key="timeout",

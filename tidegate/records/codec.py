@@ -1,4 +1,4 @@
-"""Records to JSON and back, checked: one codec for everything that crosses a process or is kept."""
+"""Encodes records as JSON and decodes them with checks: one codec for everything that crosses a process or is kept."""
 
 from typing import TypeVar
 

@@ -1,15 +1,10 @@
-"""What a function's clients are told while it wakes from zero: records, and the rows of the annotations.
+"""Rules for clients of a function that scales from zero: heartbeats on event streams, and 202 for other calls.
 
-Without these annotations they wait and hear nothing before their answers.
+Without these annotations a client waits and receives nothing before its response.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
-
-from tidegate.schema.rows import Choice, Duration, Row, WordOr
-
-TOPIC: Final = "Cold starts"
 
 
 class ColdCalls(StrEnum):
@@ -33,23 +28,3 @@ class ColdRules:
     def is_silent(self) -> bool:
         """Nobody is told anything."""
         return self.heartbeat_s is None and self.calls is ColdCalls.WAIT
-
-
-COLD: Final[tuple[Row, ...]] = (
-    Row(
-        key="heartbeat",
-        topic=TOPIC,
-        kind=WordOr("off", Duration(0.5, 600)),
-        default="off",
-        lands="cold.heartbeat_s",
-        sentence="How often an event stream that waits for a cold start gets a comment; the first one opens it.",
-    ),
-    Row(
-        key="cold-calls",
-        topic=TOPIC,
-        kind=Choice(ColdCalls),
-        default="wait",
-        lands="cold.calls",
-        sentence="Whether other calls wait for a cold start, or are answered 202 and sent again by the client.",
-    ),
-)

@@ -1,4 +1,4 @@
-"""Decisions of the autoscaler and their reasons."""
+"""Decisions of the autoscaler with their reasons, as deploy, `tidegate explain` and replay read them."""
 
 from dataclasses import dataclass, field
 

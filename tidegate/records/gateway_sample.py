@@ -1,11 +1,16 @@
-"""Samples that a gateway worker sends, and activations."""
+"""Samples that a gateway worker sends to the control process every second, and activations.
+
+Samples and activations go up, route tables come down. Samples carry *cumulative* counters since the start of their
+process, so that a repeated or lost sample does no harm: the collector takes differences, drops repeats by ``sequence``
+and treats a new ``incarnation`` as a reset. No clock reading crosses a process: ``uptime_s`` is the sender's own
+monotonic time since its start, and its difference between two samples is the interval that they span.
+"""
 
 from dataclasses import dataclass, field
 
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.replica_sample import SparseHistogram
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.tenants import TenantSeen
-from tidegate.records.tokens import TokensSeen
 
 # --- gateway -> autoscaler -----------------------------------------------------------------------------------------
 
@@ -20,6 +25,42 @@ class GroupTraffic:
     failures: int
     latency: SparseHistogram = ()
     """Head received -> last byte sent (streams: first byte), cold start included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTokens:
+    """Tokens of the requests that one group answered. Cumulative."""
+
+    group: str
+    inferences: int
+    """Of the requests whose tokens these are."""
+    prompt: int
+    completion: int
+    streams: int = 0
+    """Those with output."""
+    first_s: float = 0.0
+    """Sum over them: sent to the replica -> first event with output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensSeen:
+    """Tokens of one revision. Cumulative."""
+
+    arrived: int = 0
+    """Expected of the requests that arrived, refused and expired ones included: this is lambda in tokens."""
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Of the prompts, those that the model server had in a cache."""
+    answers: int = 0
+    """Answers whose tokens are counted."""
+    estimated: int = 0
+    """Those of them that reported no usage: their figures are ours."""
+    first: SparseHistogram = ()
+    """Streams: head received -> first event with output, cold start included."""
+    between: SparseHistogram = ()
+    """Streams: from one event with output to the next."""
+    groups: tuple[GroupTokens, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,3 +161,17 @@ class Activation:
     waiting: int
     waiting_inferences: int
     oldest_waiting_s: float
+
+
+def difference(told: TokensSeen, before: TokensSeen) -> TokensSeen:
+    """What came between two reports of one worker, but for the groups; what ran backwards is nothing."""
+    figures = {name: max(0, getattr(told, name) - getattr(before, name)) for name in _COUNTERS}
+    return TokensSeen(**figures, first=_more(told.first, before.first), between=_more(told.between, before.between))
+
+
+_COUNTERS = ("arrived", "prompt", "completion", "cached", "answers", "estimated")
+
+
+def _more(told: SparseHistogram, before: SparseHistogram) -> SparseHistogram:
+    known = dict(before)
+    return tuple((index, count - known.get(index, 0)) for index, count in told if count > known.get(index, 0))

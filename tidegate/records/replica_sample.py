@@ -1,9 +1,13 @@
-"""What a queue_proxy tells the autoscaler. A file of its own: the sidecar loads this and none of the other records."""
+"""The sample that a queue_proxy sends to the autoscaler: executions of one replica, and figures of its model server.
+
+Counters are cumulative since the start of the queue_proxy. Repeats, losses and restarts are handled as for a gateway's
+sample (``gateway_sample``): differences, ``sequence``, ``incarnation``, and ``uptime_s`` in place of a clock reading.
+The sidecar imports this file and ``replica_state``, and no other records.
+"""
 
 from dataclasses import dataclass, field
 
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 SparseHistogram = tuple[tuple[int, int], ...]
 """(bucket index, count) of ``tidegate.histogram``, only buckets with observations."""

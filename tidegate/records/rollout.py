@@ -1,20 +1,13 @@
-"""How a new revision gets its function's traffic: what a developer writes, and how far it has come. Records and rows.
+"""The rollout of a new revision: its plan as the developer wrote it, and its progress.
 
-``tidegate.traffic.stages`` decides, ``tidegate.control.rounds.rollouts`` carries out, the registry keeps the
+``tidegate.traffic.stages`` decides, ``tidegate.control.rounds.rollouts`` carries out, and the registry keeps the
 :class:`Rollout` of each function.
 """
 
-import itertools
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from tidegate.schema.rows import Duration, Percent, Row
-from tidegate.schema.units import UnreadableError
-
-TOPIC: Final = "Rollout"
-STEPS: Final = 20
-"""Most steps of a canary. Our choice."""
 KEPT_EVENTS: Final = 50
 """What happened last in a rollout."""
 
@@ -142,81 +135,3 @@ class Rollout:
         """With one more event."""
         event = RolloutEvent(at=at, code=code, detail=detail)
         return replace(self, events=(*self.events, event)[-KEPT_EVENTS:])
-
-
-# --- what a developer writes -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """``1,5,25,50``: percents, rising."""
-
-    unit: str = "%"
-
-    @property
-    def allowed(self) -> str:
-        return f"1 to {STEPS} rising percents above 0 and below 100 (1,5,25,50), or none"
-
-    def read(self, text: str) -> tuple[float, ...]:
-        if text.strip() == "none":
-            return ()
-        kind = Percent(0, 100)
-        steps = tuple(kind.read(part.strip()) for part in text.split(","))
-        rising = all(one < other for one, other in itertools.pairwise(steps))
-        if not rising or len(steps) > STEPS or not 0 < steps[0] <= steps[-1] < 100:
-            raise UnreadableError(text)
-        return steps
-
-
-@dataclass(frozen=True, slots=True)
-class WholeSeconds:
-    """A duration without a fraction of a second."""
-
-    kind: Duration
-    unit: str = "s"
-
-    @property
-    def allowed(self) -> str:
-        return f"{self.kind.allowed}, whole seconds"
-
-    def read(self, text: str) -> float:
-        value = self.kind.read(text)
-        if value != int(value):
-            raise UnreadableError(text)
-        return value
-
-
-ROLLOUT: Final[tuple[Row, ...]] = (
-    Row(
-        key="rollout-duration",
-        topic=TOPIC,
-        kind=WholeSeconds(Duration(0, 7 * 86_400)),
-        default="0s",
-        lands="rollout.duration_s",
-        sentence="Time over which a new revision gets all traffic, step by step, without a judgement; 0s: at once.",
-    ),
-    Row(
-        key="canary-steps",
-        topic=TOPIC,
-        kind=Steps(),
-        default="none",
-        lands="rollout.canary_steps",
-        sentence="Percent of the traffic that a new revision gets step by step while errors and SLA misses allow it.",
-    ),
-    Row(
-        key="canary-window",
-        topic=TOPIC,
-        kind=Duration(1, 86_400),
-        default="30s",
-        lands="rollout.canary_window_s",
-        sentence="Shortest time at each step of a canary.",
-    ),
-    Row(
-        key="shadow-percent",
-        topic=TOPIC,
-        kind=Percent(0, 100),
-        default="0",
-        lands="rollout.shadow_percent",
-        sentence="Share of the requests of which a new revision gets a copy; it serves nobody until it is promoted.",
-    ),
-)

@@ -1,12 +1,14 @@
-"""The route table: an immutable, versioned snapshot that gateways work from."""
+"""The route table: the immutable, versioned snapshot that the control process pushes to every gateway worker.
+
+Tables are ordered by (epoch, number); a gateway ignores an older one. A table lists replicas, ready or not: readiness
+reaches the gateway over the replica's slot channel.
+"""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidegate.records.cold_rules import ColdRules
 from tidegate.records.tenants import AccessRule, KeySet, Tenant
-
-# --- control -> gateway --------------------------------------------------------------------------------------------
 
 
 class Spread(StrEnum):

@@ -1,4 +1,4 @@
-"""Tenants: who may call, with which weight and priority, and how much (docs/tenants.md). Frozen records.
+"""Tenants: who may call, with which weight and priority, and how much (docs/use/tenants.md). Frozen records.
 
 A key is known by its SHA-256 alone, in hexadecimal: what is kept, shipped and compared is never the key itself. Keys
 carry their own randomness (``tidegate tenant-key`` makes 256 bits), so a plain hash of them cannot be searched.

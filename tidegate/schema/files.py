@@ -1,8 +1,15 @@
-"""What a reader of manifests may know of the disk: what lies at a path (:class:`tidegate.schema.disk.Disk`)."""
+"""The disk as a reader of manifests sees it: the kind of thing at a path, and the beginning of a small file.
 
+:class:`Files` is the protocol, :class:`Disk` the real disk, :class:`NamedFiles` a mapping in its place.
+"""
+
+import errno
+import os
 import posixpath
+import stat
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 
@@ -35,3 +42,30 @@ class NamedFiles:
 def absolute(base: str, path: str) -> str:
     """``path`` seen from the folder ``base``, without ``.`` and ``..``; symbolic links stay as they are."""
     return posixpath.normpath(posixpath.join(base, path))
+
+
+class Disk:
+    """The local disk."""
+
+    def look(self, path: str) -> Found:
+        place = Path(path)
+        try:
+            mode = place.stat().st_mode
+            if stat.S_ISDIR(mode):
+                return Found.FOLDER
+            if not stat.S_ISREG(mode):
+                return Found.OTHER
+            with place.open("rb"):
+                return Found.FILE
+        except PermissionError:
+            return Found.UNREADABLE
+        except (OSError, ValueError):
+            return Found.MISSING
+
+
+def read_start(path: str, most: int) -> bytes:
+    """The first ``most`` bytes of a file. Raises OSError, also for what is no plain file: nobody waits for a pipe."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no plain file")
+        return file.read(most)

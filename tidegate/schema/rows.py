@@ -5,6 +5,7 @@ without it, where it lands, and one sentence. Parsing, the text of faults, comma
 come from the rows; there is no second list.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,9 @@ from tidegate.schema.units import UnreadableError
 
 NAME: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 """A DNS label."""
+
+MAX_STEPS: Final = 20
+"""Most steps of a canary. Our choice."""
 
 T = TypeVar("T")
 
@@ -236,6 +240,45 @@ class Checked:
         if not self.check(text):
             raise UnreadableError(text)
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """``1,5,25,50``: percents, rising."""
+
+    unit: str = "%"
+
+    @property
+    def allowed(self) -> str:
+        return f"1 to {MAX_STEPS} rising percents above 0 and below 100 (1,5,25,50), or none"
+
+    def read(self, text: str) -> tuple[float, ...]:
+        if text.strip() == "none":
+            return ()
+        kind = Percent(0, 100)
+        steps = tuple(kind.read(part.strip()) for part in text.split(","))
+        rising = all(one < other for one, other in itertools.pairwise(steps))
+        if not rising or len(steps) > MAX_STEPS or not 0 < steps[0] <= steps[-1] < 100:
+            raise UnreadableError(text)
+        return steps
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSeconds:
+    """A duration without a fraction of a second."""
+
+    kind: Duration
+    unit: str = "s"
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.kind.allowed}, whole seconds"
+
+    def read(self, text: str) -> float:
+        value = self.kind.read(text)
+        if value != int(value):
+            raise UnreadableError(text)
+        return value
 
 
 @dataclass(frozen=True, slots=True)

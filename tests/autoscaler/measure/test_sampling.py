@@ -8,7 +8,8 @@ import pytest
 
 from tests.autoscaler.test_live import Status, gives
 from tests.support.worlds.autoscaling import T0, codes, demand, gateway_sample, replica_sample, revision
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import StandaloneContext
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.observation import AcceleratorRoom, Observation
 from tidegate.autoscaler.measure.sampling import asked, sample_size, turn
 from tidegate.clock import ManualClock
@@ -35,8 +36,8 @@ class Crowd:
 
     def __init__(self, count: int = 50) -> None:
         self.clock = ManualClock(T0)
-        self.at = Autoscaler(self.clock)
-        self.at.apply(revision(), fresh=False, ready=count)
+        self.at = LiveAutoscaler(self.clock, StandaloneContext())
+        self.at.core.apply(revision(), fresh=False, ready=count)
         self.names = [f"resnet-00001-{index:05d}" for index in range(count)]
         self.slow: set[str] = set()
         self.asked: Counter[str] = Counter()
@@ -46,12 +47,12 @@ class Crowd:
         self.second += 1
         self.clock.advance(1.0)
         room = {"resnet-00001": (AcceleratorRoom(accelerator="cpu", room=9),)}
-        self.at.fleet([Status(name, ReplicaState.READY) for name in self.names], room)
+        self.at.core.fleet([Status(name, ReplicaState.READY) for name in self.names], room)
         gateway = gateway_sample(demand(), sequence=self.second, uptime_s=float(self.second))
         self.at.sources({"g0": gives(gateway)}, {name: self._tells(name) for name in self.names})
         asyncio.run(self.at.sample())
-        (decision,) = self.at.decide(self.clock.now())
-        seen = self.at.observation("resnet-00001")
+        (decision,) = self.at.core.decide(self.clock.now())
+        seen = self.at.core.observation("resnet-00001")
         assert seen is not None
         return seen, decision
 

@@ -7,9 +7,9 @@ from collections import deque
 import pytest
 
 from tests.support.worlds.autoscaling import T0, function, group, observation, revision
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.policy_state import Plain, StateError, restored, snapshot
 from tidegate.autoscaler.policies.smif.scale_in import ScaleInTimer
 from tidegate.function import Scaling
@@ -35,7 +35,7 @@ def at(second: int) -> Observation:
     )
 
 
-@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("policy", registry.names())
 @pytest.mark.parametrize(
     "parameters", [{}, {"metric-aggregation-algorithm": "weighted-exponential", "zero-protocol": "knative"}]
 )

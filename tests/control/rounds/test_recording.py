@@ -11,8 +11,8 @@ from tidegate.autoscaler.measure.history import Line
 from tidegate.control.rounds.recording import in_use
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.function import Scaling
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 from tidegate.records.replica_state import ReplicaState
-from tidegate.records.tokens import GroupTokens, TokensSeen
 
 
 def line(world: World, metric: str, group: str | None = None) -> Line:

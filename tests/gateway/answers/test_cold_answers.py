@@ -12,8 +12,7 @@ from tidegate.gateway.answers.cold_answers import ACCEPT_AFTER_S
 from tidegate.gateway.answers.cold_starts import KEPT_TIMES, START_S, ColdStarts
 from tidegate.gateway.counting.counters import Report
 from tidegate.records.cold_rules import ColdCalls, ColdRules
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import RouteTable
 
 PHASES = ColdStartPhases(decide_s=0.1, schedule_s=0.2, load_s=3.0)

@@ -12,7 +12,8 @@ from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.records.route_table import GroupRoute, HeaderMatch, RouteMatch, RouteTable
 from tidegate.records.tenants import AccessRule
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import (
+from tidegate.wire.grpc.protobuf import Message
+from tidegate.wire.http2.grpc_fields import (
     DEADLINE_EXCEEDED,
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -22,7 +23,6 @@ from tidegate.wire.grpc.grpc import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
-from tidegate.wire.grpc.protobuf import Message
 
 SERVICE = "/inference.GRPCInferenceService"
 HEALTH = "/grpc.health.v1.Health"

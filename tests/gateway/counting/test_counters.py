@@ -10,8 +10,8 @@ from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, Ending, Report
 from tidegate.histogram import bucket_index, quantile
 from tidegate.metrics import Exposition
 from tidegate.records import codec
-from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
+from tidegate.records.replica_state import ColdStartPhases, known_phases
 from tidegate.records.route_table import OutlierRules
 
 

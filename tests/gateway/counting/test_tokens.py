@@ -14,8 +14,8 @@ from tidegate.gateway.counting.token_metrics import Call
 from tidegate.gateway.counting.tokens import Tokens
 from tidegate.histogram import quantile
 from tidegate.metrics import Exposition
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 from tidegate.records.route_table import Hedging
-from tidegate.records.tokens import GroupTokens, TokensSeen
 
 JSON, SSE = "content-type: application/json", "content-type: text/event-stream; charset=utf-8"
 CHAT = "POST /functions/f/v1/chat/completions"

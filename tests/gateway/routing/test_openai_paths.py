@@ -11,8 +11,7 @@ from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.routing.match import Call, Matcher
 from tidegate.gateway.routing.openai_paths import cut, model_list, model_object, teller
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import GroupRoute, ReplicaRoute, RevisionRoute
 from tidegate.wire.bodies.openai import anthropic_error, openai_error
 

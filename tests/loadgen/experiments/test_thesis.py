@@ -109,6 +109,6 @@ def test_all_experiments_hold_and_the_page_shows_what_they_give() -> None:
     """Two minutes of processor time."""
     report = run(list(catalogue().values()), Heard(), jobs=2)
     assert report.holds, [(each.experiment.name, each.verdicts) for each in report.results if not each.holds]
-    page = (Path(__file__).resolve().parents[3] / "docs/experiments.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs/inside/experiments.md").read_text(encoding="utf-8")
     missing = [each.experiment.name for each in report.results if markdown(each) not in page]
-    assert not missing, "docs/experiments.md is stale: see how it is written, on its top"
+    assert not missing, "docs/inside/experiments.md is stale: see how it is written, on its top"

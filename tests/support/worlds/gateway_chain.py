@@ -14,9 +14,8 @@ from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.chain import Chain
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.gateway_sample import RevisionDemand
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 from tidegate.store.counters import Asking, Wanted
 

@@ -24,7 +24,7 @@ from typing import Final, cast
 
 import msgspec
 
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 VALUE_BYTES: Final = 4096
 """Of a value that is looked for, as it is written."""

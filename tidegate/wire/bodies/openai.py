@@ -16,7 +16,7 @@ from typing import Any, Final, TypeGuard
 
 from tidegate.errors import MODEL_NOT_FOUND, ErrorKind, Executed
 from tidegate.wire.bodies.json_scan import Found, Keys, ObjectScan, read_object
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 KEYS: Final = Keys(
     chosen=(

@@ -4,7 +4,7 @@ import math
 import re
 
 from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 SEARCHED_BYTES = 4096
 """The shape stands near the front of a V2 request; the tensor's data follows it."""

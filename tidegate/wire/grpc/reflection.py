@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from tidegate.wire.grpc.grpc import INVALID_ARGUMENT, NOT_FOUND
 from tidegate.wire.grpc.messages import FILES, REFLECTION_FILES, File, Service
 from tidegate.wire.grpc.protobuf import BOOL, INT32, MESSAGE, STRING, Enum, Field, Message
+from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, NOT_FOUND
 
 _OPTIONAL, _REPEATED = 1, 3
 

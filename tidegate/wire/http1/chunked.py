@@ -2,7 +2,7 @@
 
 from tidegate.headers import INTERNAL_PREFIX
 from tidegate.wire.http1 import grammar
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 LINE_BYTES = 256
 """A chunk-size line with its extensions; extensions are dropped."""

@@ -9,9 +9,10 @@ States::
 
 from tidegate.wire.http1.chunked import ChunkDecoder
 from tidegate.wire.http1.events import VIEW_BYTES, Data, Piece
-from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.partial import check_partial_response
 from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
 

@@ -48,3 +48,37 @@ TRACEPARENT = re.compile(rb"00" + _TRACE + rb"|(?!00|ff)[0-9a-f]{2}" + _TRACE + 
 TOKEN = re.compile(TCHAR + rb"{1,128}")
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[\t ]*+;[\t -~\x80-\xff]*+)?\r\n")
 CHUNK_SIZE_START = re.compile(rb"[0-9A-Fa-f]{0,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)?\r?")
+
+_SAMPLES = (
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\nAccept: */*\r\n\r\n", True),
+    (b"POST /v2/models/m/infer?x=%20 HTTP/1.1\r\nhost: a.example:80\r\ncontent-length: 3\r\n\r\nabc", True),
+    (b"GET / HTTP/1.0\r\n\r\n", True),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX A: b\r\n\r\n", False),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\nX-B: c\r\n\r\n", False),
+    (b"GET / HTTP/1.1\r\nHost: a\r\n X-A: b\r\n\r\n", False),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b\x00\r\n\r\n", False),
+    (b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", False),
+    (b"GET /#f HTTP/1.1\r\nHost: a\r\n\r\n", False),
+)
+_FIELD_SAMPLES = (
+    b"\r\nHost: a\r\nX-A: b\r\nAccept: */*\r\n",
+    b"\r\nhost: a.example:80\r\ncontent-length: 3\r\n",
+    b"\r\n",
+)
+
+
+def self_test() -> None:
+    """Checks the head grammar on this interpreter (some 3.11 releases have broken possessive groups).
+
+    Raises RuntimeError naming the sample that failed.
+    """
+    for sample, accepted in _SAMPLES:
+        if (REQUEST.match(sample) is not None) is not accepted:
+            raise RuntimeError(f"the regular expressions of this Python misjudge {sample!r}")
+    for (sample, _), block in zip(_SAMPLES, _FIELD_SAMPLES, strict=False):
+        match = REQUEST.match(sample)
+        if match is None or match[4] != block:
+            raise RuntimeError(f"the regular expressions of this Python return wrong groups for {sample!r}")
+    response = RESPONSE.match(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\nok")
+    if response is None or response.groups() != (b"1", b"200", b"OK", b"\r\nContent-Length: 2\r\nX: y\r\n"):
+        raise RuntimeError("the regular expressions of this Python return wrong groups for a response")

@@ -1,7 +1,8 @@
 """Whether the beginning of a head may still become one: garbage is refused at once, not at the head's time limit."""
 
 from tidegate.wire.http1 import grammar
-from tidegate.wire.http1.head import HeadRules, Rejected
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules
 
 
 def check_partial(data: bytes, at: int, line: int, rules: HeadRules) -> Rejected | int:

@@ -2,7 +2,8 @@
 
 import re
 
-from tidegate.wire.http1.head import Rejected, ResponseHead, parse_response
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 
 _ours = re.compile(rb"tidegate-timing: ([a-z0-9=.,]{1,64})\r\n(?:tidegate-credit: (keep|home)\r\n)?\r\n").match
 """How a queue_proxy of ours ends a head."""

@@ -13,8 +13,9 @@ with all of its body is one event.
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.http1.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.http1.events import REASONS, Data, Piece
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, parse_request
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.partial import check_partial
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 from tidegate.wire.http1.template import Template, Templates
 
 HEAD, BODY, WAIT, CLOSED = range(4)

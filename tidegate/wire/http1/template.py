@@ -17,8 +17,8 @@ import re
 from typing import Final, final
 
 from tidegate.headers import BATCH_SIZE, CREDIT, INTERNAL_PREFIX, TIMEOUT_MS, TOKEN, WANT
-from tidegate.wire.http1.head import Internal, RequestHead
 from tidegate.wire.http1.plain import TRACE
+from tidegate.wire.http1.request_head import Internal, RequestHead
 
 _LINE: Final = re.compile(rb"\r\n([^:\r]+):([^\r]*)")
 _FIXED: Final = frozenset({b"host", b"user-agent"})

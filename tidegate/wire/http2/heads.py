@@ -9,11 +9,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 from tidegate import headers
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
-from tidegate.wire.grpc import grpc
+from tidegate.headers import TimeoutFieldError, read_timeout_s
 from tidegate.wire.http1 import grammar
-from tidegate.wire.http1.head import Internal
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks, Reader
+from tidegate.wire.http1.request_head import Internal
+from tidegate.wire.http2 import grpc_fields
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import literal, literal_name
 from tidegate.wire.http2.tails import call_tail
 
@@ -158,7 +159,7 @@ class CallHead(_Head):
         self.plain = self.is_usual and timeout is None
         self.timeout_s: float | None = None
         """What ``grpc-timeout`` says, where it is the only field that says something."""
-        self.is_inference = block.path in grpc.INFER_PATHS
+        self.is_inference = block.path in grpc_fields.INFER_PATHS
         self.names_host = self.names_proto = self.expect_continue = False
         self.internal: Internal | None = None
         if timeout is not None and self.is_usual:
@@ -268,7 +269,7 @@ class AnswerHead(_Head):
             if told is not None and told.isdigit() and len(told) == 3 and block.get(headers.OUTCOME) is not None:
                 self.status = int(told)
             else:
-                self.status = grpc.ended_status(block.status, block.grpc_status)
+                self.status = grpc_fields.ended_status(block.status, block.grpc_status)
 
     def __repr__(self) -> str:
         return f"<AnswerHead {self.status}>"

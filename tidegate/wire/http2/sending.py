@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import inf
 
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import SENT, Event
 from tidegate.wire.http2.frames import END_STREAM, MOST, frame_head
 from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
@@ -19,9 +19,9 @@ class Sender:
         """By number; those that are not over."""
         self.is_full = False
         """The transport holds much that has not gone out: body bytes wait here, see :meth:`resume`."""
-        self._out = [start, wire.window_update(0, MOST - wire.DEFAULT_WINDOW)]
-        self._window = self._initial_window = wire.DEFAULT_WINDOW
-        self._frame_bytes = wire.LEAST_FRAME_BYTES
+        self._out = [start, frames.window_update(0, MOST - frames.DEFAULT_WINDOW)]
+        self._window = self._initial_window = frames.DEFAULT_WINDOW
+        self._frame_bytes = frames.LEAST_FRAME_BYTES
         self._update_due = True
         """The next block begins with a table size update."""
         self._blocked: dict[int, Stream] = {}
@@ -82,12 +82,12 @@ class Sender:
     def reset(self, stream: Stream, code: int) -> None:
         """Ends a stream now; nothing happens if it is over."""
         if self.streams.get(stream.number) is stream:
-            self._out.append(wire.rst_stream(stream.number, code))
+            self._out.append(frames.rst_stream(stream.number, code))
             self._forget(stream)
 
     def ping(self, payload: bytes) -> None:
         """Asks for a PONG with these eight bytes."""
-        self._out.append(wire.ping(payload))
+        self._out.append(frames.ping(payload))
 
     def pause(self) -> None:
         """The transport is full: body bytes wait here from now on."""
@@ -123,9 +123,9 @@ class Sender:
             self._update_due = False
             block = b"\x20" + block
         if len(block) <= self._frame_bytes:
-            self._out += (frame_head(len(block) << 8 | wire.HEADERS, flags | wire.END_HEADERS, number), block)
+            self._out += (frame_head(len(block) << 8 | frames.HEADERS, flags | frames.END_HEADERS, number), block)
         else:
-            self._out.append(wire.headers(number, block, flags, self._frame_bytes))
+            self._out.append(frames.headers(number, block, flags, self._frame_bytes))
 
     def _release(self, streams: Iterable[Stream], events: list[Event]) -> None:
         """Sends what waited, a frame of each stream after the other."""

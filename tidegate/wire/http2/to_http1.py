@@ -4,8 +4,9 @@ What becomes of the fields is written out and read again by the strict parser of
 something else there (line breaks, framing, a second Host) passes (RFC 9113 section 10.3).
 """
 
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, parse_request
-from tidegate.wire.http2.header_blocks import Block
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.hpack import literal
 
 _CONNECTION_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))

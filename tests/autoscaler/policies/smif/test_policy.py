@@ -8,8 +8,7 @@ from msgspec import structs
 
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed, flip_flops
 from tests.support.worlds.autoscaling import T0, function, group, observation, revision
-from tidegate.autoscaler.measure.observation import GroupObservation, Observation
-from tidegate.autoscaler.measure.tokens import GroupTokenRate, TokenRates
+from tidegate.autoscaler.measure.observation import GroupObservation, GroupTokenRate, Observation, TokenRates
 from tidegate.autoscaler.policies.contract import Recommendation
 from tidegate.autoscaler.policies.smif.policy import SETTLE_S, TAIL_S, SmifPolicy
 from tidegate.function import Function, Revision, Scaling, Sla

@@ -12,7 +12,7 @@ from tidegate.control.cli.demo.run import conclude, model_s
 from tidegate.control.views.views import ColdStartView
 from tidegate.loadgen.clients.outcomes import RequestOutcome
 from tidegate.loadgen.reports.demo_page import render
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 
 
 def look(at_s: float, ready: int, *, leaving: int = 0, desired: int | None = 1) -> Look:

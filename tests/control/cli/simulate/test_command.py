@@ -180,7 +180,7 @@ def test_replicas_can_be_ready_at_the_beginning(case: list[str], tmp_path: Path)
 
 
 def test_the_command_of_the_docs_runs() -> None:
-    page = (ROOT / "docs" / "simulator.md").read_text()
+    page = (ROOT / "docs" / "inside" / "simulator.md").read_text()
     words = shlex.split(page.split("```sh\n")[1].split("```")[0].replace("\\\n", " "))
     assert words[0] == "tidegate"
     assert words[-2] == "--report"
