@@ -21,7 +21,7 @@ from tests.support.live import growth
 from tidegate.wire.http2 import frames as wire
 from tidegate.wire.http2.hpack import literal
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(120)]
 
 LIMITS = {"head_timeout_s": 2.0, "idle_timeout_s": 20.0, "trusted_proxies": []}
 CONNECTIONS, STREAMS = 10, 100

@@ -34,6 +34,7 @@ class Echo:
         time.sleep(WORK_S)
         return {"y": [[2 * value for value in row] for row in inputs["x"]]}
 """
+POLL_S = 0.05
 REQUEST = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 
 
@@ -128,7 +129,7 @@ class Deployment:
         while not (answer := found()):
             if patience.is_over:
                 raise AssertionError(f"waited {patience} for {what}\n{self.log.read_text()[-3000:]}")
-            time.sleep(0.02)
+            time.sleep(POLL_S)
         return answer
 
     def until_replicas(self, count: int, limit_s: float = 15.0, name: str = "echo") -> None:

@@ -10,17 +10,19 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+import pytest
+
 from tests.support.deadline import Patience
 from tests.support.http.doors import Door, door
 from tests.support.http.loopback import run_on
 from tests.support.http2.live import Address, H2Client, connect, rss_mb
 
-KINDS = ("queue_proxy", "gateway")
-"""Of doors."""
+KINDS = ("gateway", pytest.param("queue_proxy", marks=pytest.mark.deep))
+"""Of doors; a gateway has a queue_proxy behind it, whose memory counts as well."""
 SLOTS = "2000"
 FLOODS = 50
 """Connections that flood at once."""
-FLOOD_S = 2.0
+FLOOD_S = 1.0
 
 
 class Scene(ABC):
