@@ -16,7 +16,7 @@ from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, Observation
-from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
 from tidegate.clock import Clock
 from tidegate.function import Revision
 from tidegate.records.decision import Decision, Reason
@@ -223,7 +223,7 @@ class Autoscaler:
         for groups in self._fleet.values():
             for group in groups:
                 if len(group.ready) > ALL_UP_TO:
-                    left_out |= frozenset(group.ready) - asked(group.ready, tick)
+                    left_out |= frozenset(group.ready) - to_sample(group.ready, tick)
         return left_out
 
     def decide(self, now: float) -> list[Decision]:

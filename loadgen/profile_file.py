@@ -35,69 +35,69 @@ KEYS: Final[tuple[Row, ...]] = (
     Row(
         key="accelerator",
         kind=Text(NAME, "the name of an accelerator"),
-        lands="accelerator",
-        sentence="Whose profile it is.",
+        field="accelerator",
+        description="Whose profile it is.",
     ),
-    Row(key="base", kind=_TIME, lands="base_s", sentence="Time of an execution, before its inferences."),
+    Row(key="base", kind=_TIME, field="base_s", description="Time of an execution, before its inferences."),
     Row(
         key="per-item",
         kind=_TIME,
-        lands="per_item_s",
+        field="per_item_s",
         default="0s",
-        sentence="Time that each inference of a batch adds.",
+        description="Time that each inference of a batch adds.",
     ),
     Row(
         key="jitter",
         kind=Percent(0, 100),
-        lands="jitter",
+        field="jitter",
         default="0%",
-        sentence="Times vary evenly by this much to both sides.",
+        description="Times vary evenly by this much to both sides.",
     ),
     Row(
         key="exponential",
         kind=YesNo(),
-        lands="is_exponential",
+        field="is_exponential",
         default="false",
-        sentence="Times are exponential around the nominal one instead.",
+        description="Times are exponential around the nominal one instead.",
     ),
     Row(
         key="first",
         kind=_TIME,
-        lands="first_s",
+        field="first_s",
         default="0s",
-        sentence="A replica's first execution takes this long at least, alone.",
+        description="A replica's first execution takes this long at least, alone.",
     ),
     Row(
         key="parallel",
         kind=Percent(0, 100),
-        lands="parallel",
+        field="parallel",
         default="0%",
-        sentence="Part of the work that cores divide among them.",
+        description="Part of the work that cores divide among them.",
     ),
     Row(
         key="full-share",
         kind=Percent(1, 100, whole=True),
-        lands="full_share",
+        field="full_share",
         default="1%",
-        sentence="Part of a device below which it becomes slower.",
+        description="Part of a device below which it becomes slower.",
     ),
     Row(
         key="width",
         kind=Whole(0, 100_000, "requests"),
-        lands="width",
+        field="width",
         default="0",
-        sentence="Requests that the model server runs at once; 0: all that it is given.",
+        description="Requests that the model server runs at once; 0: all that it is given.",
     ),
     Row(
         key="sharing",
         kind=Choice(Sharing),
-        lands="sharing",
+        field="sharing",
         default="exclusive",
-        sentence="What executions on one unit do to each other.",
+        description="What executions on one unit do to each other.",
     ),
 )
 START: Final[tuple[Row, ...]] = tuple(
-    Row(key=phase, kind=_TIME, lands=f"{phase}_s", default="0s", sentence=f"Of a start: the phase {phase}.")
+    Row(key=phase, kind=_TIME, field=f"{phase}_s", default="0s", description=f"Of a start: the phase {phase}.")
     for phase in ("schedule", "pull", "load", "warm")
 )
 _ON_DEVICE: Final = ("accelerator", "sharing", "base_s", "per_item_s")
@@ -208,7 +208,7 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
             faults.add(section.path(row.key), scalar, row.kind.allowed)
             continue
         is_share = isinstance(row.kind, Percent) and not row.kind.whole
-        values[row.lands] = value / 100.0 if is_share else value
+        values[row.field] = value / 100.0 if is_share else value
     return values
 
 

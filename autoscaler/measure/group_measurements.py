@@ -54,7 +54,7 @@ class GroupMeans(msgspec.Struct, frozen=True, gc=False):
 NO_MEANS = GroupMeans()
 
 
-class Figures(NamedTuple):
+class GroupFigures(NamedTuple):
     """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates; the names are
     those of its observation."""
 
@@ -65,7 +65,7 @@ class Figures(NamedTuple):
     mean_batch: float | None = None
     execution_s: float | None = None
     queue_s: float | None = None
-    floor_s: float | None = None
+    min_execution_s: float | None = None
     tail_s: float | None = None
     latency_s: float | None = None
     answers: int = 0
@@ -73,7 +73,7 @@ class Figures(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
+class GroupMeasurements:
     """What is kept of one group."""
 
     work: RecentWork = field(default_factory=RecentWork)
@@ -84,7 +84,7 @@ class Group:
     """Inferences per request when it was last observed at work."""
     sampled: tuple[float, float] | None = None
     """When those that spoke last for the group had been heard, and their time in the model per inference."""
-    figures: Figures | None = None
+    figures: GroupFigures | None = None
     """As last read: after the turn of its revision. None: to be read anew, as when a first rate has become known."""
     app: AppFigures | None = None
     """What its model servers say, where they are asked."""
@@ -100,8 +100,8 @@ class Group:
         self.sampled = (oldest, present_s)
         return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
 
-    def read(self, now: float, q: float, slo_s: float) -> Figures:
-        mean_batch = execution_s = queue_s = mu_ips = floor_s = expected_ips = None
+    def read(self, now: float, q: float, slo_s: float) -> GroupFigures:
+        mean_batch = execution_s = queue_s = mu_ips = min_execution_s = expected_ips = None
         requests, inferences, executing_s, queueing_s = self.work.read(now)
         if requests >= 1:
             self.mean_batch = mean_batch = inferences / requests
@@ -109,10 +109,10 @@ class Group:
         is_learnt = False
         known = self.rates.known(self.mean_batch)
         if known is not None:
-            mu_ips, is_learnt, floor_s, expected_ips = known
+            mu_ips, is_learnt, min_execution_s, expected_ips = known
         latency_s, answers, late = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
-        found = self.figures = Figures(
+        found = self.figures = GroupFigures(
             now,
             mu_ips,
             is_learnt,
@@ -120,7 +120,7 @@ class Group:
             mean_batch,
             execution_s,
             queue_s,
-            floor_s,
+            min_execution_s,
             tail_s,
             latency_s,
             answers,

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.autoscaler.measure.plausible import ROUNDING
 
-ALONE = 1.1
+UNLOADED = 1.1
 """Requests in a busy replica at a time, up to which they have it for themselves."""
 
 
@@ -86,7 +86,7 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     """Mean execution time of a request."""
     queue_s: float | None = None
     """Mean time of a request in the queue_proxy's own queue."""
-    floor_s: float | None = None
+    min_execution_s: float | None = msgspec.field(default=None, name="floor_s")
     """Mean execution time at the lowest occupancy seen for the present batch size: what waiting in the model server
     does not inflate."""
     tail_s: float | None = None
@@ -107,18 +107,18 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
         return self.ready + self.starting
 
     @property
-    def company(self) -> float:
+    def occupancy(self) -> float:
         """Requests in a replica that has work."""
         return self.concurrency / self.busy if self.busy > 0.0 else 0.0
 
     @property
-    def alone_s(self) -> float | None:
+    def unloaded_s(self) -> float | None:
         """What a request takes at least that has a replica for itself; None: not known. The lowest occupancy seen may
         be a high one: then its requests may have queued inside the model server."""
-        if self.floor_s is None:
+        if self.min_execution_s is None:
             return None
-        company = self.company
-        return self.floor_s / company if company > ALONE else self.floor_s
+        occupancy = self.occupancy
+        return self.min_execution_s / occupancy if occupancy > UNLOADED else self.min_execution_s
 
     @property
     def capacity(self) -> int | None:

@@ -21,8 +21,8 @@ SLOTS: Final = 10
 MEMORY: Final = 200.0
 """Inferences whose size is remembered, as many as requests in a service rate
 (``tidegate.autoscaler.measure.rates``)."""
-SURE: Final = 20.0
-MOST_TIMES: Final = 100.0
+OUTLIER_AFTER: Final = 20.0
+MAX_TIMES: Final = 100.0
 """Once so many inferences are known, the next ones count as so many times their mean at most: a model server that tells
 nonsense once does not change what ``target-tps`` asks for over the next thousand. Our choice: honest sizes differ less.
 """
@@ -45,8 +45,8 @@ class _Size:
 
     def note(self, inferences: float, tokens: float) -> None:
         known, size = min(self._inferences, MEMORY), tokens / inferences
-        if known >= SURE and size > MOST_TIMES * self.mean > 0.0:
-            size = MOST_TIMES * self.mean
+        if known >= OUTLIER_AFTER and size > MAX_TIMES * self.mean > 0.0:
+            size = MAX_TIMES * self.mean
         self._inferences = known + inferences
         self.mean += (size - self.mean) * inferences / self._inferences
 
@@ -55,7 +55,7 @@ class _Size:
         return self.mean if self._inferences else None
 
 
-class _Group:
+class _GroupTokens:
     __slots__ = ("done", "first_s", "lately", "when_full")
 
     def __init__(self) -> None:
@@ -79,16 +79,16 @@ class TokenMeter:
         self._arrived = RecentSums(1, SLOTS)
         self._done = RecentSums(2, SLOTS)
         self._lately = _Size()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _GroupTokens] = {}
 
     def note(
-        self, told: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
+        self, report: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
     ) -> bool:
         """What came since ``before`` (None: since the start of the worker); False: that cannot be true, it is left out.
         ``full_at``: when a replica of a group was last full."""
         known = before or _NOTHING
-        gains = [getattr(told, name) - getattr(known, name) for name in _COUNTERS]
-        groups = _gains(told.groups, known.groups)
+        gains = [getattr(report, name) - getattr(known, name) for name in _COUNTERS]
+        groups = _gains(report.groups, known.groups)
         if groups is None or not all(0 <= gain <= PLAUSIBLE for gain in gains):
             return False
         arrived, prompt, completion = gains
@@ -106,7 +106,7 @@ class TokenMeter:
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 return
-            group = self._groups[name] = _Group()
+            group = self._groups[name] = _GroupTokens()
         group.done.add(now, (tokens,))
         self._lately.note(inferences, tokens)
         group.lately.note(inferences, tokens)
@@ -150,11 +150,11 @@ _Gain = tuple[str, int, int, float | None]
 """Group, inferences, tokens, mean time to the first output."""
 
 
-def _gains(told: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[_Gain] | None:
+def _gains(report: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[_Gain] | None:
     """What came since, of groups with any; None: one cannot be true."""
     known = {each.group: each for each in before}
     gains: list[_Gain] = []
-    for each in told:
+    for each in report:
         last = known.get(each.group) or GroupTokens(group=each.group, inferences=0, prompt=0, completion=0)
         inferences, streams = each.inferences - last.inferences, each.streams - last.streams
         tokens, first_s = each.prompt + each.completion - last.prompt - last.completion, each.first_s - last.first_s

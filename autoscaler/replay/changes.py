@@ -41,7 +41,7 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
             row = _read_by_policies().get(key)
             if _accepts(row, key, value, _known(_read_by_policies(), ""), faults):
                 assert row is not None
-                values[row.lands] = row.kind.read(value)
+                values[row.field] = row.kind.read(value)
     if faults:
         raise InvalidInputError("replay", faults)
     result = assemble(function, values | {"scaling.policy": name, "scaling.parameters": parameters})
@@ -54,7 +54,7 @@ def _read_by_policies() -> dict[str, Row]:
     return {
         key: row
         for key, row in ANNOTATION.items()
-        if row.key not in left_out and row.lands.startswith(READ_BY_POLICIES)
+        if row.key not in left_out and row.field.startswith(READ_BY_POLICIES)
     }
 
 

@@ -283,7 +283,7 @@ class Deployment:
             raise InvalidInputError("request", [Fault("base", request.base, "an absolute path of a folder")])
         async with self._changing:
             parsed = await asyncio.to_thread(
-                read, request.manifest, source=request.source, terms=self._terms(request.base, request.flags)
+                read, request.manifest, source=request.source, context=self._terms(request.base, request.flags)
             )
             self._check_models(parsed.functions)
             for function in parsed.functions:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tidegate.control.views.views import CapacityView, DeployView
 
 FLAGS = tuple(
-    Flag(key=row.key, name=row.key, help=f"{row.sentence} [{row.kind.allowed}]", panel=row.topic) for row in ANNOTATIONS
+    Flag(key=row.key, name=row.key, help=f"{row.description} [{row.kind.allowed}]", panel=row.topic)
+    for row in ANNOTATIONS
 )
 
 
@@ -134,7 +135,7 @@ def _faults_in(text: str, base: Path, source: str, flags: Mapping[str, str]) -> 
     from tidegate.manifest.reader import read as read_manifest
 
     try:
-        read_manifest(text, source=source, terms=ParseContext(base=str(base), policies=registry.names(), flags=flags))
+        read_manifest(text, source=source, context=ParseContext(base=str(base), policies=registry.names(), flags=flags))
     except InvalidInputError as error:
         return error.faults
     return ()

@@ -32,7 +32,7 @@ FLAGS = tuple(
     Flag(
         key=row.flag.removeprefix("--"),
         name=row.flag.removeprefix("--"),
-        help=f"{row.sentence} [{row.kind.allowed}; default {row.default}]",
+        help=f"{row.description} [{row.kind.allowed}; default {row.default}]",
         panel=row.key.partition(".")[0],
     )
     for row in SETTINGS

@@ -183,13 +183,13 @@ class _SimulationReader:
         text = self._text("--function", path)
         if text is None:
             return ()
-        terms = ParseContext(
+        context = ParseContext(
             base=str(path.absolute().parent),
             policies=registry.names(),
             accelerators={each.name: each.kind.value for each in accelerators} or None,
             images=True,
         )
-        parsed = self.values.taken(f"--function {path}", lambda: manifest.read(text, source=str(path), terms=terms))
+        parsed = self.values.taken(f"--function {path}", lambda: manifest.read(text, source=str(path), context=context))
         if parsed is None:
             return ()
         if len(parsed.functions) != 1:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import inf
 
 from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
-from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.loadgen.simulator.counters import Request
 from tidegate.loadgen.simulator.devices import Devices
@@ -180,7 +180,7 @@ class Simulation:
         left_out: set[str] = set()
         for ready in groups.values():
             if len(ready) > ALL_UP_TO:
-                left_out |= set(ready) - asked(ready, self._ticks)
+                left_out |= set(ready) - to_sample(ready, self._ticks)
         collector.expect((WORKER,), there)
         collector.gateway(self._gate.sample(now), now)
         samples = [self._replicas[name].sample(now) for name in there if name not in left_out]

@@ -235,10 +235,10 @@ def test_the_private_key_is_nowhere_in_the_state_directory(tmp_path: Path) -> No
                 assert file.stat().st_mode & 0o077 == 0, f"{file} is readable by others"
 
 
-def renew(folder: Path, **how: str) -> None:
+def renew(folder: Path, key_type: str = "P-256") -> None:
     """Replaces the pair by a new one, each file at once."""
     fresh = folder / f"renewed-{time.monotonic_ns()}"
     fresh.mkdir()
-    make_certificate(fresh, **how)
+    make_certificate(fresh, key_type=key_type)
     for name in ("localhost.key", "localhost.crt"):
         (fresh / name).replace(folder / name)

@@ -39,9 +39,9 @@ class SlotAccounting:
         self.out: list[Command] = []
         """What has to be done; the shell takes the list and leaves an empty one."""
         self._fifo: deque[Visit] = deque()
-        self._fifo_turn = 0
+        self._fifo_spent = 0
         """Of those who wait there: together they count as one worker with requests like the last that was charged."""
-        self._time = 0
+        self._virtual_time = 0
         """The lowest turn of those who waited at the last charge: who begins to wait is not behind it."""
         self._last_cost = 0
         self._channels: list[Channel] = []
@@ -79,15 +79,15 @@ class SlotAccounting:
             self._wanting -= 1
         if not channel.want.amount:
             channel.wants_since = now
-            if channel.turn < self._time:
-                channel.turn = self._time
+            if channel.spent < self._virtual_time:
+                channel.spent = self._virtual_time
         channel.want = want
         units, limit = want.units, self.limit
         channel.need = units if units <= limit or not limit else limit
         channel.sequence = want.sequence
         channel.head_at = now - want.age_ms / 1000
         channel.tail_at = now - want.tail_ms / 1000
-        channel.short_told = False
+        channel.short_sent = False
 
     def _best(self, passed: Iterable[Channel]) -> Channel | Visit | None:
         """Who waits with the best key; ``passed`` are left out."""
@@ -95,7 +95,7 @@ class SlotAccounting:
         best_place: Place | None = None
         if self._fifo:
             best = self._fifo[0]
-            best_place = (DEFAULT_PRIORITY, self._fifo_turn, best.arrived)
+            best_place = (DEFAULT_PRIORITY, self._fifo_spent, best.arrived)
         if self._wanting:
             for channel in self._channels:
                 if channel.lacks > 0 and channel not in passed:
@@ -108,9 +108,11 @@ class SlotAccounting:
         """The channel gets a slot that it waited for: its next turn goes back by what the head costs."""
         cost = channel.want.cost
         if cost:
-            self._time = max(self._time, min(other.turn for other in self._channels if other.want.amount))
+            self._virtual_time = max(
+                self._virtual_time, min(other.spent for other in self._channels if other.want.amount)
+            )
             self._last_cost = cost
-            channel.turn += cost
+            channel.spent += cost
 
     def _others_wait(self, channel: Channel) -> bool:
         return bool(self._fifo) or any(other.lacks > 0 for other in self._channels if other is not channel)
@@ -186,7 +188,7 @@ class SlotAccounting:
             part = credits[start : start + CREDITS_PER_LINE]
             self.out.append(Send(channel, Grant(tuple((credit.number, credit.units) for credit in part))))
 
-    def _tell_all(self, message: ProxyMessage) -> None:
+    def _broadcast(self, message: ProxyMessage) -> None:
         self.out.extend(Send(channel, message) for channel in self._channels)
 
 

@@ -31,7 +31,7 @@ from typing import Final
 
 from tidegate.records.route_table import OutlierRules
 
-LONGEST: Final = 10.0
+MAX_FACTOR: Final = 10.0
 """An ejection lasts at most so many times the first one; after so long without another the next is a first one."""
 PROBE_AGAIN_S: Final = 1.0
 """Between two probes of one replica."""
@@ -131,7 +131,7 @@ class Outliers:
             return
         suspect.streak = 0
         self.open_circuits.pop(suspect.revision, None)
-        if now >= suspect.returned_at + LONGEST * suspect.rules.ejection_s:
+        if now >= suspect.returned_at + MAX_FACTOR * suspect.rules.ejection_s:
             del self.suspects[replica]
 
     def reduced(self) -> set[str]:
@@ -212,8 +212,8 @@ class Outliers:
 
     def _eject(self, suspect: _Suspect, now: float) -> float:
         rules = suspect.rules
-        again = now < suspect.returned_at + LONGEST * rules.ejection_s
-        suspect.factor = min(2.0 * suspect.factor, LONGEST) if again else 1.0
+        again = now < suspect.returned_at + MAX_FACTOR * rules.ejection_s
+        suspect.factor = min(2.0 * suspect.factor, MAX_FACTOR) if again else 1.0
         suspect.stage = _Stage.EJECTED
         suspect.until = now + rules.ejection_s * suspect.factor
         self.ejections[suspect.revision] = self.ejections.get(suspect.revision, 0) + 1
@@ -243,16 +243,16 @@ class Stalls:
 
     def look(self, now: float, working: Iterable[tuple[str, float]]) -> list[str]:
         """Those that have to be asked now. ``working``: all that have work, and when a request there ended last."""
-        asked, quiet = [], {}
+        suspected, quiet = [], {}
         for replica, ended_at in working:
             known = self._quiet.get(replica)
             since = known[1] if known is not None and known[0] == ended_at else now
             if now - since >= STALL_S:
-                asked.append(replica)
+                suspected.append(replica)
                 since = now
             quiet[replica] = ended_at, since
         self._quiet = quiet
-        return asked
+        return suspected
 
     def __repr__(self) -> str:
         return f"<Stalls {len(self._quiet)} replicas with work>"

@@ -47,7 +47,7 @@ GROUP = st.fixed_dictionaries(
                 "mu_expected_ips",
                 "mean_batch",
                 "execution_s",
-                "floor_s",
+                "min_execution_s",
                 "tail_s",
                 "latency_s",
             ),

@@ -23,7 +23,7 @@ def at(second: int) -> Observation:
     groups = (
         group(
             "cpu", ready=ready, sampled=ready, limit=1, concurrency=load / 9.0, rps=load, ips=load, busy=0.7 * ready,
-            mu_ips=11.0, is_mu_learnt=True, execution_s=0.09, floor_s=0.08, tail_s=0.1,
+            mu_ips=11.0, is_mu_learnt=True, execution_s=0.09, min_execution_s=0.08, tail_s=0.1,
             latency_s=0.4 if is_late else 0.1, answers=300, late=100 if is_late else 0,
         ),
         group("gpu", ready=1, sampled=1, mu_ips=40.0, price_per_hour=3.0),

@@ -203,7 +203,7 @@ def test_a_stream_is_answered_in_order_and_a_bad_message_does_not_end_it() -> No
         assert [answer.get("error_message", "") for answer in told] == [
             "",
             "unknown model 'other'; this server has m, n",
-            "the request is no ModelInferRequest: inference.ModelInferRequest: the message breaks off",
+            "the request is no ModelInferRequest: inference.ModelInferRequest: the message is truncated",
             "",
         ]
         assert [answer["infer_response"].get("id") for answer in told] == ["a", "b", None, "c"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tidegate.autoscaler.measure.sampling import sample_size, turn
+from tidegate.autoscaler.measure.sampling import round_robin, sample_size
 from tidegate.function import Routing
 from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
@@ -90,4 +90,4 @@ def _errors(
 
 def _asked(names: Sequence[str], second: int, count: int) -> Sequence[str]:
     """Returns the replicas sampled in a second: one, or as many as the product samples."""
-    return (names[second % len(names)],) if count == 1 else turn(names, second)
+    return (names[second % len(names)],) if count == 1 else round_robin(names, second)

@@ -163,12 +163,12 @@ NUMBERED = Message("test.Numbers", Field(1, "one", INT32), Field(2, "many", INT3
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x08", "breaks off"),
+        (b"\x08", "truncated"),
         (b"\x08" + b"\xff" * 10, "longer than 64 bits"),
-        (b"\x0a\x05abc", "breaks off"),
-        (b"\x0b", "no wire type"),
+        (b"\x0a\x05abc", "truncated"),
+        (b"\x0b", "not a wire type"),
         (b"\x0d\x00\x00\x00\x00", "not its wire type"),
-        (b"\x12\x01\x80", "breaks off"),
+        (b"\x12\x01\x80", "truncated"),
     ],
 )
 def test_what_is_no_message_is_told(data: bytes, why: str) -> None:

@@ -60,7 +60,7 @@ def test_a_connection_that_gets_credit_byte_by_byte_sends_one_frame() -> None:
 @pytest.mark.parametrize("ends", ["a reset", "an overflow"])
 def test_a_stream_that_ends_behind_its_credit_sends_nothing(ends: str) -> None:
     engine, (first, second) = waiting(0, 2, 100)
-    end = frames.rst_stream(1, frames.CANCEL) if ends == "a reset" else frames.window_update(1, frames.MOST)
+    end = frames.rst_stream(1, frames.CANCEL) if ends == "a reset" else frames.window_update(1, frames.MAX_VALUE)
     events = engine.receive(frames.window_update(1, 50) + frames.window_update(3, 50) + end, 0.0)
     kinds = [(kind, stream) for kind, stream, _, _ in events]
     assert kinds == [(RESET, first), (SENT, second)]
