@@ -8,14 +8,16 @@ A survivor that no test can notice is named in ``equivalent.toml`` with its reas
 """
 
 import argparse
+import ast
 import json
 import os
 import random
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,11 +114,11 @@ def run(name: str, group: Group, sample: int, rng: random.Random) -> Iterator[Mu
     sessions = [session for module in modules if (session := listed(folder, module, group.tests)) is not None]
     drawn = draw(sessions, sample, rng)
     for session in sessions:
-        jobs = [job for owner, job in drawn if owner is session]
+        jobs = {job for owner, job in drawn if owner is session}
         if jobs:
-            leave_out(session, jobs)
+            leave_out(session, partial(is_other, jobs))
             subprocess.run(cosmic_ray("exec", session), cwd=folder, check=True, env=environment(folder))
-            yield from outcomes(folder, session, jobs)
+            yield from outcomes(session, jobs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,6 +154,7 @@ def listed(folder: Path, module: Path, tests: tuple[str, ...]) -> Session | None
         f'test-command = {json.dumps(" ".join(command))}\n[cosmic-ray.distributor]\nname = "local"\n'
     )
     subprocess.run(cosmic_ray("init", session), cwd=folder, check=True, env=environment(folder))
+    leave_out(session, unseen(ast.parse(module.read_text(encoding="utf-8"))))
     return session
 
 
@@ -186,21 +189,36 @@ def place(mutation: Any) -> tuple[str, int]:
     return mutation.operator_name, mutation.occurrence
 
 
-def leave_out(session: Session, jobs: Sequence[str]) -> None:
-    """Marks every job but ``jobs`` as skipped."""
+def unseen(tree: ast.Module) -> Callable[[Any], bool]:
+    """Returns a test for mutants that change nothing at run time: annotations of variables, options of dataclasses."""
+    nodes: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            nodes.append(node.annotation)
+        elif isinstance(node, ast.ClassDef):
+            nodes += node.decorator_list
+    spans = [((each.lineno, each.col_offset), (each.end_lineno, each.end_col_offset)) for each in nodes]
+    return lambda item: any(first <= item.mutations[0].start_pos <= last for first, last in spans)
+
+
+def is_other(jobs: Collection[str], item: Any) -> bool:
+    return item.job_id not in jobs
+
+
+def leave_out(session: Session, is_left_out: Callable[[Any], bool]) -> None:
+    """Marks jobs as skipped."""
     from cosmic_ray.work_item import WorkerOutcome, WorkResult
 
     with database(session) as work:
-        rest = [item.job_id for item in work.pending_work_items if item.job_id not in jobs]
+        rest = [item.job_id for item in work.pending_work_items if is_left_out(item)]
         work.set_multiple_results(rest, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
 
 
-def outcomes(folder: Path, session: Session, jobs: Sequence[str]) -> Iterator[Mutant]:
+def outcomes(session: Session, jobs: Collection[str]) -> Iterator[Mutant]:
     """Yields the tested mutants of a session."""
     with database(session) as work:
         found = {item.job_id: (item, result) for item, result in work.completed_work_items if item.job_id in jobs}
-    for job in jobs:
-        item, result = found[job]
+    for item, result in found.values():
         mutation = item.mutations[0]
         changed = [
             line for line in (result.diff or "").split("\n") if line[:1] in "+-" and line[:3] not in ("+++", "---")
