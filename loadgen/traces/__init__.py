@@ -1,1 +1,1 @@
-"""Traces of arrivals: formats, files, and changes to them."""
+"""Traces of arrivals: formats and files."""
