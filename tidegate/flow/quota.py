@@ -18,7 +18,7 @@ the next report's answer. A key with steady traffic holds its share in advance, 
 
 Without a pool each gateway goes on with an even part of what was nobody's, and of each new window.
 
-Both sides are here, pure: :class:`Quotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
+Both sides are here, pure: :class:`GatewayQuotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
 """
 
 import math
@@ -74,7 +74,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Admitted; :meth:`Quotas.settle` it with what it really took."""
+    """Admitted; :meth:`GatewayQuotas.settle` it with what it really took."""
 
     budget: Budget
     window: int
@@ -184,7 +184,7 @@ class _Key:
         self.demand, self.measured_at = 0, now
 
 
-class Quotas:
+class GatewayQuotas:
     """One gateway's side. ``reserve`` and ``settle`` cost no message; ``take`` makes the reports that are due."""
 
     def __init__(self, *, members: int = 1) -> None:
@@ -405,7 +405,9 @@ class Quotas:
         return reports
 
     def __repr__(self) -> str:
-        return f"<Quotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+        return (
+            f"<GatewayQuotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+        )
 
 
 _NOTHING: Final = _Share()
