@@ -22,7 +22,7 @@ from tidegate.function import Revision
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
-from tidegate.schema.time_windows import least_scale, readable_windows
+from tidegate.schema.time_windows import min_scale_at, readable_windows
 
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
@@ -353,7 +353,7 @@ class Autoscaler:
             self._unread[revision.id] = unread
         else:
             self._unread.pop(revision.id, None)
-        return least_scale(windows, self._wall())
+        return min_scale_at(windows, self._wall())
 
     # --- queries
 
