@@ -127,7 +127,7 @@ class RecentWork:
         requests, inferences, execution_s, queue_s = marks[0][1]
         until = self._requests, self._inferences, self._execution_s, self._queue_s
         if until[0] <= requests:
-            # Small numbers again: sums that grow for ever would lose what is small.
+            # Back to small numbers: sums that grow for ever would lose small terms.
             self._requests = self._inferences = 0
             self._execution_s = self._queue_s = 0.0
             marks.clear()
@@ -182,10 +182,10 @@ def gained(histogram: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None
     impossible. Buckets that shrank (an unannounced reset) have grown by nothing."""
     if not histogram:
         return NO_GAIN, NOTHING_SEEN
-    buckets, counts = zip(*histogram)  # noqa: B905 - pairs, whose check takes as long as all of it
+    buckets, counts = zip(*histogram)  # noqa: B905 - a check of the pairs would take as long as all the rest
     known_buckets, known = before
     if buckets == known_buckets:
-        # Nearly always the same buckets as before; numbers that are none fail a comparison.
+        # Nearly always the same buckets as before; a NaN fails a comparison.
         if counts == known:
             return NO_GAIN, before
         more = list(map(sub, counts, known))
