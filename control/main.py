@@ -296,7 +296,7 @@ class ControlProcess:
         version = version_of("tidegate")
 
         def equip(found: "Inventory") -> None:
-            backend.equip(found.accelerators, found.host_cores)
+            backend.set_accelerators(found.accelerators, found.host_cores)
             world.soon()
 
         def admit(tenants: "tuple[Tenant, ...]") -> tuple[str, ...]:
@@ -377,7 +377,7 @@ class ControlProcess:
             host_cores=found.host_cores,
             clock=self._clock,
             rng=rng,
-            complain=_log.warning,
+            warn=_log.warning,
         )
         await backend.start(registry.kept(), living)
         return processes, backend, living
@@ -430,7 +430,7 @@ class ControlProcess:
 
     async def _end(self, parts: "_Parts", turning: "asyncio.Task[Any]") -> None:
         parts.deployment.leaving = True
-        parts.processes.go_on()
+        parts.processes.continue_stopped()
         await parts.gateways.drain(GRACE_S)
         await parts.quotas.close()
         # The round goes before the replicas do: it would replace them.

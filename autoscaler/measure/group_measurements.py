@@ -1,4 +1,4 @@
-"""What is kept of each group of a revision: sums, windows and rates, and the means of its replicas."""
+"""Measurements of one group of a revision: sums, windows and rates, and the means of its replicas."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from tidegate.autoscaler.measure.series import RecentHistogram, RecentWork
 
 
 class Means(Protocol):
-    """Of ready replicas together, over their last interval."""
+    """Means of ready replicas together, over their last interval."""
 
     @property
     def limit(self) -> int | None:
-        """Slots of the one with fewest; 0: no limit, None: not known."""
+        """Slots of the replica with fewest; 0 for no limit, None if unknown."""
         ...
 
     @property
     def sampled(self) -> int:
-        """How many they are."""
+        """Number of these replicas."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Means(Protocol):
     def ips(self) -> float: ...
     @property
     def busy(self) -> float:
-        """Mean number of them that had work."""
+        """Mean number of these replicas that had work."""
         ...
 
 
@@ -54,9 +54,9 @@ class GroupMeans(msgspec.Struct, frozen=True, gc=False):
 NO_MEANS = GroupMeans()
 
 
-class Figures(NamedTuple):
-    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates; the names are
-    those of its observation."""
+class GroupFigures(NamedTuple):
+    """Figures read from a group's windows, which reach back ten seconds to a minute, and from its rates. The names are
+    those of the group's observation."""
 
     at: float
     mu_bound_ips: float | None = None
@@ -65,7 +65,7 @@ class Figures(NamedTuple):
     mean_batch: float | None = None
     execution_s: float | None = None
     queue_s: float | None = None
-    floor_s: float | None = None
+    min_execution_s: float | None = None
     tail_s: float | None = None
     latency_s: float | None = None
     answers: int = 0
@@ -73,25 +73,26 @@ class Figures(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
-    """What is kept of one group."""
+class GroupMeasurements:
+    """The measurements of one group."""
 
     work: RecentWork = field(default_factory=RecentWork)
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
     rates: GroupRates = field(default_factory=GroupRates)
     mean_batch: float | None = None
-    """Inferences per request when it was last observed at work."""
+    """Inferences per request when the group was last observed at work."""
     sampled: tuple[float, float] | None = None
-    """When those that spoke last for the group had been heard, and their time in the model per inference."""
-    figures: Figures | None = None
-    """As last read: after the turn of its revision. None: to be read anew, as when a first rate has become known."""
+    """Time of the last sample of replicas, and their time in the model per inference."""
+    figures: GroupFigures | None = None
+    """Figures as last read, after the phase of the revision. None if they must be read again, as when a first rate has
+    become known."""
     app: AppFigures | None = None
-    """What its model servers say, where they are asked."""
+    """Metrics of the group's model servers, if they are scraped."""
 
     def differs(self, oldest: float, means: Means) -> bool:
-        """Whether those who speak for the group now differ much from those before: in the time that an inference is in
-        the replica, because a change of the load is no straggler."""
+        """Returns whether the replicas sampled now differ much from those sampled before, in the time of an inference
+        in the replica. Load changes do not count: they are no straggler."""
         before = self.sampled
         concurrency_inferences, rps, ips = means.concurrency_inferences, means.rps, means.ips
         if rps < UNEVEN_RPS or ips <= 0.0 or (before is not None and oldest <= before[0]):
@@ -100,8 +101,8 @@ class Group:
         self.sampled = (oldest, present_s)
         return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
 
-    def read(self, now: float, q: float, slo_s: float) -> Figures:
-        mean_batch = execution_s = queue_s = mu_ips = floor_s = expected_ips = None
+    def read(self, now: float, q: float, slo_s: float) -> GroupFigures:
+        mean_batch = execution_s = queue_s = mu_ips = min_execution_s = expected_ips = None
         requests, inferences, executing_s, queueing_s = self.work.read(now)
         if requests >= 1:
             self.mean_batch = mean_batch = inferences / requests
@@ -109,10 +110,10 @@ class Group:
         is_learnt = False
         known = self.rates.known(self.mean_batch)
         if known is not None:
-            mu_ips, is_learnt, floor_s, expected_ips = known
+            mu_ips, is_learnt, min_execution_s, expected_ips = known
         latency_s, answers, late = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
-        found = self.figures = Figures(
+        found = self.figures = GroupFigures(
             now,
             mu_ips,
             is_learnt,
@@ -120,7 +121,7 @@ class Group:
             mean_batch,
             execution_s,
             queue_s,
-            floor_s,
+            min_execution_s,
             tail_s,
             latency_s,
             answers,

@@ -1,9 +1,9 @@
-"""What a replay is to decide with instead: another policy, other parameters, another target."""
+"""Changes to a function for a replay: another policy, other parameters, another target."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Server, ServerKind
 from tidegate.manifest.annotations import ANNOTATION, PARAMETER_PREFIX, PARAMETERS, PREFIX
@@ -11,18 +11,18 @@ from tidegate.manifest.builder import SLA_POLICY
 from tidegate.schema.rows import Row, assemble, by_spelling
 
 READ_BY_POLICIES: Final = ("scaling.", "sla.", "concurrency", "gpu.core_percentage")
-"""Where the values lie that a policy or the limits look at."""
+"""Prefixes of the fields that a policy or the limits read."""
 
 
 def changed(function: Function, policy: str | None, given: Sequence[str]) -> Function:
-    """``function`` under ``policy`` (None: its own) with the settings of ``given``, each ``KEY=VALUE``: a key of the
-    annotations (``latency``, ``max-scale``), or ``policy.NAME`` for a parameter of the policy. Parameters of another
-    policy than its own are not taken over. Raises InvalidInputError with all faults."""
+    """Returns ``function`` under ``policy`` (default: its own) with the settings of ``given``, each ``KEY=VALUE``: a
+    key of the annotations (``latency``, ``max-scale``), or ``policy.NAME`` for a parameter of the policy. Parameters of
+    another policy than its own are not taken over. Raises InvalidInputError with all faults."""
     faults: list[Fault] = []
     name = function.scaling.policy if policy is None else policy
-    is_known = name in policies.names()
+    is_known = name in registry.names()
     if not is_known:
-        faults.append(Fault("--policy", repr(name), "one of " + ", ".join(policies.names())))
+        faults.append(Fault("--policy", repr(name), "one of " + ", ".join(registry.names())))
     parameters = dict(function.scaling.parameters) if name == function.scaling.policy else {}
     rows, values = by_spelling(PARAMETERS.get(name, ())), dict[str, object]()
     for text in given:
@@ -32,7 +32,7 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
             faults.append(Fault("--set", repr(text), "KEY=VALUE"))
         elif key.startswith(PARAMETER_PREFIX):
             if not is_known:
-                continue  # whose parameters there are is not known
+                continue  # of an unknown policy
             row = rows.get(key.removeprefix(PARAMETER_PREFIX))
             if _accepts(row, key, value, _known(rows, PARAMETER_PREFIX), faults):
                 assert row is not None
@@ -41,7 +41,7 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
             row = _read_by_policies().get(key)
             if _accepts(row, key, value, _known(_read_by_policies(), ""), faults):
                 assert row is not None
-                values[row.lands] = row.kind.read(value)
+                values[row.field] = row.kind.read(value)
     if faults:
         raise InvalidInputError("replay", faults)
     result = assemble(function, values | {"scaling.policy": name, "scaling.parameters": parameters})
@@ -54,7 +54,7 @@ def _read_by_policies() -> dict[str, Row]:
     return {
         key: row
         for key, row in ANNOTATION.items()
-        if row.key not in left_out and row.lands.startswith(READ_BY_POLICIES)
+        if row.key not in left_out and row.field.startswith(READ_BY_POLICIES)
     }
 
 
@@ -87,8 +87,8 @@ def _check(function: Function) -> None:
 
 
 def unrecorded(policy: str | None, given: Sequence[str]) -> Function:
-    """The function behind a trace that tells of none: all defaults but ``given``. Without a policy it has the one that
-    a deployed function would have."""
+    """Returns the function behind a trace without a header: all defaults except ``given``. Without a policy it has the
+    one that a deployed function would have."""
     start = Function(name="trace", server=Server(kind=ServerKind.COMMAND), models=("trace",))
     if policy is None:
         has_latency = any(text.partition("=")[0].strip().removeprefix(PREFIX) == "latency" for text in given)

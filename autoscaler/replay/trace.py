@@ -1,8 +1,8 @@
 """A plain CSV of observations as a recording: one row a moment, or one row for each group of it.
 
-Rows of one moment have the same ``at`` and different accelerators; what is not of a group is read from the first of
-them. A column that is not there and a cell that is empty are *unknown*: what a policy goes by and does not know makes
-it hold. Without a column ``ready`` the replicas are those wanted at the moment before (from one on), ready at once.
+Rows of one moment have the same ``at`` and different accelerators; columns that are not of a group are read from the
+first row. An absent column and an empty cell are *unknown*: a policy with unknown inputs holds. Without a column
+``ready`` the replicas are those wanted at the moment before (from one on), ready at once.
 """
 
 import csv
@@ -20,22 +20,22 @@ from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
 from tidegate.records.decision import Decision
 
-MOST: Final = 1e15
-MOST_REPLICAS: Final = 1_000_000
+MAX_VALUE: Final = 1e15
+MAX_REPLICAS: Final = 1_000_000
 GROUP: Final = "default"
-"""The accelerator where no column names one."""
+"""The accelerator if no column names one."""
 METRIC: Final = "metric:"
-"""Before the name of a device's or model server's metric."""
+"""Prefix of a column with a metric of a device or model server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     field: str
-    """Where it lands in the observation, or in the group of it."""
+    """Field of the observation, or of its group."""
     is_whole: bool = False
     scale: float = 1.0
-    """Times the cell: 1e-3 where milliseconds become seconds."""
-    high: float = MOST
+    """Factor of the cell: 1e-3 where milliseconds become seconds."""
+    high: float = MAX_VALUE
     of_group: bool = False
 
 
@@ -51,14 +51,14 @@ COLUMNS: Final[Mapping[str, Column]] = MappingProxyType(
         "latency_ms": Column("latency_s", scale=1e-3),
         "within_sla": Column("within_sla", high=1.0),
         "idle_s": Column("idle_s"),
-        "desired": Column("desired", is_whole=True, high=MOST_REPLICAS),
-        "ready": Column("ready", is_whole=True, high=MOST_REPLICAS, of_group=True),
-        "starting": Column("starting", is_whole=True, high=MOST_REPLICAS, of_group=True),
-        "draining": Column("draining", is_whole=True, high=MOST_REPLICAS, of_group=True),
-        "room": Column("room", is_whole=True, high=MOST_REPLICAS, of_group=True),
+        "desired": Column("desired", is_whole=True, high=MAX_REPLICAS),
+        "ready": Column("ready", is_whole=True, high=MAX_REPLICAS, of_group=True),
+        "starting": Column("starting", is_whole=True, high=MAX_REPLICAS, of_group=True),
+        "draining": Column("draining", is_whole=True, high=MAX_REPLICAS, of_group=True),
+        "room": Column("room", is_whole=True, high=MAX_REPLICAS, of_group=True),
         "price_per_hour": Column("price_per_hour", of_group=True),
         "mu_ips": Column("mu_ips", of_group=True),
-        "limit": Column("limit", is_whole=True, high=MOST_REPLICAS, of_group=True),
+        "limit": Column("limit", is_whole=True, high=MAX_REPLICAS, of_group=True),
         "busy": Column("busy", of_group=True),
         "mean_batch": Column("mean_batch", of_group=True),
         "execution_ms": Column("execution_s", scale=1e-3, of_group=True),
@@ -75,30 +75,30 @@ Cells = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     line: int
     at: float
     accelerator: str
     cells: Cells
-    """By column; unknown ones are absent."""
+    """Values by column; unknown ones are absent."""
     metrics: Cells
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     columns: frozenset[str]
-    moments: tuple[tuple[Row, ...], ...]
+    moments: tuple[tuple[TraceRow, ...], ...]
     """The rows of each moment, in order of time."""
 
 
 def parse(lines: Iterable[str]) -> Trace:
-    """The rows of a CSV. Raises InvalidInputError with all faults, each with its line."""
+    """Returns the rows of a CSV. Raises InvalidInputError with all faults, each with its line."""
     faults: list[Fault] = []
     reader = csv.reader(lines)
     try:
         names = [name.strip() for name in next(reader, [])]
         _check_names(names, faults)
-        moments: list[list[Row]] = []
+        moments: list[list[TraceRow]] = []
         for cells in reader:
             if len(faults) >= MAX_FAULTS:
                 faults.append(Fault("file", "more faults", f"the first {MAX_FAULTS} are listed"))
@@ -128,7 +128,7 @@ def _check_names(names: Sequence[str], faults: list[Fault]) -> None:
             faults.append(Fault("column", repr(name), "each column once", 1))
 
 
-def _row(names: Sequence[str], cells: Sequence[str], line: int, faults: list[Fault]) -> Row | None:
+def _row(names: Sequence[str], cells: Sequence[str], line: int, faults: list[Fault]) -> TraceRow | None:
     if len(cells) != len(names):
         faults.append(Fault("row", f"{len(cells)} cells", f"{len(names)} cells, as in the header row", line))
         return None
@@ -151,7 +151,7 @@ def _row(names: Sequence[str], cells: Sequence[str], line: int, faults: list[Fau
             value = _number(text, column, name, line, faults)
             if value is not None:
                 into[name.removeprefix(METRIC)] = value
-    return None if at is None else Row(line, at, accelerator, values, metrics)
+    return None if at is None else TraceRow(line, at, accelerator, values, metrics)
 
 
 def _number(text: str, column: Column, name: str, line: int, faults: list[Fault]) -> float | None:
@@ -167,8 +167,8 @@ def _number(text: str, column: Column, name: str, line: int, faults: list[Fault]
     return value
 
 
-def _place(row: Row, moments: list[list[Row]], faults: list[Fault]) -> None:
-    """Into the present moment or a new one."""
+def _place(row: TraceRow, moments: list[list[TraceRow]], faults: list[Fault]) -> None:
+    """Adds a row to the present moment or a new one."""
     now = moments[-1] if moments else None
     if now is None or row.at > now[0].at:
         moments.append([row])
@@ -184,7 +184,7 @@ def _place(row: Row, moments: list[list[Row]], faults: list[Fault]) -> None:
 
 
 def needed(function: Function) -> tuple[str, ...]:
-    """The columns that a policy goes by: it holds while one of them is unknown."""
+    """Returns the columns that a policy needs: it holds while one of them is unknown."""
     parameters = function.scaling.parameters
     match function.scaling.policy:
         case "smif":
@@ -199,8 +199,8 @@ def needed(function: Function) -> tuple[str, ...]:
 
 
 def play(trace: Trace, function: Function) -> Played:
-    """``function`` decides at every moment; where the trace has a column ``desired`` that is what is compared.
-    Raises InvalidInputError where a column that the policy goes by is missing."""
+    """Decides with ``function`` at every moment; a column ``desired`` of the trace is compared with the result. Raises
+    InvalidInputError if a column that the policy needs is missing."""
     missing = [name for name in needed(function) if name not in trace.columns]
     if missing:
         policy = function.scaling.policy
@@ -225,26 +225,26 @@ def play(trace: Trace, function: Function) -> Played:
 
 
 def _next(seen: Observation, replayed: Decision) -> dict[str, int]:
-    """What is ready at the next moment where the trace does not tell."""
+    """Returns the replicas that are ready at the next moment if the trace has no such column."""
     if replayed.groups is None or replayed.is_dry_run:
         return {group.accelerator: group.ready for group in seen.groups}
     return {group.accelerator: group.replicas for group in replayed.groups}
 
 
 def _observation(
-    rows: Sequence[Row], revision: Revision, wanted: Mapping[str, int] | None, active_at: float
+    rows: Sequence[TraceRow], revision: Revision, wanted: Mapping[str, int] | None, active_at: float
 ) -> Observation:
     first = rows[0]
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         COLUMNS[name].field: _value(name, value) for name, value in first.cells.items() if _is_of_revision(name)
     }
-    told.pop("desired", None)
-    told.setdefault("waiting_inferences", told.get("waiting", 0))
-    told.setdefault("concurrency_inferences", told.get("concurrency", 0.0))
-    told.setdefault("rps", told.get("lambda_ips", 0.0))
+    known.pop("desired", None)
+    known.setdefault("waiting_inferences", known.get("waiting", 0))
+    known.setdefault("concurrency_inferences", known.get("concurrency", 0.0))
+    known.setdefault("rps", known.get("lambda_ips", 0.0))
     at = first.at
-    told.setdefault("idle_s", 0.0 if told.get("lambda_ips") or told.get("waiting") else max(0.0, at - active_at))
-    groups = tuple(_group(row, told, wanted, alone=len(rows) == 1) for row in rows)
+    known.setdefault("idle_s", 0.0 if known.get("lambda_ips") or known.get("waiting") else max(0.0, at - active_at))
+    groups = tuple(_group(row, known, wanted, alone=len(rows) == 1) for row in rows)
     is_known = all(_knows(rows, name) for name in needed(revision.function))
     return Observation(
         function=revision.function.name,
@@ -253,12 +253,14 @@ def _observation(
         complete=is_known and first.cells.get("complete", 1.0) > 0,
         age_s=0.0,
         groups=groups,
-        **told,
+        **known,
     )
 
 
-def _group(row: Row, told: Mapping[str, Any], wanted: Mapping[str, int] | None, *, alone: bool) -> GroupObservation:
-    """``alone``: the only one of its moment has what the revision has."""
+def _group(
+    row: TraceRow, known: Mapping[str, Any], wanted: Mapping[str, int] | None, *, alone: bool
+) -> GroupObservation:
+    """Returns the observation of a group. ``alone``: the only group of its moment has the figures of the revision."""
     values: dict[str, Any] = {
         COLUMNS[name].field: _value(name, value)
         for name, value in row.cells.items()
@@ -267,10 +269,10 @@ def _group(row: Row, told: Mapping[str, Any], wanted: Mapping[str, int] | None, 
     if "ready" not in values:
         values["ready"] = 1 if wanted is None else wanted.get(row.accelerator, 0)
     if alone:
-        values.setdefault("latency_s", told.get("latency_s"))
-        values.setdefault("concurrency", told.get("concurrency", 0.0))
-        values.setdefault("ips", told.get("lambda_ips", 0.0))
-        values.setdefault("rps", told.get("rps", 0.0))
+        values.setdefault("latency_s", known.get("latency_s"))
+        values.setdefault("concurrency", known.get("concurrency", 0.0))
+        values.setdefault("ips", known.get("lambda_ips", 0.0))
+        values.setdefault("rps", known.get("rps", 0.0))
     if "mu_ips" in values:
         values["is_mu_learnt"] = True
     return GroupObservation(accelerator=row.accelerator, sampled=values["ready"], metrics=dict(row.metrics), **values)
@@ -285,7 +287,7 @@ def _value(name: str, value: float) -> float | int:
     return int(value) if column.is_whole else value * column.scale
 
 
-def _knows(rows: Sequence[Row], name: str) -> bool:
+def _knows(rows: Sequence[TraceRow], name: str) -> bool:
     if name.startswith(METRIC):
         return any(name.removeprefix(METRIC) in row.metrics for row in rows)
     if COLUMNS[name].of_group:
@@ -293,10 +295,10 @@ def _knows(rows: Sequence[Row], name: str) -> bool:
     return name in rows[0].cells
 
 
-def _recorded(row: Row, seen: Observation, replayed: Decision) -> Decision | None:
-    """What a column ``desired`` says was decided."""
-    told = row.cells.get("desired")
-    if told is None:
+def _recorded(row: TraceRow, seen: Observation, replayed: Decision) -> Decision | None:
+    """Returns the decision that a column ``desired`` records."""
+    known = row.cells.get("desired")
+    if known is None:
         return None
     return Decision(
         function=seen.function,
@@ -304,7 +306,7 @@ def _recorded(row: Row, seen: Observation, replayed: Decision) -> Decision | Non
         at=seen.at,
         policy=replayed.policy,
         ready=seen.ready,
-        desired=int(told),
+        desired=int(known),
         groups=None,
         reasons=(),
     )

@@ -1,4 +1,4 @@
-"""What a run looked like over time, and what follows from it. Pure: looks and outcomes in, figures out."""
+"""The timeline of a run and figures from it. Pure: status readings and outcomes in, figures out."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def converged_s(looks: Sequence[Look], is_right: Callable[[Look], bool]) -> floa
 
 
 def turns(sizes: Sequence[int]) -> int:
-    """How often a size that grew shrank next, or the other way round: 1, 2, 1, 2 are two turns."""
+    """Returns how often growth was followed by shrinking, or the other way round: 1, 2, 1, 2 has two turns."""
     steps = [after - before for before, after in itertools.pairwise(sizes) if after != before]
     return sum((one > 0) != (other > 0) for one, other in itertools.pairwise(steps))
 
@@ -91,7 +91,8 @@ def flip_flops(looks: Sequence[Look]) -> int:
 
 
 def cost(looks: Sequence[Look], until_s: float) -> float:
-    """What the replicas cost, in the currency of their prices: each look's price holds until the next one."""
+    """Returns the cost of the replicas, in the currency of their prices: each reading's price holds until the next
+    one."""
     inside = [look for look in looks if 0.0 <= look.at_s < until_s]
     ends = [look.at_s for look in inside[1:]] + [until_s]
     return sum(look.price_per_hour * (end - look.at_s) for look, end in zip(inside, ends, strict=True)) / 3600.0

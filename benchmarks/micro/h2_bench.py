@@ -115,7 +115,7 @@ def server_answer(number: int) -> bytes:
 
 
 def _own(head: Block) -> bytes:
-    """What a gateway adds; the time that is left where there was a limit."""
+    """Header fields that a gateway adds, with the remaining time if there was a limit."""
     seconds = request_timeout_s(head)
     return grpc.timeout(int(seconds * 1000)) if seconds is not None else b""
 

@@ -1,4 +1,4 @@
-"""``doctor``: what this machine offers, and what would go wrong before it does."""
+"""``tidegate doctor``: checks what this machine offers and what would fail, before it does."""
 
 import os
 import socket
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 OLDEST = (3, 11)
 FILES = 1024
-"""Open files below which many connections cannot be served."""
+"""Limit of open files below which many connections cannot be served."""
 
 
 class CheckVerdict(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """Works, with something less."""
+    """Works, with less than the full feature."""
     BAD = "bad"
 
 
@@ -73,7 +73,8 @@ def register(app: typer.Typer) -> None:
 
 
 def examine(directory: "StateDirectory", listen: str | None, control_listen: str | None) -> Iterator[Finding]:
-    """Every check; one that fails unexpectedly is a finding too. None: the addresses of the settings here."""
+    """Runs every check; one that fails unexpectedly is a finding too. ``listen`` and ``control_listen`` None: the
+    addresses of the settings here."""
     from tidegate.control.cli.up import read_settings
     from tidegate.control.state.directory import StateError
     from tidegate.errors import InvalidInputError
@@ -178,7 +179,7 @@ def _module(name: str, without: str) -> tuple[CheckVerdict, str]:
 
 
 def _accelerators(settings: "Settings") -> tuple[CheckVerdict, str]:
-    """Those that the file of the settings declares, else those that are found."""
+    """Checks the accelerators that the settings' file declares, else those that are found."""
     from tidegate.deploy.devices.discovered import take_inventory
     from tidegate.errors import InvalidInputError
 
@@ -195,7 +196,7 @@ def _accelerators(settings: "Settings") -> tuple[CheckVerdict, str]:
 
 
 def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[CheckVerdict, str]:
-    """Of the front door that runs, else of the one that ``tidegate.toml`` here would start."""
+    """Checks the certificate of the running front door, else of the one that ``tidegate.toml`` here would start."""
     from tidegate.clock import LiveClock
     from tidegate.control.workers.certificates import check, oddities
     from tidegate.errors import InvalidInputError
@@ -216,7 +217,7 @@ def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[Che
 
 
 def _store(settings: "Settings") -> tuple[CheckVerdict, str]:
-    """Whether the Redis of the settings is there and lets us in."""
+    """Checks that the Redis of the settings answers and accepts the credentials."""
     import asyncio
 
     from tidegate.errors import TidegateError
@@ -267,7 +268,8 @@ def _state(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
 
 
 def _why_not_writable(folder: Path) -> str | None:
-    """Tries it: permission bits alone do not tell what root may do on a read-only or virtual file system."""
+    """Returns why a folder cannot be written; None if it can. Writes a file: permission bits do not show what root may
+    do on a read-only or virtual file system."""
     import tempfile
 
     if not folder.is_dir():

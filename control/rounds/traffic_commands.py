@@ -256,7 +256,7 @@ def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
             faults.append(Fault("plan", key, ", ".join(rows)))
             continue
         try:
-            values[row.lands.removeprefix("rollout.")] = row.kind.read(text)
+            values[row.field.removeprefix("rollout.")] = row.kind.read(text)
         except UnreadableError:
             faults.append(Fault(key, text, row.kind.allowed))
     if len(faults) > before:

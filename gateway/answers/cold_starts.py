@@ -57,7 +57,7 @@ class ColdStarts:
     def unlinked(self, replica: str) -> None:
         self._states.pop(replica, None)
 
-    def told(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
+    def reported(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
         """Notes when a replica that this worker waited for became ready."""
         before = self._states.get(replica)
         self._states[replica] = state

@@ -127,15 +127,15 @@ def is_own_service(name: str) -> bool:
     return not name or name in _OWN_SERVICES
 
 
-def state_of(front: FunctionRouter) -> int:
+def state_of(router: FunctionRouter) -> int:
     """The health of a function: asleep counts as ready."""
-    return protos.SERVING if front.failure is None else protos.NOT_SERVING
+    return protos.SERVING if router.failure is None else protos.NOT_SERVING
 
 
-def states(fronts: dict[str, FunctionRouter], own: int) -> bytes:
+def states(routers: dict[str, FunctionRouter], own: int) -> bytes:
     """The answer of ``List``: the front door, its services, and every function."""
     told: dict[str, Any] = {name: {"status": own} for name in ("", *sorted(_OWN_SERVICES))}
-    told |= {name: {"status": state_of(front)} for name, front in sorted(fronts.items())}
+    told |= {name: {"status": state_of(router)} for name, router in sorted(routers.items())}
     return protos.HEALTH_LIST_RESPONSE.encode({"statuses": told})
 
 

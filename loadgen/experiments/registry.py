@@ -1,5 +1,5 @@
-"""Setups: the functions that run an experiment once. They lie in ``loadgen/experiments/setups/``, and a definition
-names one as ``MODULE.FUNCTION``."""
+"""The registry of setups: functions that run an experiment once. They lie in ``loadgen/experiments/setups/``, and a
+definition names one as ``MODULE.FUNCTION``."""
 
 import importlib
 import pkgutil
@@ -17,21 +17,22 @@ from tidegate.schema.yaml_nodes import Faults
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Call it with the table ``[parameters]`` of a definition and a seed. Equal arguments give equal outcomes."""
+    """A setup, called with the table ``[parameters]`` of a definition and a seed. Equal arguments give equal
+    outcomes."""
 
     kind: type[Any]
-    """The parameters, as a dataclass."""
+    """The dataclass of the parameters."""
     function: Callable[[Any, int], ExperimentOutcome]
 
     def __call__(self, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
-        """Raises InvalidInputError with every fault of the parameters."""
+        """Runs the setup. Raises InvalidInputError with every fault of the parameters."""
         faults = Faults("parameters")
         read_parameters = self.read(parameters, faults)
         faults.raise_any()
         return self.function(read_parameters, seed)
 
     def read(self, parameters: Mapping[str, Any], faults: Faults) -> object:
-        """The parameters as :attr:`kind`; None: they have faults."""
+        """Returns the parameters as :attr:`kind`; None if they have faults."""
         return read(self.kind, parameters, "parameters", faults)
 
 
@@ -46,9 +47,10 @@ def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], ExperimentOutcome]]
 
 @cache
 def known() -> Mapping[str, Setup]:
-    """Every setup by its name, in alphabetical order."""
+    """Returns every setup by name, in alphabetical order."""
     found = {}
-    for module in pkgutil.iter_modules(setups.__path__):
-        content = vars(importlib.import_module(f"{setups.__name__}.{module.name}"))
-        found.update({f"{module.name}.{name}": each for name, each in content.items() if isinstance(each, Setup)})
+    for module in pkgutil.walk_packages(setups.__path__, f"{setups.__name__}."):
+        subject = module.name.removeprefix(f"{setups.__name__}.").partition(".")[0]
+        content = vars(importlib.import_module(module.name))
+        found.update({f"{subject}.{name}": each for name, each in content.items() if isinstance(each, Setup)})
     return MappingProxyType(dict(sorted(found.items())))

@@ -1,4 +1,4 @@
-"""Runs experiments, one seed after the other or in several processes, and keeps what is finished when interrupted."""
+"""Runs experiments, one seed after the other or in several processes; finished results survive an interruption."""
 
 import multiprocessing
 import signal
@@ -21,11 +21,11 @@ from tidegate.loadgen.experiments.registry import known
 class ExperimentReport:
     results: tuple[Judgement, ...]
     not_run: tuple[str, ...] = ()
-    """Experiments of which no seed was finished."""
+    """Experiments without a finished seed."""
 
     @property
     def is_partial(self) -> bool:
-        """It was interrupted."""
+        """Whether the run was interrupted."""
         return bool(self.not_run) or any(result.is_partial for result in self.results)
 
     @property
@@ -34,24 +34,24 @@ class ExperimentReport:
 
 
 class Listener(Protocol):
-    """Is told while experiments run."""
+    """Receives progress while experiments run."""
 
     def seed(self, experiment: Experiment, seed: int) -> None:
-        """A seed is finished."""
+        """Takes a finished seed."""
         ...
 
     def result(self, result: Judgement) -> None:
-        """An experiment is finished, or was interrupted after a seed at least."""
+        """Takes an experiment that is finished, or was interrupted after at least one seed."""
         ...
 
 
 def run(
     experiments: Sequence[Experiment], listener: Listener, *, seeds: int | None = None, jobs: int = 1
 ) -> ExperimentReport:
-    """All of them, with ``seeds`` seeds each (None: as many as each asks for), in ``jobs`` processes. The report does
-    not depend on ``jobs``. KeyboardInterrupt ends it early: the report is partial then.
+    """Runs all experiments with ``seeds`` seeds each (None: each experiment's own number), in ``jobs`` processes. The
+    report does not depend on ``jobs``. KeyboardInterrupt ends it early: the report is partial then.
 
-    Raises InvalidInputError for checks of figures that a setup does not give, and ExperimentError where a run cannot be
+    Raises InvalidInputError for checks of figures that a setup does not give, and ExperimentError if a run cannot be
     judged.
     """
     tasks = [(each, seed) for each in experiments for seed in range(1, (seeds or each.seeds) + 1)]
@@ -77,7 +77,7 @@ def run(
 
 
 def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[ExperimentOutcome, None, None]:
-    """In the order of ``tasks``."""
+    """Yields the outcomes in the order of ``tasks``."""
     if jobs == 1:
         for experiment, seed in tasks:
             yield _outcome(experiment.name, experiment.setup, experiment.parameters, seed)
@@ -103,14 +103,14 @@ def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[E
 
 
 def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
-    """Also runs in other processes, and raises only what passes between them."""
+    """Runs one seed, also in other processes: raises only exceptions that can be sent between them."""
     try:
         return known()[setup](parameters, seed)
     except TidegateError as error:
         raise ExperimentError(f"{name}, seed {seed}: {error}") from None
     except (ArithmeticError, IndexError, StatisticsError) as error:  # A mean, a ratio or the last one of nothing.
-        told = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
-        raise ExperimentError(f"{name}, seed {seed}: {told}") from error
+        why = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
+        raise ExperimentError(f"{name}, seed {seed}: {why}") from error
 
 
 def _leave_interrupts_to_the_parent() -> None:

@@ -1,4 +1,4 @@
-"""How requests arrive, as options say it: for ``tidegate load``, which sends them, and ``simulate``, which does not."""
+"""Arrival options of ``tidegate load``, which sends requests, and of ``tidegate simulate``, which does not."""
 
 import math
 import random
@@ -11,26 +11,26 @@ from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.changes import Placement, sliced
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.workloads import THEMIS, Share
 from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.outputs import check_files
-from tidegate.loadgen.traces.changes import Placement, sliced
 from tidegate.loadgen.traces.files import TraceFile, open_trace
 from tidegate.loadgen.traces.formats import Format
 from tidegate.schema.units import UnreadableError, duration, number, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
 MODES: Final = ("--rate", "--trace", "--shape", "--callers", "--phase", "--concurrency")
-MOST_SECONDS: Final = 7 * 86_400.0
-MOST_SCALE: Final = 1e6
+MAX_SECONDS: Final = 7 * 86_400.0
+MAX_SCALE: Final = 1e6
 Schedule = Callable[[random.Random], Iterator[Arrival]]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalOptions:
-    """Options, as written."""
+    """The arrival options, as written."""
 
     rate: str | None = None
     span: str | None = None
@@ -50,17 +50,18 @@ class ArrivalOptions:
 
     @property
     def inputs(self) -> tuple[Path | None, ...]:
-        """Files that are read, and so not to be written."""
+        """Files that are read and must not be overwritten."""
         return (self.trace,)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Options of which one says when requests leave."""
+        """Options that select the arrival process; exactly one must be given."""
         return MODES
 
 
 class Loop(NamedTuple):
-    """So many callers for so many seconds, each sends its next request when it has the answer."""
+    """A closed loop: ``callers`` callers for ``seconds`` seconds, each of which sends its next request when it has the
+    answer."""
 
     callers: int
     seconds: float
@@ -68,12 +69,12 @@ class Loop(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where requests come from: an open loop by ``schedule``, else the closed ones of ``loops``."""
+    """The source of requests: an open loop by ``schedule``, else the closed loops in ``loops``."""
 
     mode: str = ""
     seed: int = 0
     total_s: float | None = None
-    """As planned; None: nobody knows."""
+    """Planned duration; None if it is unknown."""
     schedule: Schedule | None = None
     loops: tuple[Loop | LoadPhase, ...] = ()
     batches: shape_words.Batches | None = None
@@ -81,12 +82,12 @@ class Source:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads values; what cannot be is added to ``faults``."""
+    """Reads option values; unreadable ones become entries of ``faults``."""
 
     faults: Faults
 
     def taken(self, name: str, read: Callable[[], T]) -> T | None:
-        """What is read of another text, with its faults among the others, by their line."""
+        """Returns the value of ``read``; the faults of that other text are added here with their line."""
         try:
             return read()
         except InvalidInputError as error:
@@ -99,7 +100,7 @@ class Reader:
             value = duration(text)
         except UnreadableError:
             value = -1.0
-        if not least <= value <= MOST_SECONDS:
+        if not least <= value <= MAX_SECONDS:
             self.faults.add(name, text, f"a time with its unit, such as 30s or 5m, {least:g}s to 7 days")
             return None
         return value
@@ -126,7 +127,7 @@ class Reader:
 
 
 def source_of(asked: ArrivalOptions, faults: Faults) -> Source:
-    """Adds every fault to ``faults``; with one, the source is not to be used."""
+    """Returns the source of requests and adds every fault to ``faults``. With a fault the source must not be used."""
     reader = _SourceReader(asked, faults)
     reader.read()
     check_files(asked.outputs, asked.inputs, faults)
@@ -181,7 +182,7 @@ class _SourceReader:
             faults.add("--for", asked.span, f"nothing beside {named[0]}, which has its own length")
 
     def _rate(self, text: str, span_s: float | None, placement: Placement) -> None:
-        rate = self.values.number("--rate", text, shape_words.MOST_RATE)
+        rate = self.values.number("--rate", text, shape_words.MAX_RATE)
         if rate is not None and span_s is not None:
             self._open(f"{rate:g} requests/s", shapes.constant(span_s, rate), placement)
 
@@ -193,8 +194,8 @@ class _SourceReader:
         if load is not None:
             self._open(f"shape {text}", load, placement)
 
-    def _open(self, told: str, load: shapes.Load, placement: Placement) -> None:
-        self.mode, self.total_s = f"open loop, {told}, {placement}", load.duration_s
+    def _open(self, description: str, load: shapes.Load, placement: Placement) -> None:
+        self.mode, self.total_s = f"open loop, {description}, {placement}", load.duration_s
         self.schedule = lambda rng: (Arrival(at_s) for at_s in shapes.times(load, placement, rng))
 
     def _modulated(self, text: str, span_s: float | None, placement: Placement) -> None:
@@ -223,8 +224,8 @@ class _SourceReader:
         if share.least and trace.summary.format is not Format.COUNTS:
             self.faults.add("--scale", asked.scale, "a number: only traces of counts are shared among pipelines")
         elif start_s >= trace.summary.duration_s > 0.0:
-            told = f"a moment before the trace's end at {trace.summary.duration_s:g} s"
-            self.faults.add("--from", str(asked.first), told)
+            allowed = f"a moment before the trace's end at {trace.summary.duration_s:g} s"
+            self.faults.add("--from", str(asked.first), allowed)
         else:
             self._follow(trace, placement, share, start_s, end_s)
 
@@ -234,7 +235,7 @@ class _SourceReader:
         if text[:1].isalpha():
             self.faults.add("--scale", text, f"a number, or one of {', '.join(THEMIS)}{nearest(text, THEMIS)}")
             return None
-        factor = self.values.number("--scale", text, MOST_SCALE)
+        factor = self.values.number("--scale", text, MAX_SCALE)
         return None if factor is None else Share(1.0 / factor, 0.0)
 
     def _follow(self, trace: TraceFile, placement: Placement, share: Share, start_s: float, end_s: float) -> None:
@@ -250,7 +251,7 @@ class _SourceReader:
 
     def _callers(self, name: str, span_s: float | None) -> None:
         text = self.asked.callers if name == "--callers" else self.asked.concurrency
-        count = self.values.whole(name, text or "", 1, shape_words.MOST_WORKERS)
+        count = self.values.whole(name, text or "", 1, shape_words.MAX_WORKERS)
         if count is not None and span_s is not None:
             kind = "callers" if name == "--callers" else "requests at once"
             self.mode, self.total_s = f"closed loop, {count} {kind}", span_s

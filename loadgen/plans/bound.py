@@ -1,4 +1,4 @@
-"""The bound that ``tidegate simulate`` holds policies against: for whom there is one, and of what."""
+"""The lower bound of the cost that ``tidegate simulate`` compares policies with."""
 
 import math
 
@@ -12,7 +12,7 @@ from tidegate.loadgen.simulator.scenario import Deployed
 
 
 def bound_of(plan: SimulationPlan) -> tuple[BoundFigures | None, str | None]:
-    """The bound, or a word on why there is none; neither where no latency is promised."""
+    """Returns the bound, or the reason why there is none; neither without a latency SLA."""
     function = plan.functions[0]
     latency_s = function.sla.latency_s
     if latency_s is None:
@@ -47,7 +47,7 @@ def _why_none(plan: SimulationPlan, deployed: Deployed) -> str | None:
 
 
 def _groups(plan: SimulationPlan, deployed: Deployed) -> list[Group]:
-    """By their devices alone: replicas that drain are beyond ``max-scale`` for a moment."""
+    """Returns the groups limited by their devices alone: draining replicas may exceed ``max-scale`` for a moment."""
     found = []
     for kind in plan.kinds:
         accelerator = kind.accelerator

@@ -1,4 +1,4 @@
-"""What ``tidegate experiment`` was asked for, every fault of options and files at once."""
+"""The plan of ``tidegate experiment``: options and files, with every fault at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import InvalidInputError
-from tidegate.loadgen.experiments.definition import MAX_BYTES, MOST_SEEDS, Experiment, catalogue, parse
+from tidegate.loadgen.experiments.definition import MAX_BYTES, MAX_SEEDS, Experiment, catalogue, parse
 from tidegate.loadgen.plans.outputs import check_files
 from tidegate.schema.units import UnreadableError, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
 ALL: Final = "all"
-MOST_JOBS: Final = 256
+MAX_JOBS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class ExperimentPlan:
 
     @property
     def tasks(self) -> int:
-        """Seeds of all experiments."""
+        """Number of seeds of all experiments."""
         return sum(self.seeds or each.seeds for each in self.experiments)
 
 
@@ -36,7 +36,8 @@ def plan_of(
     report: Path | None = None,
     is_list: bool = False,
 ) -> ExperimentPlan:
-    """Raises InvalidInputError with every fault. ``is_list``: without names all are meant."""
+    """Returns the plan. Raises InvalidInputError with every fault. ``is_list``: without names all experiments are
+    meant."""
     faults = Faults("experiment")
     check_files([("--report", report)], definitions, faults)
     own = [found for path in definitions if (found := _definition(path, faults)) is not None]
@@ -50,8 +51,8 @@ def plan_of(
             faults.add("name", each.name, "each name once")
     plan = ExperimentPlan(
         experiments=tuple(experiments),
-        seeds=None if seeds is None else _whole("--seeds", seeds, MOST_SEEDS, faults),
-        jobs=_whole("--jobs", jobs, MOST_JOBS, faults),
+        seeds=None if seeds is None else _whole("--seeds", seeds, MAX_SEEDS, faults),
+        jobs=_whole("--jobs", jobs, MAX_JOBS, faults),
     )
     faults.raise_any()
     return plan

@@ -1,4 +1,4 @@
-"""What ``tidegate load`` was asked for, read from its options: every fault is found before anything is sent."""
+"""The plan of ``tidegate load``, read from its options: every fault is found before anything is sent."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from tidegate.loadgen.plans.arrivals import ArrivalOptions, Loop, Reader, Source
 from tidegate.schema.units import UnreadableError, duration, percent
 from tidegate.schema.yaml_nodes import Faults
 
-MOST_CONNECTIONS: Final = 50_000
+MAX_CONNECTIONS: Final = 50_000
 PROTOCOLS: Final = ("http", "v2", "openai", "grpc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions(ArrivalOptions):
-    """Of the command line, as written."""
+    """The options of the command line, as written."""
 
     target: str
     protocol: str | None = None
@@ -61,11 +61,11 @@ class LoadPlan:
     timeout_s: float
     connections: int
     sla: tuple[float, float] | None
-    """Seconds and percent; None: as the function says."""
+    """(seconds, percent); None takes the function's own SLA."""
 
 
 def plan_of(options: LoadOptions) -> LoadPlan:
-    """Raises InvalidInputError with every fault."""
+    """Returns the plan. Raises InvalidInputError with every fault."""
     return _LoadReader(options).plan()
 
 
@@ -97,7 +97,7 @@ class _LoadReader:
             prompt_words=values.whole("--prompt-words", options.prompt_words, 1, 1_000_000) or 1,
             tokens=values.whole("--tokens", options.tokens, 1, 1_000_000) or 1,
             timeout_s=values.time("--timeout", options.timeout, 0.001) or 0.0,
-            connections=values.whole("--connections", options.connections, 1, MOST_CONNECTIONS) or 1,
+            connections=values.whole("--connections", options.connections, 1, MAX_CONNECTIONS) or 1,
             sla=self._sla(),
         )
         if options.body is not None and options.batches is not None and options.batch_header is None:
@@ -144,7 +144,7 @@ class _LoadReader:
 
 
 def _workers(source: Source) -> Callable[[], list[Worker]] | None:
-    """Those of the closed loops; None: it is an open one."""
+    """Returns a maker of the closed loops' workers; None for an open loop."""
     phases = [loop for loop in source.loops if isinstance(loop, LoadPhase)]
     loops = [loop for loop in source.loops if isinstance(loop, Loop)]
     if not source.loops:

@@ -8,8 +8,11 @@ from tidegate.schema.yaml_nodes import Faults
 
 
 def check_files(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None], faults: Faults) -> None:
-    """Files that are to be written, by their options: a long run is not to be lost because its report cannot be, nor a
-    file that it reads. Devices and pipes are neither kept nor overwritten."""
+    """Adds a fault for each output that cannot be written or that an input or another option uses.
+
+    A long run must not be lost because its report cannot be written, nor an input file. Devices and pipes are neither
+    kept nor overwritten.
+    """
     taken = {os.path.realpath(path) for path in inputs if path is not None}
     for option, path in outputs:
         if path is None:

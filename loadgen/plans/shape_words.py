@@ -1,4 +1,4 @@
-"""Small languages of the command line: ``spike:base=100,peak=400,at=10s,span=5s``, ``1:0.5,8:0.3``, ``0s:100:4:10``."""
+"""Readers of small option languages: ``spike:base=100,peak=400,at=10s,span=5s``, ``1:0.5,8:0.3``, ``0s:100:4:10``."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -6,16 +6,16 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
+from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.shapes import Load
 from tidegate.loadgen.arrivals.workloads import OLTUNES, THESIS
-from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.units import UnreadableError, duration, number, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
-MOST_RATE: Final = 1_000_000.0
-MOST_WORKERS: Final = 10_000
-MOST_BATCH: Final = 100_000
+MAX_RATE: Final = 1_000_000.0
+MAX_WORKERS: Final = 10_000
+MAX_BATCH: Final = 100_000
 _TIMES: Final = frozenset({"at", "span", "period"})
 
 _KEYS: Final = {
@@ -36,8 +36,8 @@ MMPP: Final = "mmpp"
 
 
 def shape(text: str, duration_s: float | None, faults: Faults, placement: Placement = Placement.POISSON) -> Load | None:
-    """A shape over ``duration_s``; ``steps`` say their durations themselves, and HetSev's patterns have one that is
-    stretched to another. OLTunes' rates go with ``placement``. None: there are faults."""
+    """Returns a shape over ``duration_s``; None if there are faults. ``steps`` contain their durations, and HetSev's
+    patterns have one that is stretched. OLTunes' rates depend on ``placement``."""
     name, _, rest = text.partition(":")
     if name == "steps":
         spans = _spans(name, rest, faults)
@@ -82,7 +82,8 @@ def _oltunes(model: str, duration_s: float | None, faults: Faults, placement: Pl
 
 
 def modulated(text: str, faults: Faults) -> list[tuple[float, float]] | None:
-    """States of a Markov-modulated Poisson process, ``mmpp:T@R,T@R,...``: (mean stay in seconds, rate) of each."""
+    """Returns the states of a Markov-modulated Poisson process, ``mmpp:T@R,T@R,...``: (mean stay in seconds, rate) of
+    each."""
     name, _, rest = text.partition(":")
     states = _spans(name, rest, faults)
     if states is not None and len(states) < 2:
@@ -112,7 +113,7 @@ def _shape(name: str, given: dict[str, float], duration_s: float, text: str, fau
 
 
 def _spans(name: str, rest: str, faults: Faults) -> list[tuple[float, float]] | None:
-    """``T@R,T@R,...`` as (seconds, rate)."""
+    """Returns ``T@R,T@R,...`` as (seconds, rate)."""
     spans = []
     for part in rest.split(","):
         length, _, word = part.partition("@")
@@ -125,13 +126,13 @@ def _spans(name: str, rest: str, faults: Faults) -> list[tuple[float, float]] | 
 
 
 class Batches(NamedTuple):
-    """How many inferences requests carry: sizes and their weights."""
+    """Batch sizes of requests and their weights."""
 
     sizes: tuple[int, ...]
     weights: tuple[float, ...]
 
     def drawer(self, rng: random.Random) -> Callable[[], int]:
-        """Draws one after the other."""
+        """Returns a function that draws one size after the other."""
         if len(self.sizes) == 1:
             only = self.sizes[0]
             return lambda: only
@@ -139,13 +140,13 @@ class Batches(NamedTuple):
 
 
 def batches(text: str, faults: Faults) -> Batches:
-    """``1:0.5,8:0.3,32:0.2``, or one size alone; weights need not sum to 1."""
+    """Reads ``1:0.5,8:0.3,32:0.2``, or a single size; weights need not sum to 1."""
     sizes, weights = [], []
     for part in text.split(","):
         size, colon, weight = part.partition(":")
-        found, share = _whole(size, MOST_BATCH), _value("rate", weight) if colon else 1.0
+        found, share = _whole(size, MAX_BATCH), _value("rate", weight) if colon else 1.0
         if found is None or share is None or found in sizes:
-            faults.add("--batches", part, f"SIZE or SIZE:WEIGHT, each size once, 1 to {MOST_BATCH}, a weight from 0 on")
+            faults.add("--batches", part, f"SIZE or SIZE:WEIGHT, each size once, 1 to {MAX_BATCH}, a weight from 0 on")
             continue
         sizes.append(found)
         weights.append(share)
@@ -155,8 +156,8 @@ def batches(text: str, faults: Faults) -> Batches:
 
 
 def phases(texts: Sequence[str], faults: Faults) -> list[LoadPhase]:
-    """Phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker; or the name of one of
-    its experiments."""
+    """Reads phases of the thesis: ``START:N:WORKERS:RATE`` each, the rate in requests/s of one worker; or the name of
+    one of its experiments."""
     found: list[LoadPhase] = []
     for text in texts:
         if text in THESIS:
@@ -167,27 +168,27 @@ def phases(texts: Sequence[str], faults: Faults) -> list[LoadPhase]:
             faults.add("--phase", text, f"START:N:WORKERS:RATE, such as 60s:1000:4:10, {' or '.join(THESIS)}")
             continue
         start_s, rate = _value("at", parts[0]), _value("rate", parts[3])
-        count, workers = _whole(parts[1], 1_000_000_000), _whole(parts[2], MOST_WORKERS)
+        count, workers = _whole(parts[1], 1_000_000_000), _whole(parts[2], MAX_WORKERS)
         if start_s is None or count is None or workers is None or not rate:
             allowed = (
-                f"START:N:WORKERS:RATE: a time (60s), requests from 1 on, 1 to {MOST_WORKERS} workers, a rate above 0"
+                f"START:N:WORKERS:RATE: a time (60s), requests from 1 on, 1 to {MAX_WORKERS} workers, a rate above 0"
             )
             faults.add("--phase", text, allowed)
             continue
-        if found and sum(each.workers for each in found) + workers > MOST_WORKERS:
-            faults.add("--phase", text, f"at most {MOST_WORKERS} workers in all phases")
+        if found and sum(each.workers for each in found) + workers > MAX_WORKERS:
+            faults.add("--phase", text, f"at most {MAX_WORKERS} workers in all phases")
             continue
         found.append(LoadPhase(start_s, count, workers, rate))
     return found
 
 
 def _value(key: str, word: str) -> float | None:
-    """A time or a rate from 0 on."""
+    """Returns a time or a rate from 0 on; None if it is unreadable."""
     try:
         value = duration(word) if key in _TIMES else number(word)
     except UnreadableError:
         return None
-    return value if key in _TIMES or value <= MOST_RATE else None
+    return value if key in _TIMES or value <= MAX_RATE else None
 
 
 def _whole(word: str, most: int) -> int | None:

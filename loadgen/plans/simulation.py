@@ -1,4 +1,4 @@
-"""What ``tidegate simulate`` was asked for: options and files to scenarios, every fault of all of them at once."""
+"""The plan of ``tidegate simulate``: options and files to scenarios, with every fault of all of them at once."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.replay.changes import changed
 from tidegate.deploy.devices import declared
 from tidegate.deploy.placement.ledger import Accelerator, candidates
@@ -27,12 +27,12 @@ from tidegate.schema.rows import by_spelling
 from tidegate.schema.yaml_nodes import Faults
 
 START_S: Final = ColdStart().total_s
-"""Of a replica whose start nobody described, beside the ``start-up`` of its accelerator."""
+"""Start-up time of a replica that no file describes, added to the ``start-up`` of its accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions(ArrivalOptions):
-    """Of the command line, as written."""
+    """The options of the command line, as written."""
 
     function: Path
     accelerators: Path
@@ -48,13 +48,13 @@ class SimulationOptions(ArrivalOptions):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Without ``--concurrency``, which is another word for ``--callers``."""
+        """As in the base class, without ``--concurrency``, which is an alias of ``--callers``."""
         return tuple(mode for mode in MODES if mode != "--concurrency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPlan:
-    """``functions``: one for each policy, in the order asked for."""
+    """A simulation. ``functions`` holds one function per policy, in the order of the options."""
 
     functions: tuple[Function, ...]
     kinds: tuple[Kind, ...]
@@ -62,18 +62,18 @@ class SimulationPlan:
     starts: Mapping[str, ColdStart]
     source: Source
     duration_s: float | None
-    """None: until everybody has sent all and all of it has ended."""
+    """Simulated seconds; None until every request has been sent and has ended."""
     ready: Mapping[str, int]
     """Replicas at the beginning, by accelerator."""
     notes: tuple[str, ...]
 
     @property
     def has_power(self) -> bool:
-        """Whether it is known what every accelerator draws."""
+        """Whether the power of every accelerator is known."""
         return all(kind.accelerator.tdp_w for kind in self.kinds)
 
     def arrivals(self) -> Iterator[Arrival]:
-        """Of the open loop, the same ones each time; none of a closed one."""
+        """Yields the arrivals of the open loop, the same ones each time; none for a closed loop."""
         source = self.source
         if source.schedule is None:
             return
@@ -99,7 +99,7 @@ class SimulationPlan:
 
 
 def plan_of(options: SimulationOptions) -> SimulationPlan:
-    """Raises InvalidInputError with every fault."""
+    """Returns the plan. Raises InvalidInputError with every fault."""
     return _SimulationReader(options).plan()
 
 
@@ -147,7 +147,7 @@ class _SimulationReader:
             return None
 
     def _accelerators(self) -> list[Accelerator]:
-        """Those of the file; hardware that is not here must say its count and its memory."""
+        """Returns the accelerators of the file; hardware that is not here must declare its count and its memory."""
         path = self.options.accelerators
         text = self._text("--accelerators", path)
         if text is None:
@@ -158,10 +158,10 @@ class _SimulationReader:
         for (index, entry), line in zip(enumerate(entries or ()), _lines(text), strict=False):
             for key, given in (("count", entry.count), ("memory", entry.memory_bytes)):
                 if given is None:
-                    told = "it must be given: the machine that it is on is simulated"
-                    self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", told, line)
+                    allowed = "it must be given: the machine that it is on is simulated"
+                    self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", allowed, line)
             if entry.count is not None and entry.memory_bytes is not None:
-                found.append(entry.settled(entry.count, entry.memory_bytes))
+                found.append(entry.completed(entry.count, entry.memory_bytes))
         return found
 
     def _profiles(self, accelerators: list[Accelerator]) -> Mapping[str, Profiled]:
@@ -173,23 +173,23 @@ class _SimulationReader:
         known = [each.name for each in accelerators]
         for name, entry in found.items():
             if known and name not in known:
-                told = f"an accelerator of {self.options.accelerators}: {', '.join(known)}"
-                self.faults.add(f"--profile {path}: accelerator", name, told, entry.line)
+                allowed = f"an accelerator of {self.options.accelerators}: {', '.join(known)}"
+                self.faults.add(f"--profile {path}: accelerator", name, allowed, entry.line)
         return found
 
     def _functions(self, accelerators: list[Accelerator]) -> tuple[Function, ...]:
-        """The manifest's function under each policy."""
+        """Returns the manifest's function under each policy."""
         path = self.options.function
         text = self._text("--function", path)
         if text is None:
             return ()
-        terms = ParseContext(
+        context = ParseContext(
             base=str(path.absolute().parent),
-            policies=policies.names(),
+            policies=registry.names(),
             accelerators={each.name: each.kind.value for each in accelerators} or None,
             images=True,
         )
-        parsed = self.values.taken(f"--function {path}", lambda: manifest.read(text, source=str(path), terms=terms))
+        parsed = self.values.taken(f"--function {path}", lambda: manifest.read(text, source=str(path), context=context))
         if parsed is None:
             return ()
         if len(parsed.functions) != 1:
@@ -201,23 +201,23 @@ class _SimulationReader:
         return tuple(self._under(parsed.functions[0], asked))
 
     def _under(self, function: Function, asked: tuple[str, ...]) -> Iterator[Function]:
-        told: set[str] = set()
+        seen: set[str] = set()
         compared = asked or (function.scaling.policy,)
         for policy in compared:
             try:
                 yield changed(function, policy, _settings(self.options.settings, policy, compared))
             except InvalidInputError as error:
                 for fault in error.faults:
-                    if str(fault) not in told:  # A setting is the same fault under each policy.
+                    if str(fault) not in seen:  # A setting is the same fault under each policy.
                         self.faults.say(fault.where, fault.value, fault.allowed)
-                        told.add(str(fault))
+                        seen.add(str(fault))
 
     # --- hardware ---
 
     def _kinds(
         self, functions: tuple[Function, ...], accelerators: list[Accelerator], profiled: Mapping[str, Profiled]
     ) -> tuple[Kind, ...]:
-        """Those that the function can be placed on, each with a profile."""
+        """Returns the kinds on which the function can be placed, each with a profile."""
         if not functions or not accelerators or len(self.faults):
             return ()
         function, options = functions[0], self.options
@@ -227,12 +227,12 @@ class _SimulationReader:
             self.faults.say(f"--accelerators {options.accelerators}", names, f"one that {function.name} can run on")
         for each in usable:
             if each.profile is None and each.name not in profiled:
-                told = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
-                self.faults.say(f"--accelerators {options.accelerators}: {each.name}", "no profile", told)
+                allowed = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
+                self.faults.say(f"--accelerators {options.accelerators}: {each.name}", "no profile", allowed)
         return tuple(_kind(each, profiled.get(each.name)) for each in accelerators if each in usable)
 
     def _ready(self, functions: tuple[Function, ...], kinds: tuple[Kind, ...]) -> Mapping[str, int]:
-        """On the cheapest accelerator, as the first replicas of a deployed function are."""
+        """Places the initial replicas on the cheapest accelerator, as the first replicas of a deployed function are."""
         count = self.values.whole("--ready", self.options.ready, 0, 4096)
         if not count or not functions or not kinds:
             return {}
@@ -243,20 +243,20 @@ class _SimulationReader:
 
 
 def _settings(given: Sequence[str], policy: str, compared: Sequence[str]) -> list[str]:
-    """Those for one of the compared policies: a parameter is for each of them that has it. One that none has stays, and
-    is a fault."""
+    """Returns the settings for one of the compared policies. A parameter applies to each policy that has it; one that
+    no policy has stays in the list and becomes a fault."""
     return [text for text in given if _has(policy, text) or not any(_has(each, text) for each in compared)]
 
 
 def _has(policy: str, setting: str) -> bool:
-    """Whether a policy has the parameter that is set; what is no parameter is for all."""
+    """Whether a policy has the parameter that is set; settings that are no parameters apply to all."""
     key = setting.partition("=")[0].strip().removeprefix(PREFIX)
     is_parameter = key.startswith(PARAMETER_PREFIX)
     return not is_parameter or key.removeprefix(PARAMETER_PREFIX) in by_spelling(PARAMETERS.get(policy, ()))
 
 
 def _lines(text: str) -> Iterator[int | None]:
-    """Where each accelerator is declared."""
+    """Yields the line where each accelerator is declared."""
     documents = document.load(text, Faults(""))
     node = documents[0].get("accelerators") if documents and isinstance(documents[0], document.MapNode) else None
     yield from (item.line for item in node.items) if isinstance(node, document.ListNode) else ()
@@ -269,7 +269,7 @@ def _kind(accelerator: Accelerator, profiled: Profiled | None) -> Kind:
 
 
 def _profile(accelerator: Accelerator, profiled: Mapping[str, Profiled]) -> ServiceProfile:
-    """The file's; else what the emulated accelerator states."""
+    """Returns the profile of the file, else that of the emulated accelerator."""
     found, stated = profiled.get(accelerator.name), accelerator.profile
     if found is not None:
         return found.profile
@@ -294,7 +294,7 @@ def _callers(source: Source, function: str) -> Iterator[Callers]:
 
 
 def _notes(function: Function, kinds: tuple[Kind, ...], profiled: Mapping[str, Profiled]) -> Iterator[str]:
-    """What was assumed where nobody said it."""
+    """Yields the assumptions made for facts that no file contains."""
     if function.concurrency is None:
         yield f"concurrency: auto learns its slots, of at most a profile's width, or {AUTO_LIMIT} where it has none"
     said = {name for name, each in profiled.items() if each.start is not None}

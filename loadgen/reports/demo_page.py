@@ -1,4 +1,4 @@
-"""The demo's report as one HTML file; the demo collects what it tells."""
+"""The demo's report as one HTML file."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class DemoReport:
 
 
 def render(report: DemoReport) -> str:
-    """The whole file."""
+    """Returns the whole file."""
     parts = [
         page.verdict(report.verdict, report.passed),
         page.facts(report.facts),

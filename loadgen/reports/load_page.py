@@ -1,4 +1,4 @@
-"""The report of a load as one HTML file: no scripts, nothing from elsewhere, plots as inline SVG."""
+"""The report of a load as one HTML file: no scripts, no external resources, plots as inline SVG."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tidegate.loadgen.reports.text import facts, rows, tables
 
 
 def render(report: LoadReport) -> str:
-    """The whole file."""
+    """Returns the whole file."""
     parts = [page.verdict("Interrupted: this report is partial.", False)] if report.is_partial else []
     parts += [page.paragraph(f"{report.began}, seed {report.seed}"), page.facts(facts(report))]
     for found, table in tables(report):
@@ -18,7 +18,7 @@ def render(report: LoadReport) -> str:
 
 
 def plots(report: LoadReport) -> tuple[Plot, ...]:
-    """Rates and latencies by the time at which requests were due, and the latency by its percentile."""
+    """Returns plots of rates and latencies over due time, and of latency by percentile."""
     end = report.slot_s * len(report.seconds)
     target = () if report.sla is None else ((0.0, report.sla.latency_s * 1e3), (end, report.sla.latency_s * 1e3))
     latency = [
@@ -40,4 +40,4 @@ def plots(report: LoadReport) -> tuple[Plot, ...]:
 
 def _points(report: LoadReport, value: Callable[[SecondRecord], float | None], scale: float = 1.0) -> tuple[Point, ...]:
     found = ((each.at_s, value(each)) for each in report.seconds)
-    return tuple((at_s, told * scale) for at_s, told in found if told is not None)
+    return tuple((at_s, value * scale) for at_s, value in found if value is not None)

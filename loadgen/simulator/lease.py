@@ -13,7 +13,7 @@ class Lease:
     end_s: float
     function: str = ""
     unit: int = 0
-    """Which device of its kind."""
+    """Index of the device within its kind."""
     share: int = 100
     """Percent of the device; below 100 others may hold the rest."""
     cores: int = 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import inf
 
 from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
-from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.loadgen.simulator.counters import Request
 from tidegate.loadgen.simulator.devices import Devices
@@ -35,7 +35,7 @@ _SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
 
 
 class _Log:
-    """A decision log that goes to the sink."""
+    """A decision log that writes to the sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -58,7 +58,7 @@ class _Context(StandaloneContext):
 
 
 class Simulation:
-    """One run of one scenario; :meth:`run` it once."""
+    """One run of one scenario; call :meth:`run` once."""
 
     def __init__(self, scenario: Scenario, sink: Sink) -> None:
         self._scenario = scenario
@@ -78,7 +78,7 @@ class Simulation:
         self._is_publishing = False
         self._ends_by_itself = False
         self._due = PERIOD_S
-        """When the next second is over."""
+        """End of the present second."""
         self._ticks = 0
         self._wanted = dict.fromkeys(self._revisions.values(), 0)
         self.fleet = Fleet(
@@ -107,8 +107,8 @@ class Simulation:
         self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
 
     def run(self, duration_s: float | None = None) -> SimulationResult:
-        """Simulates ``duration_s`` seconds; None: until everybody has sent all and all of it has ended, which callers
-        without an end never do. Raises ValueError for arrivals that fall in time or name an unknown function."""
+        """Simulates ``duration_s`` seconds. None: until all requests have been sent and have ended, which callers
+        without an end never reach. Raises ValueError for arrivals that fall in time or name an unknown function."""
         if duration_s is None and any(each.requests is None for each in self._scenario.callers):
             raise ValueError("callers without an end need a duration")
         self._ends_by_itself = duration_s is None
@@ -148,7 +148,7 @@ class Simulation:
         self.kernel.at(self._due, self._second)
 
     def _round(self, now: float, _: None) -> None:
-        """Once a second, and when a replica broke or a back-off is over."""
+        """Runs once a second, and when a replica broke or a back-off is over."""
         self._ticks += 1
         self._tell_sink(now)
         self._sample(now)
@@ -180,7 +180,7 @@ class Simulation:
         left_out: set[str] = set()
         for ready in groups.values():
             if len(ready) > ALL_UP_TO:
-                left_out |= set(ready) - asked(ready, self._ticks)
+                left_out |= set(ready) - to_sample(ready, self._ticks)
         collector.expect((WORKER,), there)
         collector.gateway(self._gate.sample(now), now)
         samples = [self._replicas[name].sample(now) for name in there if name not in left_out]
@@ -192,13 +192,13 @@ class Simulation:
     def _learn_limits(self, now: float) -> None:
         counts = {name: self._gate.room.counts(name, now) for name in self._revisions.values()}
         for move in self._limits.turn(now, {name: each.waiting for name, each in counts.items() if each is not None}):
-            told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
-            self.autoscaler.add_reason(move.revision, told)
+            why = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
+            self.autoscaler.add_reason(move.revision, why)
         for status in self.fleet.statuses():
             self._tell_limit(status)
 
     def _tell_limit(self, status: ReplicaStatus) -> None:
-        """A ready replica that works with another limit than its group's is told."""
+        """Sends its group's limit to a ready replica that works with another one."""
         limit = self._limits.of(status.revision, status.accelerator)
         if limit is not None and status.state is ReplicaState.READY:
             self.kernel.at(self.kernel.now() + self._scenario.message_s, self._limited, (status.id, limit))
@@ -266,7 +266,7 @@ class Simulation:
     # --- the route table ---
 
     def _changed(self, status: ReplicaStatus) -> None:
-        """A replica changed: a new table at the end of this moment, and a round when it broke."""
+        """Handles a changed replica: a new table at the end of this moment, and a round if it broke."""
         if status.state is ReplicaState.FAILED:
             self.kernel.at(self.kernel.now(), self._round)
         if self._limits:

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.support.worlds.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
-from tidegate.autoscaler.autoscaler import FleetContext, StandaloneContext, fleet_groups
+from tidegate.autoscaler.autoscaler import FleetContext, StandaloneContext
 from tidegate.autoscaler.decisions.explain import digest
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.live import DecisionLog, LiveAutoscaler, Puller
@@ -136,18 +135,6 @@ def test_samples_reach_who_else_wants_them() -> None:
     at.sources({"g0": gives(whole)}, {A: gives(replica_sample(A))})
     asyncio.run(at.sample())
     assert seen == [whole, replica_sample(A)]
-
-
-def test_an_activation_is_answered_at_once_and_only_once() -> None:
-    at = LiveAutoscaler(ManualClock(T0), StandaloneContext())
-    at.core.apply(revision(), fresh=False)
-    assert at.core.activated(activation(), T0) is None, "nobody said what runs and where there is room"
-    at.core.fleet([], ROOMS)
-    first, second = at.core.activated(activation(), T0), at.core.activated(activation(), T0 + 0.2)
-    assert first is not None
-    assert second is not None
-    assert (first.desired, second.desired) == (1, None)
-    assert at.core.activated(activation("ghost-00001"), T0) is None
 
 
 class TickingClock(ManualClock):
@@ -304,48 +291,6 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     assert DecisionLog(None).read("resnet", 2) == []
 
 
-def test_groups_follow_the_order_of_rooms_and_keep_replicas_on_accelerators_that_went_away() -> None:
-    statuses = [
-        Status("a", ReplicaState.READY, accelerator="old"),
-        Status("b", ReplicaState.READY),
-        Status("c", ReplicaState.STARTING),
-        Status("d", ReplicaState.DRAINING),
-        Status("e", ReplicaState.FAILED),
-    ]
-    groups = fleet_groups({"cpu": statuses[1:], "old": statuses[:1]}, ROOMS["resnet-00001"])
-    assert [(g.accelerator, g.ready, g.starting, g.draining, g.room) for g in groups] == [
-        ("cpu", ("b",), 1, 1, 3),
-        ("old", ("a",), 0, 0, -1),
-    ]
-
-
-def test_a_fleet_is_the_very_same_object_until_something_of_it_changes() -> None:
-    """What is known of its groups is then not looked up again (``Meter.rows``)."""
-    at, other = autoscaler(), revision(name="other")
-    at.core.apply(other)
-    there = [Status(A, ReplicaState.READY)]
-    rooms = {**ROOMS, other.id: ROOMS["resnet-00001"]}
-    told = []
-    for replicas in (there, list(there), [*there, Status("resnet-00001-bbbbb", ReplicaState.STARTING)]):
-        at.core.fleet(replicas, rooms)
-        told.append(at.core.groups("resnet-00001"))
-    assert told[0] is told[1]
-    assert [group.starting for group in told[2]] == [1]
-    before = at.core.groups(other.id)
-    at.core.fleet_of("resnet-00001", [Status(A, ReplicaState.DRAINING)], ROOMS["resnet-00001"])
-    assert [group.draining for group in at.core.groups("resnet-00001")] == [1]
-    assert at.core.groups(other.id) is before
-
-
-def test_a_deployed_function_comes_back_after_a_restart_without_a_start() -> None:
-    at = LiveAutoscaler(ManualClock(T0), StandaloneContext())
-    at.core.apply(revision(scaling=Scaling(initial_scale=3)), fresh=False)
-    at.core.fleet([], ROOMS)
-    (decision,) = at.core.decide(T0)
-    assert decision.desired == 0
-    assert repr(at).startswith("<LiveAutoscaler <Autoscaler <Decider 1 revisions>")
-
-
 def test_a_demand_that_cannot_be_read_costs_the_others_nothing() -> None:
     seen: list[GatewaySample] = []
     at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), gateway_seen=seen.append)
@@ -423,28 +368,3 @@ def test_in_one_limit_over_all_a_dry_run_takes_what_it_has_and_no_more() -> None
     decided = {each.revision: each for each in at.core.decide(T0 + 2)}
     bert, resnet = decided["bert-00001"], decided["resnet-00001"]
     assert (bert.is_dry_run, bert.desired, resnet.desired) == (True, 10, 2)
-
-
-def test_the_wall_clock_counts_for_windows_of_time_only() -> None:
-    wall = [datetime(2026, 11, 20, 7, 59, tzinfo=UTC).timestamp()]
-    at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), wall=lambda: wall[0])
-    at.core.apply(revision(scaling=Scaling(min_scale_windows="0 8 * * * | 1h | UTC | 2")), fresh=False)
-    at.core.fleet([], ROOMS)
-    assert at.core.decide(T0)[0].desired == 0
-    wall[0] += 60.0
-    (decision,) = at.core.decide(T0 + 1)
-    assert (decision.desired, codes(decision)[-1]) == (2, "window_minimum")
-    wall[0] -= 86_400.0 * 365
-    assert at.core.decide(T0 + 2)[0].at == T0 + 2, "a wall clock that jumps moves no other time"
-
-
-def test_windows_that_were_no_fault_when_they_were_deployed_state_nothing_and_the_others_count() -> None:
-    at = LiveAutoscaler(ManualClock(T0), StandaloneContext())
-    for name, more in (("bert", ""), ("resnet", "; 0 0 * * * | 24h | UTC | 3")):
-        windows = f"0 8 * * * | 0 8 * * * | UTC | 2{more}"
-        at.core.apply(revision(name=name, scaling=Scaling(min_scale_windows=windows)), fresh=False)
-    at.core.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.core.decider.revisions})
-    assert [each.desired for each in at.core.decide(T0)] == [0, 3]
-    assert "it is the start" in str(at.faults()["min-scale-windows of resnet-00001, left out"])
-    at.core.forget("resnet-00001")
-    assert list(at.faults()) == ["min-scale-windows of bert-00001, left out"]

@@ -8,23 +8,23 @@ from enum import StrEnum
 
 
 class ColdCalls(StrEnum):
-    """What becomes of a call that is no event stream and finds its function asleep."""
+    """Handling of a call other than an event stream while its function is at zero."""
 
     WAIT = "wait"
-    """It waits for its answer, as ever."""
+    """The call waits for its response."""
     ACCEPT = "accept"
-    """The function is woken, the call is answered 202 and forgotten: the client sends it again later."""
+    """The function is activated and the call is answered 202 and dropped: the client sends it again later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdRules:
-    """How a function's clients are told of cold starts."""
+    """Messages to a function's clients during a cold start."""
 
     heartbeat_s: float | None = None
-    """Between two comments on an event stream that waits; None: none are written."""
+    """Interval of comments on a waiting event stream. None if no comments are sent."""
     calls: ColdCalls = ColdCalls.WAIT
 
     @property
     def is_silent(self) -> bool:
-        """Nobody is told anything."""
+        """True if clients receive nothing before the response."""
         return self.heartbeat_s is None and self.calls is ColdCalls.WAIT

@@ -17,14 +17,14 @@ from tidegate.records.tenants import TenantSeen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTraffic:
-    """Requests of one revision that one group answered, as the gateway saw them. Cumulative."""
+    """Requests of one revision that one group answered, as seen by the gateway. Cumulative."""
 
     group: str
     requests: int
     inferences: int
     failures: int
     latency: SparseHistogram = ()
-    """Head received -> last byte sent (streams: first byte), cold start included."""
+    """From the received head to the last byte sent (streams: first byte), cold start included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class GroupTokens:
 
     group: str
     inferences: int
-    """Of the requests whose tokens these are."""
+    """Inferences of the counted requests."""
     prompt: int
     completion: int
     streams: int = 0
-    """Those with output."""
+    """Streams with output."""
     first_s: float = 0.0
-    """Sum over them: sent to the replica -> first event with output."""
+    """Sum over the streams: from sending to the replica to the first event with output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +47,17 @@ class TokensSeen:
     """Tokens of one revision. Cumulative."""
 
     arrived: int = 0
-    """Expected of the requests that arrived, refused and expired ones included: this is lambda in tokens."""
+    """Expected tokens of the requests that arrived, refused and expired ones included: this is lambda in tokens."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
-    """Of the prompts, those that the model server had in a cache."""
+    """Tokens of prompts that the model server had in a cache."""
     answers: int = 0
-    """Answers whose tokens are counted."""
+    """Responses with counted tokens."""
     estimated: int = 0
-    """Those of them that reported no usage: their figures are ours."""
+    """Responses among them without reported usage: their figures are estimates."""
     first: SparseHistogram = ()
-    """Streams: head received -> first event with output, cold start included."""
+    """Streams: from the received head to the first event with output, cold start included."""
     between: SparseHistogram = ()
     """Streams: from one event with output to the next."""
     groups: tuple[GroupTokens, ...] = ()
@@ -65,7 +65,7 @@ class TokensSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionDemand:
-    """What one gateway worker knows of one revision. Counters are cumulative, waiting is the level now."""
+    """Demand for one revision at one gateway worker. Counters are cumulative, ``waiting`` is the present level."""
 
     function: str
     revision: str
@@ -90,37 +90,38 @@ class RevisionDemand:
     """Arrivals by inferences per request, recorded as if they were microseconds. Cumulative."""
     groups: tuple[GroupTraffic, ...] = ()
     shadow: "ShadowSeen | None" = None
-    """What copies of other revisions' requests showed, where this revision is a shadow."""
+    """Results of copied requests, if this revision is a shadow."""
     streaming: int = 0
-    """Event streams and tunnels that have begun, and go on: the level now."""
+    """Event streams and tunnels in progress: the present level."""
     tokens: TokensSeen | None = None
-    """None: the function's answers tell nothing of tokens."""
+    """None if the function's responses report no tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowSeen:
-    """Copies of requests that a shadow revision answered beside the revision that the client got its answer from.
+    """Copies of requests that a shadow revision answered, compared with the responses that the clients received.
     Cumulative."""
 
     requests: int = 0
-    """Copies whose pair of answers was compared."""
+    """Copies with a compared pair of responses."""
     skipped: int = 0
     """Copies that were not sent or not compared: no free slot, a body too large to keep."""
     failed: int = 0
-    """The shadow answered 5xx or broke where the other did not."""
+    """The shadow answered 5xx or broke, and the serving revision did not."""
     status_differs: int = 0
-    """Another status; those that failed are not among them."""
+    """Different status, without the failed copies."""
     output_differs: int = 0
-    """Same status, other body."""
+    """Same status, different body."""
     latency: SparseHistogram = ()
-    """Of the shadow's answers: from the slot to the end (event streams: first byte). Copies that broke are left out."""
+    """Latency of the shadow's responses: from the slot to the end (event streams: first byte). Skipped copies are
+    excluded."""
     served_latency: SparseHistogram = ()
-    """Of the answers that the clients of the same requests got, in the same way: without their waiting."""
+    """Latency of the clients' responses to the same requests, measured in the same way: without the waiting time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStartSeen:
-    """The first answer that one replica gave through one gateway worker."""
+    """The first response of one replica through one gateway worker."""
 
     function: str
     revision: str
@@ -139,22 +140,23 @@ class GatewaySample:
     connections: int
     demands: tuple[RevisionDemand, ...] = ()
     cold_starts: tuple[ColdStartSeen, ...] = ()
-    """The last cold starts seen, newest last, at most 64; a reader drops the ones it knows by replica."""
+    """The last cold starts seen, newest last, at most 64; a reader drops the replicas that it knows."""
     certificate_fault: str | None = None
-    """Why the worker keeps an older certificate than the one in its files."""
+    """Reason why the worker keeps an older certificate than the one in its files."""
     is_last: bool = False
-    """The worker has retired and ends now."""
+    """True if the worker has retired and ends now."""
     tenants: tuple[TenantSeen, ...] = ()
-    """Those that have called."""
+    """Tenants that have called."""
     quotas_lost: bool = False
-    """Quotas are this worker's even part of them: it does not reach the others."""
+    """True if the worker cannot reach the others and grants its even share of the quotas."""
     unknown_keys: dict[str, int] = field(default_factory=dict)
-    """Tokens signed with a key that a key set does not have, by the set's source. Cumulative."""
+    """Tokens signed with a key that is missing in its key set, by the set's source. Cumulative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """Pushed by a gateway the moment a request waits for a revision without a ready replica; repeated while it does."""
+    """Sent by a gateway as soon as a request waits for a revision without a ready replica; repeated while this
+    holds."""
 
     function: str
     revision: str
@@ -163,15 +165,16 @@ class Activation:
     oldest_waiting_s: float
 
 
-def difference(told: TokensSeen, before: TokensSeen) -> TokensSeen:
-    """What came between two reports of one worker, but for the groups; what ran backwards is nothing."""
-    figures = {name: max(0, getattr(told, name) - getattr(before, name)) for name in _COUNTERS}
-    return TokensSeen(**figures, first=_more(told.first, before.first), between=_more(told.between, before.between))
+def difference(latest: TokensSeen, before: TokensSeen) -> TokensSeen:
+    """Returns the increase between two reports of one worker, without the groups; a counter that ran backwards counts
+    as 0."""
+    figures = {name: max(0, getattr(latest, name) - getattr(before, name)) for name in _COUNTERS}
+    return TokensSeen(**figures, first=_more(latest.first, before.first), between=_more(latest.between, before.between))
 
 
 _COUNTERS = ("arrived", "prompt", "completion", "cached", "answers", "estimated")
 
 
-def _more(told: SparseHistogram, before: SparseHistogram) -> SparseHistogram:
+def _more(latest: SparseHistogram, before: SparseHistogram) -> SparseHistogram:
     known = dict(before)
-    return tuple((index, count - known.get(index, 0)) for index, count in told if count > known.get(index, 0))
+    return tuple((index, count - known.get(index, 0)) for index, count in latest if count > known.get(index, 0))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 
 class ConcurrencyUnit(StrEnum):
-    """What one slot counts."""
+    """The unit that one slot counts."""
 
     REQUESTS = "requests"
     INFERENCES = "inferences"
@@ -38,7 +38,7 @@ class ReplicaEvent(StrEnum):
 
 
 class IllegalTransitionError(Exception):
-    """The event does not belong to the state; both are named."""
+    """The event is not allowed in the state; the message names both."""
 
 
 _S, _E = ReplicaState, ReplicaEvent
@@ -62,7 +62,7 @@ TRANSITIONS: Mapping[tuple[ReplicaState, ReplicaEvent], ReplicaState] = MappingP
 
 
 def advance(state: ReplicaState, event: ReplicaEvent) -> ReplicaState:
-    """The next state; raises IllegalTransitionError for a pair outside the table."""
+    """Returns the next state; raises IllegalTransitionError for a pair outside the table."""
     following = TRANSITIONS.get((state, event))
     if following is None:
         raise IllegalTransitionError(f"a {state.value} replica cannot take {event.value}")
@@ -74,24 +74,24 @@ def advance(state: ReplicaState, event: ReplicaEvent) -> ReplicaState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStartPhases:
-    """Durations of one replica's start in seconds; None: not reached yet."""
+    """Durations of one replica's start in seconds. None if a phase was not reached yet."""
 
     decide_s: float | None = None
-    """First waiting request seen by the control process -> decision made."""
+    """From the first waiting request seen by the control process to the decision."""
     schedule_s: float | None = None
-    """Decision made -> processes spawned."""
+    """From the decision to the spawned processes."""
     pull_s: float | None = None
-    """Image or model fetched; 0 where everything is local."""
+    """Time to fetch the image or model; 0 if everything is local."""
     load_s: float | None = None
-    """Spawned -> the model server's readiness probe passed."""
+    """From the spawned process to the passed readiness probe of the model server."""
     warm_s: float | None = None
-    """The warm-up request."""
+    """Duration of the warm-up request."""
     first_response_s: float | None = None
-    """Ready -> first response byte, as the gateway saw it."""
+    """From ready to the first response byte, as seen by the gateway."""
 
 
 def known_phases(phases: ColdStartPhases) -> Iterator[tuple[str, float]]:
-    """(name without unit, seconds) of the phases that were reached, in the order in which they happen."""
+    """Yields (name without unit, seconds) of the phases that were reached, in their order."""
     for field in fields(phases):
         seconds = getattr(phases, field.name)
         if seconds is not None:
@@ -99,12 +99,12 @@ def known_phases(phases: ColdStartPhases) -> Iterator[tuple[str, float]]:
 
 
 def write_phases(phases: ColdStartPhases) -> str:
-    """``decide=0.0018,schedule=0.004``, in seconds to the microsecond; empty when none is known."""
+    """Returns ``decide=0.0018,schedule=0.004``, in seconds to the microsecond; empty without any known phase."""
     return ",".join(f"{name}={seconds:.6f}".rstrip("0").rstrip(".") for name, seconds in known_phases(phases))
 
 
 def read_phases(text: str) -> ColdStartPhases:
-    """The phases of such a text; raises ValueError for a name or number that is none."""
+    """Returns the phases of such a text; raises ValueError for an unknown name or an invalid number."""
     values: dict[str, float] = {}
     for part in text.split(",") if text else ():
         name, _, seconds = part.partition("=")

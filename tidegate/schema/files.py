@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Found(StrEnum):
-    """What lies at a path, in the words of a fault."""
+    """The kind of thing at a path, in the words of a fault."""
 
     FILE = "a file"
     FOLDER = "a folder"
@@ -25,12 +25,12 @@ class Found(StrEnum):
 
 class Files(Protocol):
     def look(self, path: str) -> Found:
-        """What lies at the absolute ``path``."""
+        """Returns the kind of thing at the absolute ``path``."""
         ...
 
 
 class NamedFiles:
-    """Files that are there because a mapping says so."""
+    """Files declared by a mapping."""
 
     def __init__(self, found: Mapping[str, Found]) -> None:
         self._found = dict(found)
@@ -40,7 +40,8 @@ class NamedFiles:
 
 
 def absolute(base: str, path: str) -> str:
-    """``path`` seen from the folder ``base``, without ``.`` and ``..``; symbolic links stay as they are."""
+    """Returns ``path`` relative to the folder ``base`` as an absolute path without ``.`` and ``..``; symbolic links
+    stay as they are."""
     return posixpath.normpath(posixpath.join(base, path))
 
 
@@ -64,7 +65,8 @@ class Disk:
 
 
 def read_start(path: str, most: int) -> bytes:
-    """The first ``most`` bytes of a file. Raises OSError, also for what is no plain file: nobody waits for a pipe."""
+    """Returns the first ``most`` bytes of a file. Raises OSError, also if it is not a regular file: reading never
+    blocks on a pipe."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no plain file")

@@ -1,17 +1,17 @@
 """The pool of shared counters in Redis: one script for each exchange, so that all its reports are one round trip.
 
-A hash for each key and window holds (used, ceiling) by gateway, a sorted set when each gateway was last seen. Hashes
+A hash for each key and window holds (used, ceiling) by gateway, a sorted set the last time of each gateway. Hashes
 expire by themselves. The arithmetic is that of :class:`tidegate.flow.quota.Pool`; one suite runs over both.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.flow.quota import GONE_S, Answer, Grant, Report
+from tidegate.flow.quota import GONE_S, QuotaAnswer, QuotaGrant, QuotaReport
 from tidegate.store.redis_link import RedisLink, Script
 
 CALL_S: Final = 0.25
-"""Slower is lost: the gateways go on by themselves."""
+"""A slower exchange is lost: the gateways continue on their own."""
 BOUND_KEPT_S: Final = 60.0
 
 _MEMBERS: Final = "tidegate:quota:members"
@@ -54,17 +54,18 @@ end
 return {string.format('%.6f', now), #members, grants, is_new}
 """
 )
-"""gateway, when one is gone; of each report: amount, used, want, how long it is kept, whether it is a bound."""
+"""Arguments: gateway, seconds after which one is gone; of each report: amount, used, want, how long it is kept, whether
+it is a bound."""
 
 
 class RedisPool:
-    """Opened without looking: a Redis that is away is a fault of each exchange until it is there."""
+    """The pool. Opened without a call: an absent Redis is a fault of each exchange until it is there."""
 
     def __init__(self, url: str) -> None:
-        """Raises InvalidInputError for a URL that is none."""
+        """Raises InvalidInputError for an invalid URL."""
         self._link = RedisLink(url, call_s=CALL_S)
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         arguments: list[str | bytes | int] = [member, str(GONE_S)]
         for report in reports:
             budget = report.budget
@@ -72,7 +73,7 @@ class RedisPool:
             arguments += [budget.amount, report.used, report.want, int(kept_s * 1000) + 1, int(budget.is_bound)]
         keys = [_MEMBERS, *(_name(report) for report in reports)]
         time, members, grants, is_new = await self._link.script(_EXCHANGE, keys, arguments)
-        return Answer(tuple(Grant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
+        return QuotaAnswer(tuple(QuotaGrant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
 
     async def close(self) -> None:
         await self._link.close()
@@ -81,5 +82,5 @@ class RedisPool:
         return f"<RedisPool {self._link!r}>"
 
 
-def _name(report: Report) -> str:
+def _name(report: QuotaReport) -> str:
     return f"tidegate:quota:{report.budget.window_s:g}:{report.window}:{report.budget.key}"

@@ -1,4 +1,4 @@
-"""What the demo writes down while it runs, and what it says about it at the end. No clock, no sockets."""
+"""Records of a demo run and its verdict. No clock, no sockets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ SLICE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look at the function's status, ``at_s`` seconds after the load began (negative: before)."""
+    """One reading of the function's status, ``at_s`` seconds after the load began (negative: before)."""
 
     at_s: float
     ready: int
@@ -33,7 +33,7 @@ class DemoVerdict:
 
 @dataclass(slots=True)
 class Records:
-    """All outcomes and looks. ``sent``: requests of the schedule so far."""
+    """All outcomes and status readings. ``sent`` counts the requests of the schedule so far."""
 
     latency_s: float
     percentile: float
@@ -41,7 +41,7 @@ class Records:
     looks: list[Look] = field(default_factory=list)
 
     def recent(self, now_s: float, window_s: float = 5.0) -> list[RequestOutcome]:
-        """Outcomes that became known in the last seconds."""
+        """Returns the outcomes of the last ``window_s`` seconds."""
         found = []
         for outcome in reversed(self.outcomes):
             if outcome.at_s + outcome.latency_s < now_s - window_s - 10.0:
@@ -56,16 +56,16 @@ class Records:
 
     @property
     def within_sla(self) -> float | None:
-        """Share of the good answers within the latency target."""
+        """Returns the share of successful answers within the latency target; None without any."""
         good = [outcome for outcome in self.outcomes if outcome.is_good]
         return sum(outcome.latency_s <= self.latency_s for outcome in good) / len(good) if good else None
 
     def most(self) -> int:
-        """Replicas that were ready at once."""
+        """Returns the largest number of replicas that were ready at one time."""
         return max((look.ready for look in self.looks), default=0)
 
     def verdict(self, first_was_good: bool) -> DemoVerdict:
-        """Passed: nothing was lost, and the function went from zero to several replicas and back to zero."""
+        """Passes if no request was lost and the function went from zero to several replicas and back to zero."""
         faults = []
         if not first_was_good:
             faults.append("the first request was not answered")
@@ -97,7 +97,7 @@ def quantile(values: Sequence[float], q: float) -> float | None:
 
 
 def by_second(outcomes: Sequence[RequestOutcome], length_s: float) -> list[list[RequestOutcome]]:
-    """Outcomes by the second in which they were sent."""
+    """Groups outcomes by the second in which their request was sent."""
     slices: list[list[RequestOutcome]] = [[] for _ in range(int(length_s / SLICE_S) + 1)]
     for outcome in outcomes:
         if 0 <= outcome.at_s < length_s:

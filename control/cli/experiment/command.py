@@ -1,4 +1,4 @@
-"""``experiment``: published results run once more on the simulator, against what was printed."""
+"""``tidegate experiment``: published results repeated in the simulator and compared with the printed figures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 def experiment(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Which ones (--list tells), or all.", show_default=False),
+        typer.Argument(metavar="NAME", help="Experiments (see --list), or all.", show_default=False),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Tell which there are, and run none.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments and run none.")] = False,
     definition: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An experiment of one's own, in TOML (repeatable).")
+        list[Path] | None, typer.Option(metavar="FILE", help="Your own experiment, in TOML (repeatable).")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="So many instead of each one's own number.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds (default: each experiment's own).")] = None,
     jobs: Annotated[str, typer.Option(help="Processes that run seeds at once; the results are the same.")] = "1",
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Hold published figures against what the simulator gives, with plots."""
+    """Compare published figures with the simulator's, with plots."""
     from tidegate.loadgen.plans.experiment import plan_of
 
     plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, report=report, is_list=list_)

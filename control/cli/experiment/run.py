@@ -1,4 +1,4 @@
-"""``tidegate experiment`` at work: progress on a terminal, results as they come, Ctrl-C."""
+"""Runs ``tidegate experiment``: progress on a terminal, results as they arrive, Ctrl-C."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tidegate.control.cli.common import interruptible, say
-from tidegate.loadgen.experiments import report as told
+from tidegate.loadgen.experiments import report as reports
 from tidegate.loadgen.experiments import run as running
 from tidegate.loadgen.experiments.definition import Experiment
 from tidegate.loadgen.experiments.judge import Judgement
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Printed(Enum):
-    """What goes to standard output for each experiment."""
+    """Format of each experiment's result on standard output."""
 
     TEXT = auto()
     MARKDOWN = auto()
@@ -27,13 +27,13 @@ class Printed(Enum):
 
 
 def run(plan: ExperimentPlan, printed: Printed) -> running.ExperimentReport:
-    """The experiments; results are printed as soon as one is there. SIGTERM ends them as Ctrl-C does."""
+    """Runs the experiments and prints each result when it is there. SIGTERM ends the run as Ctrl-C does."""
     with interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
     if report.is_partial:
-        say(told.partial(report))
+        say(reports.partial(report))
     if printed is Printed.TEXT:
-        print(told.summary(report.results))
+        print(reports.summary(report.results))
     return report
 
 
@@ -57,13 +57,13 @@ class _Listener:
 
     def _text(self, result: Judgement) -> str:
         if self._printed is Printed.JSON:
-            return encode(told.record(result)).decode()
-        return told.markdown(result) if self._printed is Printed.MARKDOWN else told.text(result)
+            return encode(reports.record(result)).decode()
+        return reports.markdown(result) if self._printed is Printed.MARKDOWN else reports.text(result)
 
 
 @contextmanager
 def _progress(plan: ExperimentPlan) -> "Iterator[Progress | None]":
-    """A bar on standard error, where that is a terminal."""
+    """Shows a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

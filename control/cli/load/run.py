@@ -1,4 +1,4 @@
-"""``tidegate load`` at work: the client that a target needs, its requests, the run itself, Ctrl-C."""
+"""Runs ``tidegate load``: the client for the target, its requests, the run itself, Ctrl-C."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 REDRAW_S: Final = 0.5
 LINE_S: Final = 5.0
 OTHER_FILES: Final = 64
-"""That are open beside the connections."""
+"""Open files beside the connections."""
 Draw = Callable[[Arrival], Request]
 
 
@@ -48,7 +48,7 @@ class LoadError(TidegateError):
 
 
 def run(options: LoadOptions, plan: LoadPlan, target: Target, *, is_silent: bool) -> LoadReport:
-    """The whole load. Raises LoadError where it cannot begin."""
+    """Sends the whole load. Raises LoadError if it cannot begin."""
     _allow_connections(_most(plan))
     fast.keep_memory()
     with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
@@ -103,7 +103,7 @@ async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw,
 
 @contextlib.contextmanager
 def _interruptible(run: LoadRun) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run, and its report is made."""
+    """Ends the run on Ctrl-C and SIGTERM; the report is still made."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     for each in signals:
@@ -116,12 +116,13 @@ def _interruptible(run: LoadRun) -> Iterator[None]:
 
 
 def _most(plan: LoadPlan) -> int:
-    """Requests on their way at once."""
+    """Returns the largest number of requests in flight."""
     return plan.connections if plan.workers is None else len(plan.workers())
 
 
 def _allow_connections(most: int) -> None:
-    """A connection is an open file. Raises InvalidInputError where so many are not allowed here."""
+    """Raises this process's limit of open files to ``most`` connections. Raises InvalidInputError if the system does
+    not allow that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + OTHER_FILES
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -169,7 +170,7 @@ def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopS
 
 
 async def _drawer(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Draw:
-    """What makes requests of arrivals."""
+    """Returns a function that makes a request from an arrival."""
     batch = None if plan.batches is None else plan.batches.drawer(random.Random(plan.seed + 1))
     make = await _maker(plan, target, sweeper)
 
@@ -178,7 +179,7 @@ async def _drawer(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Draw
         return Request(make(arrival, inferences), inferences)
 
     if plan.batches is not None:
-        for size in plan.batches.sizes:  # What cannot be made is told before anything is sent.
+        for size in plan.batches.sizes:  # Sizes that cannot be made are faults before anything is sent.
             _made(functools.partial(make, Arrival(0.0), size))
     return draw
 
@@ -213,7 +214,7 @@ def _made(make: Callable[[], Any]) -> Any:
 
 
 async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
-    """What the model says of its inputs; a function that sleeps is woken by the question."""
+    """Reads the model's metadata. The request wakes a function that sleeps at zero."""
     import httpx
 
     scheme = "http" if target.tls is None else "https"
@@ -226,10 +227,10 @@ async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
     if not answer.is_success:
         raise LoadError(f"no metadata from {url}: status {answer.status_code}; --body FILE needs none")
     try:
-        told = answer.json()
+        metadata = answer.json()
     except ValueError as error:
         raise LoadError(f"no metadata from {url}: the answer is no JSON") from error
-    return told if isinstance(told, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServices) -> dict[str, Any]:
@@ -261,7 +262,7 @@ async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServi
 
 
 async def _show(progress: Progress, run: LoadRun, began: float) -> None:
-    """On standard error: a table that changes, or a line now and then where it is no terminal."""
+    """Shows progress on standard error: a live table, or a line at intervals if it is no terminal."""
     if not sys.stderr.isatty():
         while True:
             await asyncio.sleep(LINE_S)

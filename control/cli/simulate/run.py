@@ -1,4 +1,4 @@
-"""``tidegate simulate`` at work: one run for each policy, its files, the bound, Ctrl-C."""
+"""Runs ``tidegate simulate``: one run for each policy, its files, the bound, Ctrl-C."""
 
 import contextlib
 import signal
@@ -28,14 +28,14 @@ REDRAW_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The report, and what it is drawn from: of each policy, in the same order."""
+    """The report and the data it is drawn from, one entry per policy in the same order."""
 
     report: SimulationReport
     timelines: tuple[Timeline, ...]
 
 
 class Stop:
-    """Whether somebody wants it to end now."""
+    """A flag that requests the end of the run."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -45,7 +45,7 @@ class Stop:
 
     @contextlib.contextmanager
     def by_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM ask, meanwhile."""
+        """Sets the flag on Ctrl-C and SIGTERM while the block runs."""
         before = {each: signal.signal(each, self.ask) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -55,7 +55,7 @@ class Stop:
 
 
 def run(plan: SimulationPlan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
-    """Simulates every policy. Raises OSError where a file cannot be written."""
+    """Simulates every policy. Raises OSError if a file cannot be written."""
     stop = Stop()
     runs: list[tuple[str, dict[str, float], Timeline, bool]] = []
     with stop.by_signals(), contextlib.ExitStack() as files:
@@ -99,16 +99,16 @@ def _report(
 def _simulate(
     plan: SimulationPlan, function: Function, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
 ) -> tuple[str, dict[str, float], Timeline, bool]:
-    """(policy, figures, timeline, whether it was cut short)."""
+    """Returns (policy, figures, timeline, whether it was cut short)."""
     policy = function.scaling.policy
-    told: Callable[[TimelineSlot], None] | None = None
+    on_second: Callable[[TimelineSlot], None] | None = None
     if csv is not None:
         file = csv
 
-        def told(second: TimelineSlot) -> None:
+        def on_second(second: TimelineSlot) -> None:
             file.write(csv_row(policy, second) + "\n")
 
-    timeline = Timeline(function.sla.latency_s, told)
+    timeline = Timeline(function.sla.latency_s, on_second)
     scenario = plan.scenario(function)
     summary = RunSummary(scenario, power=timeline.power if plan.has_power else None)
     with _shown(plan, policy, is_silent) as show:
@@ -121,7 +121,7 @@ def _simulate(
 
 
 class _Sinks:
-    """Passes everything on to several sinks and the log; ends the run when it is asked to."""
+    """Passes everything on to several sinks and the log; ends the run when that is requested."""
 
     def __init__(self, sinks: Sequence[Sink], stop: Stop, log: IO[bytes] | None, show: Callable[[float], None]) -> None:
         self._sinks = sinks
@@ -161,7 +161,7 @@ class _Sinks:
 
 
 def _bound(plan: SimulationPlan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
-    """Ctrl-C and SIGTERM leave it out, and the report without it is partial."""
+    """Returns the bound. Ctrl-C and SIGTERM skip it, and the report is partial without it."""
     try:
         with interruptible():
             from tidegate.loadgen.plans.bound import bound_of
@@ -177,7 +177,7 @@ def _bound(plan: SimulationPlan, stop: Stop) -> tuple[BoundFigures | None, str |
 
 @contextlib.contextmanager
 def _shown(plan: SimulationPlan, policy: str, is_silent: bool) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal's standard error; nothing elsewhere."""
+    """Shows a progress bar on standard error if that is a terminal."""
     if is_silent or not sys.stderr.isatty():
         yield lambda at_s: None
         return

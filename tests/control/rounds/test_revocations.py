@@ -64,7 +64,7 @@ def test_a_barred_kind_is_tried_again_when_the_other_is_full_or_gone(tmp_path: P
         if full:
             await world.deploy(function("other", scaling=Scaling(min_scale=3), accelerators=("cpu-big",)))
         else:
-            world.backend.equip([CPU])
+            world.backend.set_accelerators([CPU])
         world.activate("echo-00001")
         await world.advance(3.0)
         there = {each.accelerator for each in world.replicas(ReplicaState.READY) if each.function == "echo"}
@@ -82,6 +82,6 @@ def test_a_ready_replica_proves_the_only_kind_too(tmp_path: Path) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(5.0)
         assert world.replicas(ReplicaState.READY)
-        assert not world.round.revocations.concerns("echo-00001", world.replicas())
+        assert not world.round.revocations.needs_review("echo-00001", world.replicas())
 
     in_world(tmp_path, tell)

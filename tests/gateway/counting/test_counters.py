@@ -6,7 +6,8 @@ import pytest
 
 from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
-from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, Ending, Report
+from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, Report
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.histogram import bucket_index, quantile
 from tidegate.metrics import Exposition
 from tidegate.records import codec

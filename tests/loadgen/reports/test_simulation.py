@@ -13,7 +13,7 @@ from tidegate.loadgen.reports.simulation import (
     text,
     value,
 )
-from tidegate.loadgen.reports.timeline import MOST_SLOTS, Timeline, TimelineSlot
+from tidegate.loadgen.reports.timeline import MAX_SLOTS, Timeline, TimelineSlot
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.result import FunctionSecond
 
@@ -54,14 +54,14 @@ def test_a_second_is_told_when_it_is_over() -> None:
 
 
 def test_slots_become_wider_and_lose_nothing() -> None:
-    made = timeline(3 * MOST_SLOTS)
+    made = timeline(3 * MAX_SLOTS)
     assert made.slot_s == 4
-    assert len(made.slots) <= MOST_SLOTS
-    assert sum(slot.ended for slot in made.slots) == 6 * MOST_SLOTS
-    assert sum(slot.broken for slot in made.slots) == 3 * MOST_SLOTS
+    assert len(made.slots) <= MAX_SLOTS
+    assert sum(slot.ended for slot in made.slots) == 6 * MAX_SLOTS
+    assert sum(slot.broken for slot in made.slots) == 3 * MAX_SLOTS
     assert [slot.at_s for slot in made.slots[:3]] == [0.0, 4.0, 8.0]
     assert {slot.seconds for slot in made.slots} == {4}
-    assert made.slots[-1].waiting == 3 * MOST_SLOTS - 1
+    assert made.slots[-1].waiting == 3 * MAX_SLOTS - 1
     assert made.most_ready == 2
 
 

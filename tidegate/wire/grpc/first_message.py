@@ -1,22 +1,26 @@
-"""The framing of gRPC messages, and the beginning of a V2 inference request."""
+"""The framing of gRPC messages, and the beginning of a V2 inference request.
+
+Of the first message of a ``ModelInfer`` call the name of the model and the batch are read, with a few lines of the
+protobuf wire format and no schema compiler. Messages themselves are forwarded untouched.
+"""
 
 from typing import Final, NamedTuple, Protocol
 
 from tidegate.wire.grpc.protobuf import varint
 
 MESSAGE_HEAD: Final = 5
-"""Bytes before a message: whether it is compressed, and its length."""
+"""Bytes before a message: the compressed flag and the length."""
 PEEKED_BYTES: Final = 4096
-"""Name and shape stand near the front of a request; contents follow them."""
+"""Maximum bytes that are read: name and shape are near the front of a request, contents follow them."""
 
 
 class Infer(NamedTuple):
-    """What a ModelInfer request says of itself."""
+    """Model and batch of a ModelInfer request."""
 
     model: bytes
-    """``model_name``; b"": none in what was looked at."""
+    """``model_name``; b"" if it was not found in the bytes read."""
     batch: int
-    """First dimension of the first input; 0: none in what was looked at."""
+    """First dimension of the first input; 0 if it was not found in the bytes read."""
 
 
 _UNKNOWN: Final = Infer(b"", 0)
@@ -25,10 +29,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def peek_infer(data: bytes) -> Infer | None:
-    """Model and batch of a call whose body begins with ``data``; None: more bytes would tell more.
+    """Returns model and batch of a call from the beginning ``data`` of its body, or None if more bytes are needed.
 
-    Looks at the first PEEKED_BYTES of the first message only. What is compressed or no protobuf says nothing; it is not
-    rejected either, since that is the server's to do.
+    Reads the first PEEKED_BYTES of the first message only. A compressed message, or one that is no protobuf, yields
+    neither; it is not rejected, since that is the server's task.
     """
     if len(data) < MESSAGE_HEAD:
         return None
@@ -46,13 +50,13 @@ def peek_infer(data: bytes) -> Infer | None:
             elif kind == _BYTES and number == _INPUTS and not batch:
                 batch = _first_dimension(data, start, min(at, end))
     except (IndexError, ValueError):
-        pass  # The message breaks off, or is no protobuf: what was found before holds.
+        pass  # The message is truncated, or no protobuf: values found before are valid.
     return Infer(model, batch) if is_whole or (model and batch) else None
 
 
 def peek_usual(data: bytes) -> Infer | None:
-    """The same of a request as clients write it, with name and first input at its beginning, in a fraction of the time;
-    None: it is another."""
+    """Returns the result of :func:`peek_infer` in a fraction of the time, for requests in the usual form, with name and
+    first input at their beginning. Returns None for other requests."""
     if len(data) <= MESSAGE_HEAD or data[0]:
         return None
     model = b""
@@ -66,14 +70,14 @@ def peek_usual(data: bytes) -> Infer | None:
         if tag & 0x87 != _BYTES or size > 127:
             return None
         if tag == _MODEL_NAME << 3 | _BYTES:
-            model = data[at : at + size]  # Of a field that comes twice the last counts.
+            model = data[at : at + size]  # The last value of a repeated field counts.
         at += size
     return None
 
 
 def peek_batch(data: bytes) -> int | None:
-    """The batch alone, as :func:`peek_infer` finds it, in a fraction of the time: what stands before the inputs is
-    short in most requests, and stepped over."""
+    """Returns the batch alone, as :func:`peek_infer` finds it, in a fraction of the time: the fields before the inputs
+    are short in most requests, and skipped."""
     if len(data) > MESSAGE_HEAD and not data[0]:
         at, end = MESSAGE_HEAD, min(len(data) - 1, 128)
         while at < end:
@@ -91,7 +95,8 @@ def peek_batch(data: bytes) -> int | None:
 
 
 def _usual_batch(data: bytes, at: int, size: int) -> int:
-    """Of a tensor of less than 128 bytes whose name and type stand before its packed shape; 0: it is another."""
+    """Returns the batch of a tensor of less than 128 bytes that has name and type before its packed shape; 0 for other
+    tensors."""
     end = at + size
     if size > 127 or end > len(data):
         return 0
@@ -108,20 +113,20 @@ def _usual_batch(data: bytes, at: int, size: int) -> int:
 
 
 class CallFields(Protocol):
-    """What is asked of a call's head."""
+    """The part of a call's head that is needed here."""
 
     is_inference: bool
-    """It is one of INFER_PATHS."""
+    """True if the path is one of INFER_PATHS."""
 
     def get(self, name: bytes, /) -> bytes | None:
-        """Value of the field with this lower-case name."""
+        """Returns the value of the field with this lower-case name, or None."""
         ...
 
 
 def call_batch(head: CallFields, body: bytes, header: bytes | None, most: int) -> int | None:
-    """Inferences of a call whose body begins with ``body``, 1 to ``most``: by the field ``header`` (None: it is known
-    not to be there), or by the first input's shape of a V2 inference; 1 where nothing tells. None: more of the body
-    would tell more."""
+    """Returns the inferences of a call whose body begins with ``body``, 1 to ``most``. Sources are the field ``header``
+    (None if it is known to be absent), then the first input's shape of a V2 inference, then 1. Returns None if more of
+    the body is needed."""
     stated = None if header is None else head.get(header)
     if stated is not None and stated.isdigit() and len(stated) < 10 and (count := int(stated)):
         return min(count, most)
@@ -132,7 +137,7 @@ def call_batch(head: CallFields, body: bytes, header: bytes | None, most: int) -
 
 
 def _first_dimension(data: bytes, at: int, end: int) -> int:
-    """Of an InferInputTensor; 0: it has none, or no sensible one. Dimensions are packed or one by one."""
+    """Returns the first dimension of an InferInputTensor; 0 without a valid one. Dimensions are packed or not."""
     while at < end:
         number, kind, start, at = _next_field(data, at)
         stop = min(at, end)
@@ -144,7 +149,7 @@ def _first_dimension(data: bytes, at: int, end: int) -> int:
 
 
 def _next_field(data: bytes, at: int) -> tuple[int, int, int, int]:
-    """Number, wire type, and where the value begins and ends; the end may lie behind the data."""
+    """Returns number, wire type, and start and end of the value; the end may lie behind the data."""
     tag, at = varint(data, at)
     kind = tag & 7
     if kind == _BYTES:
@@ -156,4 +161,4 @@ def _next_field(data: bytes, at: int) -> tuple[int, int, int, int]:
         return tag >> 3, kind, at, at + 8
     if kind == _FIXED32:
         return tag >> 3, kind, at, at + 4
-    raise ValueError("no wire type of protobuf")
+    raise ValueError("not a wire type of protobuf")

@@ -19,7 +19,7 @@ NEVER_LISTED = FORWARDING | {
     b"via",
     b"traceparent",
 }
-"""Fields that survive although a peer lists them in Connection."""
+"""Fields that are kept although a peer lists them in Connection."""
 
 request_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(host|content-length|transfer-encoding|connection|expect|upgrade|traceparent|keep-alive|proxy-connection|te"
@@ -34,7 +34,7 @@ response_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
 
 @final
 class Rejected:
-    """Bytes that are refused: the status to answer with (502 for a response) and why."""
+    """Refused bytes: the status to answer with (502 for a response) and the reason."""
 
     __slots__ = ("status", "why")
 
@@ -52,38 +52,39 @@ class Fields:
     __slots__ = ("_block", "_lower", "_original", "_values")
 
     _looked_for: ClassVar[frozenset[bytes]] = frozenset()
-    """Names that are among the special fields if they are there at all."""
+    """Names that are always among the special fields if they are present."""
     _block: bytes
-    """What is forwarded."""
+    """The fields to forward."""
     _original: bytes
     _lower: bytes | None
-    """``_original`` in lower case; None: nobody has asked yet."""
+    """``_original`` in lower case; None before the first use."""
     _values: dict[bytes, bytes] | None
-    """The special fields and every ``tidegate-`` field that may be seen, values in lower case; None: as above."""
+    """The special fields and every visible ``tidegate-`` field, values in lower case; None before the first use."""
 
     @property
     def fields(self) -> bytes:
-        """Header lines to pass on, each ``name: value CRLF``; hop-by-hop and stripped fields are gone."""
+        """Header lines to forward, each ``name: value CRLF``; hop-by-hop and stripped fields are removed."""
         return self._block[2:]
 
     def received_fields(self) -> bytes:
-        """All header lines as received, each ``name: value CRLF`` (the commonest Connection line may be missing)."""
+        """Returns all header lines as received, each ``name: value CRLF`` (the most common Connection line may be
+        missing)."""
         return self._original[2:]
 
     def get(self, name: bytes) -> bytes | None:
-        """Value of the first field ``name`` (given in lower case) without surrounding white space, or None.
+        """Returns the value of the first field ``name`` (given in lower case) without surrounding white space, or None.
 
-        Sees the head as received, also fields that are not passed on.
+        Sees the head as received, including fields that are not forwarded.
         """
         values = self._values
-        if values is None:  # a plain head of a request: every field that it has may be seen
+        if values is None:  # A plain request head: all of its fields are visible.
             if name in self._looked_for:
                 return None
         elif (value := values.get(name)) is None:
             if name in self._looked_for or name.startswith(INTERNAL_PREFIX):
-                return None  # the answer for most requests, in a third of the time
+                return None  # The result for most requests, in a third of the time.
         elif value.isdigit():
-            return value  # as received: digits have no case
+            return value  # As received: digits have no case.
         lower = self._lower
         if lower is None:
             self._lower = lower = self._original.lower()
@@ -94,9 +95,10 @@ class Fields:
         return self._original[at : lower.find(b"\r", at)].strip(b" \t")
 
     def control(self, name: bytes) -> bytes | None:
-        """Value of a ``tidegate-`` field in lower case, None where it is not there: :meth:`get` in a fifth of the time.
+        """Returns the value of a ``tidegate-`` field in lower case, or None without it: :meth:`get` in a fifth of the
+        time.
 
-        Numbers and words of the protocol between our own processes mean the same in lower case.
+        Numbers and words of the protocol between Tidegate's own processes mean the same in lower case.
         """
         values = self._values
         if values is None:
@@ -104,7 +106,8 @@ class Fields:
         return values.get(name)
 
     def mentions(self, text: bytes) -> bool:
-        """Whether ``text`` (in lower case) stands anywhere in the fields: one quick no instead of several look-ups."""
+        """Returns whether ``text`` (in lower case) occurs anywhere in the fields: one quick no instead of several
+        look-ups."""
         return self._in_lower_case().find(text) >= 0  # `in` first tries the bytes as a number: 0.2 us for an exception
 
     def _in_lower_case(self) -> bytes:
@@ -114,12 +117,12 @@ class Fields:
         return lower
 
     def drop(self, *names: bytes) -> None:
-        """Removes fields (names in lower case) from what is passed on."""
+        """Removes fields (names in lower case) from the forwarded ones."""
         self._block = without_fields(self._block, self._block.lower(), names)
 
 
 def without_fields(block: bytes, lower: bytes, names: tuple[bytes, ...] | set[bytes]) -> bytes:
-    """``block`` without the fields ``names``; ``lower`` is its lower-case copy."""
+    """Returns ``block`` without the fields ``names``; ``lower`` is its lower-case copy."""
     spans = []
     for name in names:
         key = b"\n%b:" % name
@@ -140,20 +143,20 @@ def without_fields(block: bytes, lower: bytes, names: tuple[bytes, ...] | set[by
 
 
 def read_length(value: bytes) -> int | None:
-    """Content-Length: 1-18 ASCII digits; None otherwise."""
+    """Returns a Content-Length of 1-18 ASCII digits as a number, or None for any other value."""
     value = value.strip(b" \t")
     return int(value) if value.isdigit() and len(value) <= 18 else None
 
 
 def connection_options(found: list[tuple[bytes, bytes]]) -> set[bytes]:
-    """The options that all Connection fields list; what is no token is ignored."""
+    """Returns the options that all Connection fields list; values that are no token are ignored."""
     tokens = {token.strip(b" \t") for name, value in found if name == b"connection" for token in value.split(b",")}
     return {token for token in tokens if grammar.TOKEN.fullmatch(token)}
 
 
 def without_internal(block: bytes, names: set[bytes]) -> bytes | None:
-    """``block`` without the fields ``names``, each of which is there once, if they are just the internal ones and
-    written in lower case, as a gateway does; None: they are not."""
+    """Returns ``block`` without the fields ``names``, each present once, if they are exactly the internal ones and in
+    lower case, as a gateway writes them. Returns None if they are not."""
     if not all(map(_is_internal, names)):
         return None
     without, count = _internal_lines(b"", block)

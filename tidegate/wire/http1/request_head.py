@@ -1,8 +1,8 @@
-"""Request and response heads: one strict bytes regex per head, then one look at the few fields that matter.
+"""Request heads: one strict bytes regex per head, then one look at the few fields that matter.
 
-The header block is not taken apart: it is validated as a whole, its lower-case copy is searched once for the names
-that decide about framing, routing and forwarding, and what may pass is forwarded as one slice. Requests of the
-commonest shape are read by one regex alone (``plain.py``). Peer data never raises; it returns :class:`Rejected`.
+The header block is not split: it is validated as a whole, and its lower-case copy is searched once for the names that
+matter for framing, routing and forwarding. The fields to forward are one slice of it. Requests of the most common shape
+are read by one regex alone (``plain.py``). Peer data never raises: the parser returns :class:`Rejected`.
 """
 
 import re
@@ -24,45 +24,46 @@ from tidegate.wire.http1.fields import (
     without_fields,
     without_internal,
 )
-from tidegate.wire.http1.plain import FEWEST_HEADERS, plain_request
+from tidegate.wire.http1.plain import MIN_HEADERS, plain_request
 
 _LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
-"""Fields that apps ask every request for and few requests have: found with the special ones."""
+"""Fields that apps look up in every request and few requests have: found together with the special ones."""
 _ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent", b"user-agent"}
 _MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE, SHADOW})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadRules:
-    """What a head may be, and which of its fields pass."""
+    """Limits of a head, and the fields that are forwarded."""
 
     head_bytes: int = 16 * 1024
     headers: int = 100
     target_bytes: int = 8 * 1024
     front_door: bool = True
-    """Peers are strangers: ``tidegate-`` fields outside KEPT_FROM_CLIENTS are removed and invisible."""
+    """True if peers are untrusted: ``tidegate-`` fields outside KEPT_FROM_CLIENTS are removed and invisible."""
     trusted: bool = False
-    """The peer's forwarding fields are kept."""
+    """True if the peer's forwarding fields are kept."""
     upgrades: frozenset[bytes] = frozenset({b"websocket"})
     passing: frozenset[bytes] = field(init=False, default=frozenset())
-    """Special fields that are forwarded as they came."""
-    surely_small: int = field(init=False, default=0)
-    """A head of so few bytes breaks no limit, counting included: no field has less than 4 bytes (``a:`` CRLF)."""
+    """Special fields that are forwarded as received."""
+    safe_bytes: int = field(init=False, default=0)
+    """A head of at most this many bytes breaks no limit, the count of fields included: no field has less than 4 bytes
+    (``a:`` CRLF)."""
     plain: Callable[[bytes, int], re.Match[bytes] | None] = field(init=False, repr=False)
     """Matches a plain head within the limit of headers."""
     plain_bytes: int = field(init=False, default=0)
-    """So long a plain head may be without breaking a limit."""
+    """A plain head of at most this many bytes breaks no limit."""
 
     def __post_init__(self) -> None:
         internal = KEPT_FROM_CLIENTS if self.front_door else _MODEL_MAY_SEE
         is_of_replica = self.trusted and not self.front_door  # The peer may be a gateway of this deployment.
-        pattern = plain_request(max(self.headers, FEWEST_HEADERS), internal=is_of_replica)
+        pattern = plain_request(max(self.headers, MIN_HEADERS), internal=is_of_replica)
         object.__setattr__(self, "plain", pattern.match)
-        if self.headers >= FEWEST_HEADERS:
+        if self.headers >= MIN_HEADERS:
             object.__setattr__(self, "plain_bytes", min(self.head_bytes, self.target_bytes) - 2)
         passing = _ALWAYS_PASSING | internal | (FORWARDING if self.trusted else frozenset())
         object.__setattr__(self, "passing", passing)
-        object.__setattr__(self, "surely_small", min(self.head_bytes, self.target_bytes, 4 * self.headers))
+        object.__setattr__(self, "safe_bytes", min(self.head_bytes, self.target_bytes, 4 * self.headers))
 
 
 _SLASH = 0x2F
@@ -75,7 +76,7 @@ _traceparent = grammar.TRACEPARENT.fullmatch
 
 
 class Internal(NamedTuple):
-    """The fields of a gateway's request, as they stand there."""
+    """The fields of a gateway's request, as received."""
 
     token: bytes
     timeout_ms: bytes
@@ -115,7 +116,7 @@ class RequestHead(Fields):
     target: bytes
     """Origin-form (absolute-form is reduced to it) or ``*``; otherwise as received, never decoded."""
     _end: int
-    """Position behind the head in what was parsed."""
+    """Position behind the head in the parsed bytes."""
     authority: bytes
     """Host with port, lower case; b"" for HTTP/1.0 without Host."""
     host: bytes
@@ -124,22 +125,23 @@ class RequestHead(Fields):
     content_length: int | None
     chunked: bool
     keep_alive: bool
-    """Whether the client wants the connection to stay open."""
+    """True if the client wants the connection to stay open."""
     expect_continue: bool
     upgrade: bytes | None
     """The protocol token of an acceptable Upgrade request."""
     traced: bool
-    """A valid ``traceparent`` is among the fields."""
+    """True if a valid ``traceparent`` is among the fields."""
     names_host: bool
-    """A trusted peer's ``x-forwarded-host`` is among the fields."""
+    """True if a trusted peer's ``x-forwarded-host`` is among the fields."""
     names_proto: bool
-    """A trusted peer's ``x-forwarded-proto`` is among the fields."""
+    """True if a trusted peer's ``x-forwarded-proto`` is among the fields."""
     plain: bool
-    """What most requests are: none of the fields that mean something to us or to apps but Host, Content-Length,
-    ``traceparent`` and a ``Connection: keep-alive``; so no upgrade, no expectation, nothing of ``_LOOKED_FOR``, no
-    ``tidegate-`` field, no probe's agent."""
+    """True for most requests: of the fields with a meaning here or for apps only Host, Content-Length, ``traceparent``
+    and a ``Connection: keep-alive`` are present. So there is no upgrade, no expectation, no field of ``_LOOKED_FOR``,
+    no ``tidegate-`` field, no probe's agent."""
     internal: "Internal | None"
-    """What a gateway wrote in the usual way; None: look for it with ``get``. Nothing is proven by it: see the token."""
+    """The fields of a gateway in their usual form; None if they must be looked up with ``get``. They prove nothing:
+    check the token."""
 
     @property
     def path(self) -> bytes:
@@ -152,15 +154,15 @@ class RequestHead(Fields):
 
 @lru_cache(maxsize=4096)
 def _host_of(authority: bytes) -> bytes | None:
-    """Host without port of a lower-case Host value; None when it is not ``uri-host [":" port]``."""
+    """Returns the host without port of a lower-case Host value, or None if it is not ``uri-host [":" port]``."""
     match = grammar.HOST.fullmatch(authority)
     return match[1] if match is not None else None
 
 
 def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejected | None:
-    """The head that begins at ``data[at]``; None: no whole head matches there.
+    """Returns the head that begins at ``data[at]``, or None if no whole head matches there.
 
-    None says nothing about whether one may still come: see ``partial.check_partial``.
+    Whether the bytes may still become a head is checked by ``partial.check_partial``.
     """
     match = rules.plain(data, at)
     if match is None:
@@ -174,7 +176,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejec
         not authority
         or data[end : end + 2] != b"\r\n"  # A slice: startswith with a position takes five times as long.
         or end - at > rules.plain_bytes
-        # One of them twice:
+        # One of them is present twice:
         or ((host or host2) and host3)
         or (host and host2)
         or ((length or length2) and length3)
@@ -206,7 +208,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejec
 
 
 def _read_ours(head: RequestHead, match: re.Match[bytes], ours: list[bytes]) -> None:
-    """A gateway's own fields: what they say, and the block without those that the model server may not see."""
+    """Reads a gateway's own fields, and sets the block without those that the model server may not see."""
     _, token, timeout, batch, _, credit, want, proto_line, host_line, trace = ours
     head.plain = False
     head.internal = Internal(token, timeout, batch, credit, want)
@@ -222,22 +224,22 @@ def _read_ours(head: RequestHead, match: re.Match[bytes], ours: list[bytes]) -> 
 
 @lru_cache(maxsize=4096)
 def _plain_host(given: bytes) -> tuple[bytes, bytes]:
-    """Authority and host of a plain Host field."""
+    """Returns authority and host of a plain Host field."""
     authority = given.lower()
     return authority, authority.partition(b":")[0]
 
 
 def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejected | None:
-    """As :func:`parse_request`, the general way for every head."""
+    """Parses as :func:`parse_request`: the general parser for every head."""
     match = _request(data, at)
     if match is None:
         return None
     head = RequestHead()
     head.method, head.target, minor, block = match.groups()
     head._end = end = match.end()
-    if end - at > rules.surely_small and (bad := _too_large(end - at, block, head.target, rules)) is not None:
-        return bad
-    bad = None
+    if end - at > rules.safe_bytes and (rejected := _too_large(end - at, block, head.target, rules)) is not None:
+        return rejected
+    rejected = None
     head.version_minor = 1
     head.keep_alive = True
     head._block = head._original = block
@@ -267,14 +269,14 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
         or head.target[0] != _SLASH
         or head.method in _REFUSED_METHODS
     ):
-        bad = _unusual_target(head, authority)
+        rejected = _unusual_target(head, authority)
         plain = 0
     else:
         head.authority, head.host = authority, host
     head.plain = plain == len(found)
-    if bad is None and not head.plain:
-        bad = _examine_rest(head, found, values, rules)
-    return head if bad is None else bad
+    if rejected is None and not head.plain:
+        rejected = _check_specials(head, found, values, rules)
+    return head if rejected is None else rejected
 
 
 def _too_large(size: int, block: bytes, target: bytes, rules: HeadRules) -> Rejected | None:
@@ -286,7 +288,7 @@ def _too_large(size: int, block: bytes, target: bytes, rules: HeadRules) -> Reje
 
 
 def _unusual_target(head: RequestHead, given: bytes | None) -> Rejected | None:
-    """Absolute-form, ``*``, no Host, refused methods, Host with trailing white space, invalid Host."""
+    """Handles absolute-form, ``*``, no Host, refused methods, Host with trailing white space, and an invalid Host."""
     if head.method in _REFUSED_METHODS:
         return Rejected(405, "method not allowed")
     if given is None and head.version_minor:
@@ -297,7 +299,7 @@ def _unusual_target(head: RequestHead, given: bytes | None) -> Rejected | None:
         return Rejected(400, "invalid Host")
     head.authority, head.host = authority, named
     if not authority:
-        # HTTP/1.0 may omit Host, what we forward is 1.1 and must not (RFC 9112 section 3.2).
+        # HTTP/1.0 may omit Host; the forwarded request is 1.1 and must not (RFC 9112 section 3.2).
         head._block = b"\r\nhost: localhost" + without_fields(head._block, head._block.lower(), (b"host",))
     if head.target[0] == _SLASH:
         return None
@@ -319,18 +321,19 @@ def _unusual_target(head: RequestHead, given: bytes | None) -> Rejected | None:
     return None
 
 
-def _examine_rest(
+def _check_specials(
     head: RequestHead, found: list[tuple[bytes, bytes]], values: dict[bytes, bytes], rules: HeadRules
 ) -> Rejected | None:
-    """The fields that not every request has: framing by chunks, connection options, forwarding, internal names."""
+    """Handles the fields that not every request has: framing by chunks, connection options, forwarding, internal
+    names."""
     if len(values) != len(found):
         names = [name for name, _ in found]
         for name in _ONCE:
             if names.count(name) > 1:
                 return Rejected(400, f"more than one {name.decode()} field")
         if names.count(b"traceparent") > 1:
-            head.traced = False  # Several are none (W3C Trace Context, section 3.2): they go, a new one is made.
-        head._values = values = dict(reversed(found))  # the first of each counts
+            head.traced = False  # Several count as none and are replaced (W3C Trace Context, section 3.2).
+        head._values = values = dict(reversed(found))  # The first of each counts.
     strip = values.keys() - rules.passing
     if not head.traced and b"traceparent" in values:
         strip.add(b"traceparent")
@@ -345,11 +348,11 @@ def _examine_rest(
         strip |= tokens - NEVER_LISTED
         head.keep_alive = b"close" not in tokens and (head.version_minor > 0 or b"keep-alive" in tokens)
     if b"transfer-encoding" in values or b"expect" in values:
-        bad = _framing(head, values)
-        if bad is not None:
-            return bad
+        rejected = _framing(head, values)
+        if rejected is not None:
+            return rejected
     if b"upgrade" in values:
-        _consider_upgrade(head, values[b"upgrade"].strip(b" \t"), tokens, rules)
+        _check_upgrade(head, values[b"upgrade"].strip(b" \t"), tokens, rules)
     if strip:
         block = head._block
         lower = head._in_lower_case() if block is head._original else block.lower()
@@ -363,7 +366,7 @@ def _examine_rest(
 
 
 def _framing(head: RequestHead, values: dict[bytes, bytes]) -> Rejected | None:
-    """Transfer-Encoding and Expect; both fields are stripped and written anew where they apply."""
+    """Checks Transfer-Encoding and Expect; both fields are stripped, and written again if they apply."""
     coding = values.get(b"transfer-encoding")
     if coding is not None:
         if coding.strip(b" \t") != b"chunked":
@@ -382,7 +385,8 @@ def _framing(head: RequestHead, values: dict[bytes, bytes]) -> Rejected | None:
 
 
 def _foreign_coding(coding: bytes) -> bool:
-    """Whether the field is a well-formed list that ends in ``chunked`` after a coding that we do not implement."""
+    """Returns whether the field is a well-formed list that ends in ``chunked`` after a coding that is not implemented
+    here."""
     codings = [item.strip(b" \t") for item in coding.split(b",")]
     return (
         len(codings) > 1
@@ -392,8 +396,8 @@ def _foreign_coding(coding: bytes) -> bool:
     )
 
 
-def _consider_upgrade(head: RequestHead, protocol: bytes, tokens: set[bytes], rules: HeadRules) -> None:
-    """Accepts GET with ``Connection: upgrade`` and one allowed protocol; anything else is a plain request."""
+def _check_upgrade(head: RequestHead, protocol: bytes, tokens: set[bytes], rules: HeadRules) -> None:
+    """Accepts GET with ``Connection: upgrade`` and one allowed protocol; any other request is a plain one."""
     if (
         head.method == b"GET"
         and head.version_minor

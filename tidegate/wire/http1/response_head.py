@@ -24,21 +24,21 @@ class ResponseHead(Fields):
 
     __slots__ = ("_end", "_kept", "chunked", "content_length", "keep_alive", "reason", "status", "upgrade")
     _end: int
-    """Position behind the head in what was parsed."""
+    """Position behind the head in the parsed bytes."""
     _kept: bytes
-    """``_block`` before an app dropped fields: heads are shared by equal answers."""
+    """``_block`` before an app dropped fields: equal responses share a head."""
 
     status: int
     reason: bytes
     content_length: int | None
     chunked: bool
     keep_alive: bool
-    """Whether the upstream keeps the connection open."""
+    """True if the upstream keeps the connection open."""
     upgrade: bytes | None
 
     @property
     def plain(self) -> bool:
-        """200, framed by length, keep-alive, nothing internal: what most answers are."""
+        """True for most responses: 200, framed by length, keep-alive, without internal fields."""
         return (
             self.status == 200
             and self.content_length is not None
@@ -48,7 +48,7 @@ class ResponseHead(Fields):
         )
 
     def restore(self) -> None:
-        """Takes ``drop`` back: the next equal answer shares this head."""
+        """Reverts ``drop``: the next equal response shares this head."""
         self._block = self._kept
 
     def __repr__(self) -> str:
@@ -56,7 +56,8 @@ class ResponseHead(Fields):
 
 
 def parse_response(data: bytes, at: int, head_bytes: int = 64 * 1024) -> ResponseHead | Rejected | None:
-    """As :func:`parse_request`, for what an upstream sends. Every fault is a 502."""
+    """Parses a response head of an upstream as :func:`request_head.parse_request` does a request. Every fault is a
+    502."""
     match = _response(data, at)
     if match is None:
         return None
@@ -80,14 +81,14 @@ def parse_response(data: bytes, at: int, head_bytes: int = 64 * 1024) -> Respons
         if length is None:
             return Rejected(502, "invalid Content-Length")
     elif found:
-        bad = _examine_response(head, found, lower)
-        if bad is not None:
-            return bad
+        rejected = _check_specials(head, found, lower)
+        if rejected is not None:
+            return rejected
     head._kept = head._block
     return head
 
 
-def _examine_response(head: ResponseHead, found: list[tuple[bytes, bytes]], lower: bytes) -> Rejected | None:
+def _check_specials(head: ResponseHead, found: list[tuple[bytes, bytes]], lower: bytes) -> Rejected | None:
     head._values = values = dict(found)
     names = [name for name, _ in found]
     strip = set(values) - {b"content-length"}

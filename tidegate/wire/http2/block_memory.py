@@ -1,4 +1,8 @@
-"""Header blocks that come again: fields and blocks, remembered by their bytes."""
+"""A cache of header blocks: fields and blocks are kept by their bytes.
+
+Equal blocks and equal representations occur again and again on the connections of one listener, or to one upstream,
+which share a :class:`Blocks`.
+"""
 
 import re
 from collections.abc import Callable
@@ -25,21 +29,21 @@ _CONNECTION_FIELDS: Final = frozenset(
 _SINGLE: Final = frozenset((b"content-length", b"host"))
 _MEANINGFUL: Final = _SINGLE | {b"grpc-status"}
 LOOKED_AT: Final = _MEANINGFUL | {b"te", b"content-type"}
-"""Not only passed on: they are read together with the whole of a block."""
+"""Fields that are not only forwarded: they are interpreted together with the whole of a block."""
 MALFORMED: Final = "a malformed field"
 _PSEUDO: Final = (frozenset((b":method", b":scheme", b":path", b":authority")), frozenset((b":status",)))
 
 Field = tuple[bytes, bytes, bool, bytes, bytes]
-"""Name, value, whether it is well-formed by itself, a representation that means it in any block, and what of that is
-sent on: b"" where the field is dropped."""
+"""Name, value, whether it is well-formed by itself, a representation with this meaning in any block, and its forwarded
+form: b"" if the field is dropped."""
 Name = tuple[bytes, bool, bool]
-"""A field's name, whether a field may be called so, and whether it is dropped."""
+"""A field's name, whether it is a valid name, and whether fields of this name are dropped."""
 Kept = TypeVar("Kept")
 
 
 class Memory(Generic[Kept]):
-    """A bounded dict of what comes again: the first time only that it came is noted, so that what never comes again
-    drives out nothing."""
+    """A bounded cache that keeps an entry on its second occurrence: the first one is only noted, so that unique entries
+    evict nothing."""
 
     __slots__ = ("_once", "known")
 
@@ -48,7 +52,7 @@ class Memory(Generic[Kept]):
         self._once: set[int] = set()
 
     def keep(self, key: bytes, value: Kept) -> None:
-        """Keeps ``value``, if ``key`` was seen before."""
+        """Keeps ``value`` if ``key`` has occurred before."""
         mark = hash(key)
         if mark in self._once:
             if len(self.known) >= _KEPT_ENTRIES:
@@ -65,7 +69,7 @@ class Memory(Generic[Kept]):
 
 @final
 class Block:
-    """One header block, or trailers. Equal blocks share it: nobody changes it, but for :attr:`memo`."""
+    """One header block, or trailers. Equal blocks share it: it is never changed, except for :attr:`memo`."""
 
     __slots__ = (
         "_first",
@@ -97,31 +101,33 @@ class Block:
         self.content_length: int | None = None
         self.grpc_status: int | None = None
         self.is_call = False
-        """A request that is a gRPC call."""
+        """True for a request that is a gRPC call."""
         self.fault = ""
-        """Why it is malformed; nothing else holds then."""
+        """Reason why it is malformed; the other attributes are then invalid."""
         self.is_large = False
-        """Its list is over the limit; nothing else holds then but :attr:`is_call`, if that was seen before."""
+        """True if its list is over the limit; the other attributes are then invalid, except :attr:`is_call` if that was
+        seen before."""
         self.fields: list[Field] = []
-        """All of them, in order, but for those of a :attr:`tail`."""
+        """All fields in order, without those of a :attr:`tail`."""
         self.size = 0
-        """Of the list, as it is limited."""
+        """Size of the list, as the limit counts it."""
         self.tail: dict[bytes, bytes] | None = None
-        """Fields of ours at its end, where it was read in two parts."""
+        """Tidegate's own fields at its end, if it was read in two parts."""
         self.outgoing = b""
-        """Its fields as literals, without those that are dropped: what is sent on, with own fields behind it."""
+        """Its fields as literals, without the dropped ones: the block to forward, to which own fields are appended."""
         self.memo: Any = None
-        """Of the driver: what it found out about this block (a route, the parts of the path)."""
+        """Belongs to the driver: its results about this block (a route, the parts of the path)."""
         self.writes = False
-        """It would write into a dynamic table that had room: only without one it is known by its bytes."""
+        """True if it would write into a dynamic table with room: only without one it is identified by its bytes."""
         self._values: dict[bytes, bytes] = {}
         self.base: Block | None = None
-        """What it begins with, where many blocks do and only short fields of their own follow."""
+        """The block that it begins with, if many blocks do and only short fields of their own follow."""
         self._first: dict[bytes, bytes] | None = None
-        """The same of the fields that many blocks begin with, where this is one of them: those count first."""
+        """The values of the fields of :attr:`base`: those count first."""
 
     def with_more(self, fields: list[Field]) -> "Block | None":
-        """This block with more fields behind it; None where they must be looked at together. Not its ``outgoing``."""
+        """Returns this block with more fields behind it, without ``outgoing``. Returns None if they must be interpreted
+        together."""
         if self.fault:
             return None
         made = Block()
@@ -139,7 +145,7 @@ class Block:
         return made
 
     def with_tail(self, tail: Tail) -> "Block | None":
-        """This block with a tail behind it; None where they must be looked at together."""
+        """Returns this block with a tail behind it, or None if they must be interpreted together."""
         first, values, more = self._first, self._values, tail.fields
         if self.fault or self.is_large or not more.keys().isdisjoint(values):
             return None
@@ -158,28 +164,28 @@ class Block:
         return made
 
     def get(self, name: bytes) -> bytes | None:
-        """Value of the first field with this lower-case name; not of pseudo-headers."""
+        """Returns the value of the first field with this lower-case name, or None; not for pseudo-headers."""
         found = self._values.get(name)
         if found is None and self._first is not None:
             return self._first.get(name)
         return found
 
     def lacks(self, names: frozenset[bytes]) -> bool:
-        """None of these fields is there."""
+        """Returns whether none of these fields is present."""
         return names.isdisjoint(self._values) and (self._first is None or names.isdisjoint(self._first))
 
     @property
     def first(self) -> dict[bytes, bytes] | None:
-        """Those of its :attr:`base`."""
+        """The values of the fields of its :attr:`base`."""
         return self._first
 
     @property
     def own(self) -> dict[bytes, bytes]:
-        """What follows its :attr:`base`; not to be changed."""
+        """The values of the fields behind its :attr:`base`; read-only."""
         return self._values
 
     def values(self) -> dict[bytes, bytes]:
-        """The first of each name."""
+        """Returns the first value of each name."""
         return self._values if self._first is None else self._first | self._values
 
     def __repr__(self) -> str:
@@ -190,38 +196,39 @@ class Block:
 
 
 def drops_nothing(name: bytes) -> bool:
-    """Passes every field on."""
+    """Forwards every field."""
     return False
 
 
 class Blocks:
-    """What the connections of one listener, or to one upstream, remember together."""
+    """The cache that the connections of one listener, or to one upstream, share."""
 
     __slots__ = ("drops", "fields", "heads", "kind", "names", "read_tail", "static", "static_names", "trailers")
 
     def __init__(
         self, kind: int, drops: Callable[[bytes], bool] = drops_nothing, read_tail: ReadTail | None = None
     ) -> None:
-        """``kind`` of the heads: REQUEST or RESPONSE. ``drops``: whether a field of this name is not sent on.
-        ``read_tail``: reads what processes of ours add to heads; it drops the same."""
+        """``kind`` of the heads: REQUEST or RESPONSE. ``drops``: whether fields of a name are not forwarded.
+        ``read_tail``: reads the fields that Tidegate's processes append to heads; it drops the same names."""
         self.read_tail = read_tail
         self.kind = kind
         self.drops = drops
         self.heads: Memory[Block] = Memory()
         self.trailers: Memory[Block] = Memory()
         self.fields: Memory[Field] = Memory()
-        """By representation: they end by themselves, so equal bytes are equal fields wherever they stand."""
+        """Fields by representation: a representation is self-delimiting, so equal bytes are equal fields in any
+        place."""
         self.names: Memory[Name] = Memory()
-        """By Huffman code."""
+        """Names by their coded bytes."""
         self.static = tuple(
             read_field(self.name(name), value, bytes((0x80 | index,))) for index, (name, value) in enumerate(STATIC)
         )
-        """Those of HPACK's static table, by index,"""
+        """Fields of HPACK's static table, by index."""
         self.static_names = tuple(self.name(name) for name, _ in STATIC)
-        """and their names."""
+        """Names of HPACK's static table, by index."""
 
     def name(self, name: bytes) -> Name:
-        """What is to be known of a name."""
+        """Returns the properties of a name."""
         return name, _is_name(name) is not None and name not in _CONNECTION_FIELDS, self.drops(name)
 
     def __repr__(self) -> str:
@@ -236,7 +243,8 @@ def read_field(named: Name, value: bytes, representation: bytes) -> Field:
 
 
 def fill(block: Block, fields: list[Field], kind: int | None) -> str:
-    """Puts the fields into ``block``; why they are malformed, or "". ``kind`` None: trailers."""
+    """Puts the fields into ``block``. Returns the reason why they are malformed, or "". With ``kind`` None they are
+    trailers."""
     values = block._values
     pseudo: dict[bytes, bytes] = {}
     allowed = _PSEUDO[kind] if kind is not None else ()

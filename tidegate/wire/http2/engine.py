@@ -1,14 +1,15 @@
-"""Both halves of an HTTP/2 connection (RFC 9113): bytes in, events out; commands in, bytes out.
+"""The shared half of both ends of an HTTP/2 connection (RFC 9113): bytes in, events out; commands in, bytes out.
 
-Events are described in ``h2_events``. What is to be sent collects in the engine; whoever touched it takes it once per
-turn with :meth:`Engine.take`.
+Events are described in ``events.py``. Bytes to send collect in the engine; its user takes them once per iteration of
+the event loop with :meth:`Engine.take`.
 
-A stream ends with its answer: a server that has answered before the request ended resets it with NO_ERROR (section
-8.1), at once or, where it lingers, after a time; and so does a client for what it has not sent yet. Malformed messages
-are never reported; of a message that turns malformed later, the rest is not, and a RESET is.
+A stream ends with its response: a server that has answered before the request ended resets it with NO_ERROR (section
+8.1), at once or, if it lingers, after a time. A client does the same for the part of the request that it has not sent
+yet. Malformed messages are never reported. If a message turns out malformed later, its rest is not reported, and a
+RESET is.
 
-Credit is returned for what :meth:`Engine.passed` was told, per stream; the window of the connection is opened wide and
-kept so, since what a connection may hold is bounded by its streams.
+Credit is returned for the bytes passed to :meth:`Engine.passed`, per stream. The window of the connection is opened
+wide and kept so, since the number of its streams bounds the bytes that a connection may hold.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.block_memory import Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, PONG, RESET, SETTINGS, TRAILERS, Event
-from tidegate.wire.http2.frames import END_STREAM, MOST, PADDED, frame_head, read_head, read_word
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, PADDED, frame_head, read_head, read_word
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import CompressionFault
 from tidegate.wire.http2.limits import (
@@ -35,10 +36,10 @@ _SETTINGS_BYTES: Final = 6 * 64
 _CONNECTION_CREDIT: Final = 1 << 30
 _PLAIN_MASK: Final = frames.END_HEADERS | PADDED | frames.HAS_PRIORITY
 ANY, FIRST_SETTINGS, PREFACE, BLOCK = range(4)
-"""What must come next."""
+"""The expected next frame."""
 
 
-class Fault(Exception):
+class ConnectionFault(Exception):
     """The connection is lost: error code and reason."""
 
     def __init__(self, code: int, why: str) -> None:
@@ -47,7 +48,7 @@ class Fault(Exception):
 
 
 class Engine(Sender):
-    """What both roles share. Times are seconds of one steady clock."""
+    """The part that both roles share. Times are seconds of one monotonic clock."""
 
     __slots__ = (
         "_control",
@@ -76,26 +77,26 @@ class Engine(Sender):
     def __init__(self, blocks: Blocks, expects: int, start: bytes, windows: Windows | None) -> None:
         super().__init__(start)
         self.windows = windows if windows is not None else Windows()
-        """What makes windows wider."""
+        """Budget for wider windows."""
         self._reader = Reader(blocks)
         self.connection = Stream(0, 0, 0, None)
-        """Named by events that concern no stream."""
+        """The stream of events that concern no stream."""
         self.is_over = False
-        """It has failed."""
+        """True if the connection has failed."""
         self.is_closing = False
-        """The peer, or we, have sent GOAWAY: no new streams."""
-        self.peer_streams = MOST
-        """Streams that the peer allows at once."""
+        """True if either side has sent GOAWAY: no new streams."""
+        self.peer_streams = MAX_VALUE
+        """Maximum concurrent streams that the peer allows."""
         self._expects = expects
         self._control = Allowance(CONTROL_RATE, CONTROL_BURST)
         self._credited: dict[int, Stream] = {}
-        """Streams with bytes that waited for the credit that has come: it is used once all of a read is known, since a
-        peer may give it byte by byte."""
+        """Streams with bytes that waited for the received credit. The credit is used after the whole of a read, since a
+        peer may grant it byte by byte."""
         self._held: list[bytes] = []
         """An unfinished frame."""
         self._held_bytes = self._needed = 0
         self._data_left = 0
-        """Bytes missing of a DATA frame, whose beginning was reported."""
+        """Missing bytes of a DATA frame that has been reported in part."""
         self._data_stream = self.connection
         self._data_ends = False
         self._pieces: list[bytes] = []
@@ -103,20 +104,20 @@ class Engine(Sender):
         self._pieces_bytes = self._pieces_number = 0
         self._pieces_ends = False
         self._last = 0
-        """Number of the youngest stream."""
+        """Number of the latest stream."""
         self._taken = 0
-        """DATA bytes that the peer has no credit for yet."""
+        """DATA bytes for which the peer has not got credit yet."""
 
     @property
     def is_head_due(self) -> bool:
-        """The peer owes the rest of its preface, its first SETTINGS, or the rest of a header block or of any
-        frame but DATA: for the head's time limit, which the driver keeps."""
+        """True if the peer owes the rest of its preface, its first SETTINGS, or the rest of a header block or of any
+        frame except DATA: for the head's time limit, which the driver keeps."""
         return self._expects != ANY or bool(self._held)
 
     # --- frames in --------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """What ``data`` means."""
+        """Returns the events in ``data``."""
         events: list[Event] = []
         if self.is_over:
             return events
@@ -132,7 +133,7 @@ class Engine(Sender):
             if self._credited:
                 credited, self._credited = self._credited, {}
                 self._release([stream for stream in credited.values() if stream.waiting], events)
-        except Fault as fault:
+        except ConnectionFault as fault:
             self._fail(fault.code, str(fault), events)
         except CompressionFault as fault:
             self._fail(frames.COMPRESSION_ERROR, str(fault), events)
@@ -145,15 +146,15 @@ class Engine(Sender):
         while size - at >= frames.HEAD_BYTES:
             head, flags, number = read_head(data, at)
             kind = head & 255
-            number &= MOST
+            number &= MAX_VALUE
             start = at + frames.HEAD_BYTES
             at = start + (head >> 8)
             if at - start > FRAME_BYTES:
-                raise Fault(frames.FRAME_SIZE_ERROR, "frame too large")
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame too large")
             if self._expects:
                 self._check(kind, flags, number)
             if at <= size:
-                # Most frames, written out: a whole head, and a whole piece of a body with no padding.
+                # Most frames, inlined: a whole head, and a whole piece of a body without padding.
                 if kind == frames.HEADERS and flags & _PLAIN_MASK == frames.END_HEADERS and number:
                     if at - start <= BLOCK_BYTES:
                         self._block(number, data[start:at], flags & END_STREAM != 0, now, events)
@@ -200,7 +201,7 @@ class Engine(Sender):
         self._needed = needed
 
     def _begin(self, data: bytes, now: float, events: list[Event]) -> int:
-        """The preface, or the rest of a DATA frame; where frames begin."""
+        """Reads the preface, or the rest of a DATA frame; returns the start of the frames behind it."""
         if self._data_left:
             piece = data[: self._data_left]
             self._data_left -= len(piece)
@@ -209,7 +210,7 @@ class Engine(Sender):
         if self._expects != PREFACE:
             return 0
         if not data.startswith(frames.PREFACE[: len(data)]):
-            raise Fault(frames.PROTOCOL_ERROR, "not HTTP/2")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "not HTTP/2")
         if len(data) < len(frames.PREFACE):
             self._hold(data, 0, len(frames.PREFACE))
             return len(data)
@@ -219,14 +220,14 @@ class Engine(Sender):
     def _check(self, kind: int, flags: int, number: int) -> None:
         if self._expects == BLOCK:
             if kind != frames.CONTINUATION or number != self._pieces_number:
-                raise Fault(frames.PROTOCOL_ERROR, "a header block without its end")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "a header block without its end")
         elif kind != frames.SETTINGS or flags & frames.ACK:
-            raise Fault(frames.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame is not SETTINGS")
 
     def _data(
         self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
     ) -> None:
-        """A DATA frame, whose payload is ``data[start:end]`` as far as it is there."""
+        """Handles a DATA frame with the payload ``data[start:end]`` as far as it has arrived."""
         length = end - start
         self._taken += length
         if self._taken >= _CONNECTION_CREDIT:
@@ -254,10 +255,10 @@ class Engine(Sender):
             self._body(stream, data[start:end], ends, now, events)
 
     def _stray_data(self, number: int, stream: Stream | None, now: float, events: list[Event]) -> Stream:
-        """DATA on a stream that takes none; to be read over."""
+        """Handles DATA on a stream that takes none; the data is skipped."""
         if stream is None:
             if self._is_idle(number):
-                raise Fault(frames.PROTOCOL_ERROR, "DATA on an idle stream")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA on an idle stream")
             self._spend(now)
         else:
             self._break(
@@ -285,13 +286,13 @@ class Engine(Sender):
         self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
     ) -> None:
         if not number:
-            raise Fault(frames.PROTOCOL_ERROR, "HEADERS on stream 0")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on stream 0")
         if flags & PADDED:
             start, end = _unpadded(data, start, end)
         if flags & frames.HAS_PRIORITY:
             start += 5
         if start > end:
-            raise Fault(frames.FRAME_SIZE_ERROR, "HEADERS too short")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "HEADERS too short")
         ends = flags & END_STREAM != 0
         if flags & frames.END_HEADERS and end - start <= BLOCK_BYTES:
             self._block(number, data[start:end], ends, now, events)
@@ -304,7 +305,7 @@ class Engine(Sender):
         self._pieces.append(piece)
         self._pieces_bytes += len(piece)
         if self._pieces_bytes > BLOCK_BYTES:
-            raise Fault(frames.ENHANCE_YOUR_CALM, "header block too large")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block too large")
 
     def _rare(self, kind: int, number: int, flags: int, payload: bytes, now: float, events: list[Event]) -> None:
         if kind == frames.RST_STREAM:
@@ -317,7 +318,7 @@ class Engine(Sender):
             self._settings(number, flags, payload, events)
         elif kind == frames.CONTINUATION:
             if self._expects != BLOCK:
-                raise Fault(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
             self._piece(payload)
             if flags & frames.END_HEADERS:
                 self._expects = ANY
@@ -329,22 +330,22 @@ class Engine(Sender):
         elif kind == frames.GOAWAY:
             self._goaway(number, payload, events)
         elif kind == frames.PUSH_PROMISE:
-            raise Fault(frames.PROTOCOL_ERROR, "PUSH_PROMISE")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PUSH_PROMISE")
 
     def _priority(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if not number:
-            raise Fault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
         if len(payload) != 5:
             stream = self.streams.get(number)
             if stream is None:
-                raise Fault(frames.FRAME_SIZE_ERROR, "PRIORITY of a wrong size")
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY of a wrong size")
             self._break(stream, frames.FRAME_SIZE_ERROR, now, events)
 
     def _reset(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if len(payload) != 4:
-            raise Fault(frames.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         if self._is_idle(number):
-            raise Fault(frames.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
         self._count_reset(now)
         stream = self.streams.get(number)
         if stream is not None:
@@ -353,17 +354,17 @@ class Engine(Sender):
 
     def _goaway(self, number: int, payload: bytes, events: list[Event]) -> None:
         if number:
-            raise Fault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
-            raise Fault(frames.FRAME_SIZE_ERROR, "GOAWAY too short")
-        self._peer_closes(read_word(payload)[0] & MOST, events)
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY too short")
+        self._peer_closes(read_word(payload)[0] & MAX_VALUE, events)
         events.append((CLOSING, self.connection, read_word(payload, 4)[0], False))
 
     def _ping(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
         if number:
-            raise Fault(frames.PROTOCOL_ERROR, "PING on a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != 8:
-            raise Fault(frames.FRAME_SIZE_ERROR, "PING of a wrong size")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING of a wrong size")
         if flags & frames.ACK:
             events.append((PONG, self.connection, payload, False))
         else:
@@ -371,14 +372,14 @@ class Engine(Sender):
 
     def _settings(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
         if number:
-            raise Fault(frames.PROTOCOL_ERROR, "SETTINGS on a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & frames.ACK and payload):
-            raise Fault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         if flags & frames.ACK:
             self._reader.limit = 0
             return
         if len(payload) > _SETTINGS_BYTES:
-            raise Fault(frames.ENHANCE_YOUR_CALM, "too many settings")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many settings")
         self._expects = ANY
         window = self._initial_window
         for name, value in frames.read_settings(payload):
@@ -386,16 +387,16 @@ class Engine(Sender):
                 self._update_due = True
             elif name == frames.ENABLE_PUSH:
                 if value > self._push_allowed():
-                    raise Fault(frames.PROTOCOL_ERROR, "ENABLE_PUSH out of range")
+                    raise ConnectionFault(frames.PROTOCOL_ERROR, "ENABLE_PUSH out of range")
             elif name == frames.MAX_CONCURRENT_STREAMS:
                 self.peer_streams = value
             elif name == frames.INITIAL_WINDOW_SIZE:
-                if value > MOST:
-                    raise Fault(frames.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
+                if value > MAX_VALUE:
+                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
                 window = value
             elif name == frames.MAX_FRAME_SIZE:
-                if not frames.LEAST_FRAME_BYTES <= value <= frames.MOST_FRAME_BYTES:
-                    raise Fault(frames.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+                if not frames.MIN_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
+                    raise ConnectionFault(frames.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
                 self._frame_bytes = value
         self._out.append(frame_head(frames.SETTINGS, frames.ACK, 0))
         if window != self._initial_window:
@@ -409,38 +410,38 @@ class Engine(Sender):
         self._initial_window = window
         for stream in self.streams.values():
             stream.window += change
-            if stream.window > MOST:
-                raise Fault(frames.FLOW_CONTROL_ERROR, "window too large")
+            if stream.window > MAX_VALUE:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
         if change > 0:
             self._release(self._blocked.values(), events)
 
     def _window_update(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if len(payload) != 4:
-            raise Fault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
-        increment = read_word(payload)[0] & MOST
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
+        increment = read_word(payload)[0] & MAX_VALUE
         if not number:
             was_spent = self._window <= 0
             self._window += increment
             if not increment:
-                raise Fault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-            if self._window > MOST:
-                raise Fault(frames.FLOW_CONTROL_ERROR, "window too large")
-            if was_spent and self._blocked:  # Who waits while there is credit waits for that of its own stream.
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            if self._window > MAX_VALUE:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
+            if was_spent and self._blocked:  # A stream that waits although there is credit waits for that of its own.
                 self._credited.update(self._blocked)
             return
         stream = self.streams.get(number)
         if stream is None:
             if self._is_idle(number):
-                raise Fault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
             return
         stream.window += increment
-        if not increment or stream.window > MOST:
+        if not increment or stream.window > MAX_VALUE:
             self._break(stream, frames.FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR, now, events)
         elif stream.waiting:
             self._credited[number] = stream
 
     def passed(self, stream: Stream, size: int) -> None:
-        """So many body bytes of ``stream`` went on to where they go: the peer may send as many more."""
+        """Notes that ``size`` body bytes of ``stream`` were consumed: the peer may send as many more."""
         stream.owed += size
         if stream.owed >= stream.granted >> 1 and stream.receiving == BODY_DUE and stream.number:
             more = stream.owed
@@ -455,12 +456,12 @@ class Engine(Sender):
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def goaway(self, code: int = frames.NO_ERROR, why: bytes = b"") -> None:
-        """No more streams of the peer; those that are there go on."""
+        """Accepts no more streams of the peer; existing ones continue."""
         self.is_closing = True
         self._out.append(frames.goaway(self._peer_last(), code, why))
 
     def end(self) -> None:
-        """The connection is gone, and its streams with it."""
+        """Ends all streams after the connection is lost."""
         self.is_over = True
         for stream in list(self.streams.values()):
             self._forget(stream)
@@ -469,7 +470,7 @@ class Engine(Sender):
 
     def _spend(self, now: float) -> None:
         if not self._control.take(now):
-            raise Fault(frames.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
 
     def _break(self, stream: Stream, code: int, now: float, events: list[Event]) -> None:
         """Resets ``stream`` for a fault of the peer."""
@@ -498,24 +499,24 @@ class Engine(Sender):
     # --- what the roles differ in -----------------------------------------------------------------------------------
 
     def _block(self, number: int, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
-        """A whole header block."""
+        """Handles a whole header block."""
         raise NotImplementedError
 
     def _is_idle(self, number: int) -> bool:
-        """No stream of this number was there yet."""
+        """Returns whether there was no stream of this number yet."""
         return number > self._last or not number & 1
 
     def _peer_ended(self, stream: Stream) -> None:
-        """The peer's message has ended."""
+        """Notes the end of the peer's message."""
 
     def _count_reset(self, now: float) -> None:
-        """The peer has reset a stream, or made us do it."""
+        """Counts a reset by the peer, or one that it caused."""
 
     def _peer_closes(self, last: int, events: list[Event]) -> None:
-        """GOAWAY: the peer has not looked at our streams above ``last``, and will not."""
+        """Handles GOAWAY: the peer has not processed our streams above ``last``, and will not."""
 
     def _peer_last(self) -> int:
-        """Number of the peer's youngest stream that was looked at."""
+        """Number of the peer's latest stream that was processed."""
         return 0
 
     def _push_allowed(self) -> int:
@@ -528,10 +529,10 @@ class Engine(Sender):
 
 
 def _unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Where a padded payload begins and ends."""
+    """Returns the start and end of a padded payload."""
     if start == end:
-        raise Fault(frames.FRAME_SIZE_ERROR, "no room for the padding's length")
+        raise ConnectionFault(frames.FRAME_SIZE_ERROR, "no room for the padding's length")
     padding = data[start]
     if padding >= end - start:
-        raise Fault(frames.PROTOCOL_ERROR, "padding longer than the frame")
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "padding longer than the frame")
     return start + 1, end - padding

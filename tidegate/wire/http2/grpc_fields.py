@@ -1,7 +1,7 @@
-"""What a proxy knows of gRPC over HTTP/2: heads, deadlines, statuses, and the beginning of a V2 inference request.
+"""gRPC as fields of HTTP/2: content type, paths, deadlines, statuses and their messages.
 
-Messages pass untouched, compressed or not. Of the first message of a ``ModelInfer`` call the name of the model and the
-batch are read, with a few lines of the protobuf wire format and no schema compiler.
+Messages of calls are forwarded untouched, compressed or not; the beginning of an inference request is read by
+``tidegate.wire.grpc.first_message``.
 """
 
 import re
@@ -36,14 +36,14 @@ STATUS_OF_HTTP: Final = {
     503: UNAVAILABLE,
     504: DEADLINE_EXCEEDED,
 }
-"""The gRPC status of a failure of ours, by the HTTP status of its kind (``tidegate.errors``). What
-passes by itself is UNAVAILABLE: clients try it again."""
+"""The gRPC status of a failure of Tidegate, by the HTTP status of its kind (``tidegate.errors``). A transient failure
+is UNAVAILABLE: clients retry it."""
 _HTTP_OF_STATUS: Final = (200, 408, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 404, 500, 503, 500, 401)
 _INTERNAL_ERROR: Final = 500
 
 _V2: Final = b"/inference.GRPCInferenceService/"
 INFER_PATHS: Final = frozenset({_V2 + b"ModelInfer", _V2 + b"ModelStreamInfer"})
-"""V2's calls that carry inferences: a ModelInferRequest each message."""
+"""V2's calls that carry inferences: a ModelInferRequest per message."""
 
 _path = re.compile(rb"/([^/]++)/([^/]++)").fullmatch
 _TIMEOUT: Final = literal_name(b"grpc-timeout")
@@ -51,22 +51,23 @@ ANSWER: Final = literal(b":status", b"200") + literal(b"content-type", b"applica
 _plain = re.compile(rb"[^ -$&-~]")
 _edges = re.compile(rb"\A[ \t]+|[ \t]+\Z")
 _MESSAGE_BYTES: Final = 4096
-"""Of a status message as it is sent. gRPC's own clients drop, at random, answers with more than 8 KB of metadata, and
-report that in place of the status. Our choice: half of it."""
+"""Maximum size of a status message as sent. gRPC's own clients drop, at random, responses with more than 8 KB of
+metadata, and report that in place of the status. Our choice: half of it."""
 _cut_off = re.compile(rb"(?:%[C-F][0-9A-F](?:%[89AB][0-9A-F]){0,3})?(?:%[0-9A-F]?)?\Z").search
-"""What may be half a character at the end of a message that was cut."""
+"""A possible part of a character at the end of a truncated message."""
 _LARGEST_TIMEOUT: Final = 99_999_999
 
 
 def http_status(status: int) -> int:
-    """What a gRPC status is counted as where everything else is HTTP. What a client did wrong is 4xx, of what a server
-    failed at 500 to 504; CANCELLED by a server is 408, since 499 stands for clients that went away."""
+    """Returns the HTTP status as which a gRPC status is counted. A client's fault is 4xx, a server's failure 500 to
+    504; CANCELLED by a server is 408, since 499 stands for disconnected clients."""
     return _HTTP_OF_STATUS[status] if status < len(_HTTP_OF_STATUS) else _INTERNAL_ERROR
 
 
 def ended_status(http: int, status: int | None) -> int:
-    """What an answer is counted as whose head had the HTTP status ``http`` and whose end the gRPC status ``status``;
-    None: none, or none that is a number: clients take that for UNKNOWN, unless HTTP has told of a failure."""
+    """Returns the HTTP status as which a response is counted, from its HTTP status ``http`` and the gRPC status
+    ``status`` of its end. ``status`` None stands for a missing or invalid number: clients take that for UNKNOWN, unless
+    HTTP has reported a failure."""
     if status:
         return http_status(status)
     return http if status == OK or http >= 400 else http_status(UNKNOWN)
@@ -74,27 +75,27 @@ def ended_status(http: int, status: int | None) -> int:
 
 @lru_cache(maxsize=1024)
 def split_path(path: bytes) -> tuple[bytes, bytes] | None:
-    """Service and method of a call; None: not the path of one."""
+    """Returns service and method of a call, or None if it is not the path of a call."""
     match = _path(path)
     return None if match is None else (match[1], match[2])
 
 
 def is_grpc(content_type: bytes | None) -> bool:
-    """Whether a message of this content-type is gRPC: ``application/grpc`` alone, or with a suffix or parameters."""
+    """Returns whether this content-type is gRPC: ``application/grpc`` alone, or with a suffix or parameters."""
     if content_type is None or not content_type.lower().startswith(b"application/grpc"):
         return False
     return content_type[16:17] in (b"", b"+", b";", b" ")
 
 
 def timeout(ms: int) -> bytes:
-    """A ``grpc-timeout`` field of what is left, to be appended to a block. Eight digits of milliseconds are 27 hours:
-    more is never left of a call. (``tidegate.timeout`` reads such a field.)"""
+    """Returns a ``grpc-timeout`` field of the remaining time, to be appended to a block. Eight digits of milliseconds
+    are 27 hours: no call has more left. (``tidegate.headers`` reads such a field.)"""
     value = b"%dm" % min(max(ms, 0), _LARGEST_TIMEOUT)
     return b"%b%c%b" % (_TIMEOUT, len(value), value)
 
 
 def encode_message(message: str) -> bytes:
-    """As ``grpc-message`` wants it: UTF-8, percent-encoded but for printable ASCII; a very long one is cut."""
+    """Encodes a ``grpc-message``: UTF-8, percent-encoded except for printable ASCII; a very long one is truncated."""
     value = _plain.sub(_percent, message.encode("utf-8", "replace"))
     if len(value) > _MESSAGE_BYTES:
         value = value[: _MESSAGE_BYTES - 3]
@@ -104,7 +105,7 @@ def encode_message(message: str) -> bytes:
 
 
 def with_edges_encoded(value: bytes) -> bytes:
-    """A ``grpc-message`` whose spaces at the ends are escapes, too: gRPC lets them stand, HTTP/2 does not."""
+    """Encodes spaces at both ends of a ``grpc-message``: gRPC allows them, HTTP/2 does not."""
     return _edges.sub(_percent, value)
 
 
@@ -113,17 +114,18 @@ def _percent(match: re.Match[bytes]) -> bytes:
 
 
 def decode_message(value: bytes) -> str:
-    """What a ``grpc-message`` says. Wrong escapes and bytes are left as they are."""
+    """Decodes a ``grpc-message``. Wrong escapes and bytes are left as they are."""
     decoded = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes((int(match[1], 16),)), value)
     return decoded.decode("utf-8", "replace")
 
 
 def trailers(status: int, message: str) -> bytes:
-    """The block that ends an answer whose head has gone out."""
+    """Returns the block that ends a response after its head was sent."""
     block = literal(b"grpc-status", b"%d" % status)
     return block + literal(b"grpc-message", encode_message(message)) if message else block
 
 
 def trailers_only(status: int, message: str) -> bytes:
-    """The one block of an answer that is nothing but a status. HTTP says 200: the call's failure is gRPC's."""
+    """Returns the one block of a response that is only a status. The HTTP status is 200: the call's failure is
+    gRPC's."""
     return ANSWER + trailers(status, message)

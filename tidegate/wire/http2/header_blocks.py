@@ -1,13 +1,13 @@
-"""Header blocks: read once, checked once, remembered by their bytes.
+"""The reader of a connection's header blocks: each is read once, checked once, and cached by its bytes.
 
-A block whose fields are in the static table or literal means the same whenever it comes, so a bounded dict from its
-bytes to a :class:`Block` (fields, verdict, and what is sent on) replaces HPACK for most calls. Only what refers to the
-dynamic table, or writes into it, must be read by the connection's own :class:`Reader`. We announce a table of size 0:
-a peer that follows writes no such blocks, or its entries are dropped as they come; one that does not is read correctly
-and sent on as literals.
+A block of fields in the static table or literals has the same meaning whenever it comes. A bounded dict from its bytes
+to a :class:`~tidegate.wire.http2.block_memory.Block` (fields, verdict, forwarded form) therefore replaces HPACK for
+most calls. Only a block that refers to the dynamic table, or writes into it, must be read by the connection's own
+:class:`Reader`. Tidegate announces a table of size 0. A peer that follows writes no such blocks, or its entries are
+dropped as they come; the blocks of a peer that does not follow are read correctly and forwarded as literals.
 
-Below whole blocks, single representations are remembered too: a call whose only new fields are its trace and its
-timeout decodes and checks no others.
+Below whole blocks, single representations are cached too: a call with a new trace and a new timeout, and no other new
+fields, decodes and checks only these.
 """
 
 from collections import deque
@@ -32,43 +32,44 @@ from tidegate.wire.http2.hpack import STATIC, CompressionFault, huffman, integer
 from tidegate.wire.http2.tails import FIELDS, Tail
 
 LIST_BYTES: Final = 16 * 1024
-"""Of a header list: names, values and 32 for each field (RFC 9113 section 6.5.2)."""
+"""Maximum size of a header list: names, values and 32 for each field (RFC 9113 section 6.5.2)."""
 _OWN_BYTES: Final = 2 * 1024
-"""Above it, for what processes of ours have added to a list that one of them has let pass."""
+"""Size above that for the fields that Tidegate's processes have added to a list that one of them has accepted."""
 DEFAULT_TABLE_BYTES: Final = 4096
 _SHARED_BYTES: Final = 400
-"""No longer block is kept."""
+"""Maximum size of a cached block."""
 
 _ENTRY_BYTES: Final = 32
 _QUICK: Final = 32
-"""After so many blocks that went the short way one is looked at as a whole: they may begin with more by now."""
+"""After this many blocks on the quick path one is read as a whole: by now the blocks may begin with more common
+fields."""
 _NEVER_INDEXED: Final = 16
 
 
 class _Walk:
-    """What is seen in a block from its first byte to its last."""
+    """Results of reading a block from its first byte to its last."""
 
     __slots__ = ("count", "fields", "is_large", "known", "size", "stands_alone", "total", "writes")
 
     def __init__(self) -> None:
         self.fields: list[Field] = []
         self.is_large = False
-        """The list is too large; the rest of it was only followed."""
+        """True if the list is too large; the rest of it was only skipped."""
         self.stands_alone = True
-        """The bytes mean the same in any block, as long as there is no dynamic table."""
+        """True if the bytes mean the same in any block, as long as there is no dynamic table."""
         self.writes = False
-        """They write into it, or would."""
+        """True if the bytes write into the dynamic table, or would."""
         self.known = b""
-        """The block up to the first field that was not seen before,"""
+        """The block up to the first field that was not seen before."""
         self.total = self.count = 0
-        """the size of the list so far, and how many fields."""
+        """Size of the list and number of fields up to that field."""
         self.size = 0
-        """Of the whole list."""
+        """Size of the whole list."""
 
 
 class _Beginning:
-    """How calls of one client begin: fields that stay, before those that are new each time. A representation ends by
-    itself, so a block that begins with these bytes begins with these fields."""
+    """The common beginning of one client's calls: constant fields, before those that are new each time. A
+    representation is self-delimiting, so a block that begins with these bytes begins with these fields."""
 
     __slots__ = ("block", "count", "fields", "head", "total")
 
@@ -83,29 +84,30 @@ class _Beginning:
 
 
 class Reader:
-    """Reads the header blocks of one connection in the order in which they come; the dynamic table is here."""
+    """Reads the header blocks of one connection in the order of their arrival; it owns the dynamic table."""
 
-    __slots__ = ("_before", "_begun", "_blocks", "_most", "_quick", "_size", "_table", "capacity", "limit")
+    __slots__ = ("_before", "_begun", "_blocks", "_max_list", "_quick", "_size", "_table", "capacity", "limit")
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._table: deque[Field] = deque()
         self._size = 0
         self._begun: list[_Beginning | None] = [None, None]
-        """Of heads and of trailers."""
+        """Common beginnings of heads and of trailers."""
         self._quick = 0
-        """Blocks that were only looked at from where they differ from the one before, since the last that was not."""
-        self._most = LIST_BYTES if blocks.kind == REQUEST else LIST_BYTES + _OWN_BYTES
-        """Of a list; an answer comes with fields of ours where it comes from a queue_proxy."""
+        """Blocks on the quick path (read only from their difference to the one before) since the last one on the full
+        path."""
+        self._max_list = LIST_BYTES if blocks.kind == REQUEST else LIST_BYTES + _OWN_BYTES
+        """Maximum size of a list; a response of a queue_proxy contains Tidegate's own fields."""
         self._before = [b"", b""]
-        """What was known of the last block that was not known as a whole."""
+        """The known beginning of the last block (heads, trailers) that was not cached as a whole."""
         self.capacity = DEFAULT_TABLE_BYTES
-        """What the peer's encoder uses of a dynamic table."""
+        """Size of the dynamic table that the peer's encoder uses."""
         self.limit = DEFAULT_TABLE_BYTES
-        """What it may use: 0 once it has acknowledged our settings."""
+        """Maximum size that it may use: 0 once it has acknowledged our settings."""
 
     def read(self, block: bytes, *, is_trailer: bool = False) -> Block:
-        """What ``block`` says. Raises CompressionFault."""
+        """Returns the block in ``block``. Raises CompressionFault."""
         memory = self._blocks.trailers if is_trailer else self._blocks.heads
         found = memory.known.get(block)
         if found is not None and not (found.writes and self.capacity):
@@ -114,33 +116,33 @@ class Reader:
         if read_tail is not None and not is_trailer:
             tail = read_tail(block)
             if tail is not None:
-                self._most = LIST_BYTES + _OWN_BYTES
+                self._max_list = LIST_BYTES + _OWN_BYTES
                 made = self._read_parts(block, tail) or self._read_new(block, memory, is_trailer=False)
-                self._most = LIST_BYTES
+                self._max_list = LIST_BYTES
                 return made
         return self._read_new(block, memory, is_trailer=is_trailer)
 
     def _read_parts(self, block: bytes, tail: Tail) -> Block | None:
-        """A block whose end looks like fields of ours; None: it must be read as a whole."""
+        """Reads a block that seems to end with fields of Tidegate. Returns None if it must be read as a whole."""
         if self.capacity or block[0] & 0xE0 == 0x20:
-            return None  # What is in front may change the dynamic table: it is read once.
+            return None  # The front may change the dynamic table: it must be read only once.
         memory, front = self._blocks.heads, block[: tail.start]
         base = memory.known.get(front)
         if base is None:
             try:
                 base = self._read_new(front, memory, is_trailer=False)
             except CompressionFault:
-                return None  # Its beginning is inside another field.
-        if not base.is_call or base.size + len(block) - tail.start + FIELDS * _ENTRY_BYTES > self._most:
+                return None  # The tail begins inside another field.
+        if not base.is_call or base.size + len(block) - tail.start + FIELDS * _ENTRY_BYTES > self._max_list:
             return None
         return base.with_tail(tail)
 
     def _read_new(self, block: bytes, memory: Memory[Block], *, is_trailer: bool) -> Block:
-        """A block that is not known by its bytes."""
+        """Reads a block that is not cached by its bytes."""
         try:
             begun = self._begun[is_trailer]
             if begun is not None and self._quick < _QUICK and block.startswith(begun.block) and not begun.head.fault:
-                quick = self._look(block, begun)
+                quick = self._read_quick(block, begun)
                 if quick is not None:
                     self._quick += 1
                     if len(block) <= _SHARED_BYTES:
@@ -184,9 +186,9 @@ class Reader:
             self._learn(walk, is_trailer=is_trailer)
         return made
 
-    def _look(self, block: bytes, begun: "_Beginning") -> Block | None:
-        """A block that begins as others did and goes on with short literals under known names, as a trace, a deadline
-        or an id of each call are written; None: it must be looked at as a whole."""
+    def _read_quick(self, block: bytes, begun: "_Beginning") -> Block | None:
+        """Reads a block with a common beginning, followed by short literals of known names, as the trace, the deadline
+        or the id of a call are written. Returns None if it must be read as a whole."""
         blocks = self._blocks
         names = blocks.names.known
         at, size, total = len(begun.block), len(block), begun.total
@@ -197,7 +199,7 @@ class Reader:
             at += 1
             if not index or index == _NEVER_INDEXED:
                 value_at = at + 1 + (block[at] & 127)
-                named = names.get(block[at:value_at])  # A longer name is none of these.
+                named = names.get(block[at:value_at])  # A longer name is not among these.
                 if named is None:
                     return None
             elif index < 15:
@@ -223,7 +225,7 @@ class Reader:
                 fields.append((name, value, True, representation, representation))
                 outgoing.append(representation)
             total += len(name) + len(value) + _ENTRY_BYTES
-        made = begun.head.with_more(fields) if total <= self._most else None
+        made = begun.head.with_more(fields) if total <= self._max_list else None
         if made is not None:
             made.fields = begun.fields + fields
             made.size = total
@@ -231,7 +233,7 @@ class Reader:
         return made
 
     def _learn(self, walk: "_Walk", *, is_trailer: bool) -> None:
-        """Two blocks in a row that begin in one way: the next ones may, too."""
+        """Notes a common beginning after two blocks in a row with it: the next ones may have it, too."""
         if walk.known == self._before[is_trailer]:
             kind = None if is_trailer else self._blocks.kind
             self._begun[is_trailer] = _Beginning(walk, kind)
@@ -262,8 +264,8 @@ class Reader:
         return made
 
     def _trimmed(self, field: Field) -> Field:
-        """The field without whitespace at the ends of its value. HTTP/2 calls that malformed; clients and servers of
-        gRPC write it, in metadata and in messages that end with ``: ``."""
+        """Returns the field without whitespace at the ends of its value. HTTP/2 calls that malformed; clients and
+        servers of gRPC write it, in metadata and in messages that end with ``: ``."""
         name, value, is_sound, _, _ = field
         if is_sound or name in LOOKED_AT or name.startswith(b":"):
             return field
@@ -271,7 +273,7 @@ class Reader:
         return read_field(self._blocks.name(name), value, literal(name, value))
 
     def _resize(self, block: bytes) -> int:
-        """Follows the table size updates at the beginning of ``block``; where they end."""
+        """Follows the table size updates at the beginning of ``block``; returns the end of them."""
         at = 0
         while at < len(block) and block[at] & 0xE0 == 0x20:
             size = block[at] & 31
@@ -285,7 +287,7 @@ class Reader:
         return at
 
     def _evict(self, room: int) -> None:
-        """Makes room; without enough of it the table is empty afterwards."""
+        """Makes room in the dynamic table; if there is not enough of it, the table is empty afterwards."""
         while self._table and self._size + room > self.capacity:
             name, value, _, _, _ = self._table.pop()
             self._size -= len(name) + len(value) + _ENTRY_BYTES
@@ -299,13 +301,13 @@ class Reader:
         return self._table[index]
 
     def _walk(self, block: bytes, begun: "_Beginning | None") -> "_Walk":
-        """The fields of ``block``, which begins with ``begun``."""
+        """Reads the fields of ``block``, which begins with ``begun``."""
         walk = _Walk()
         fields = walk.fields
         known = self._blocks.fields.known
         static = self._blocks.static
         total = at = 0
-        most = self._most
+        most = self._max_list
         if begun is not None:
             fields += begun.fields
             total, at = begun.total, len(begun.block)
@@ -367,7 +369,7 @@ class Reader:
         return walk
 
     def _literal(self, block: bytes, representation: bytes, index: int, name_at: int, value_at: int, end: int) -> Field:
-        """A representation that was not seen before."""
+        """Reads a representation that is not cached."""
         if index:
             named = self._blocks.static_names[index] if index < 62 else self._blocks.name(self._entry(index)[0])
         else:
@@ -384,7 +386,7 @@ class Reader:
         return field
 
     def _name(self, coded: bytes) -> Name:
-        """A name that was not seen before."""
+        """Reads a name that is not cached."""
         name = coded[1:] if coded[0] & 127 != 127 else _long(coded, 0, len(coded))
         named = self._blocks.name(huffman(name) if coded[0] > 127 else name)
         if len(coded) <= 64:
@@ -403,6 +405,6 @@ class Reader:
 
 
 def _long(data: bytes, at: int, end: int) -> bytes:
-    """What stands behind the length of a string of 127 bytes or more."""
+    """Returns the bytes behind the length of a string of 127 bytes or more."""
     _, start = integer(data, at + 1, 127)
     return data[start:end]

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.block_memory import Block, Blocks
-from tidegate.wire.http2.engine import FIRST_SETTINGS, PREFACE, Engine, Fault
+from tidegate.wire.http2.engine import FIRST_SETTINGS, PREFACE, ConnectionFault, Engine
 from tidegate.wire.http2.events import HEAD, RESET, Event
-from tidegate.wire.http2.frames import END_STREAM, MOST
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE
 from tidegate.wire.http2.grpc_fields import RESOURCE_EXHAUSTED, trailers_only
 from tidegate.wire.http2.header_blocks import LIST_BYTES
 from tidegate.wire.http2.hpack import literal
@@ -36,7 +36,7 @@ class H2Server(Engine):
     __slots__ = ("_gone", "_resets", "_served")
 
     def __init__(self, blocks: Blocks, windows: Windows | None = None) -> None:
-        """``blocks``: of requests, shared by the connections of one listener; ``windows``: by all of a process."""
+        """``blocks`` of requests are shared by the connections of one listener, ``windows`` by all of a process."""
         start = frames.settings(
             (frames.HEADER_TABLE_SIZE, 0),
             (frames.MAX_CONCURRENT_STREAMS, STREAMS),
@@ -47,12 +47,12 @@ class H2Server(Engine):
         super().__init__(blocks, PREFACE, start, windows)
         self._resets = Allowance(RESET_RATE, RESET_BURST)
         self._gone: dict[int, None] = {}
-        """Streams that we have reset: what is on its way on them is read over."""
+        """Streams that the server has reset: data in flight on them is skipped."""
         self._served = 0
-        """Number of the youngest stream that was looked at."""
+        """Number of the latest stream that was processed."""
 
     def head(self, stream: Stream, block: bytes, ends: bool) -> None:
-        """The final head of an answer."""
+        """Sends the final head of a response."""
         if stream.sending == HEAD_DUE:
             stream.sending = BODY_DUE
             self._write_block(stream.number, block, END_STREAM if ends else 0)
@@ -60,20 +60,20 @@ class H2Server(Engine):
                 self._own_end(stream)
 
     def interim(self, stream: Stream, block: bytes) -> None:
-        """A head of status 1xx before the final one."""
+        """Sends a head of status 1xx before the final one."""
         if stream.sending == HEAD_DUE:
             self._write_block(stream.number, block, 0)
 
     def vouch(self) -> None:
-        """The peer is a proxy of ours, which keeps these limits towards each of its clients: all of them together may
-        reset and send more than one."""
+        """Raises the limits for a proxy of this deployment, which enforces them on each of its clients: all of them
+        together may reset and send more than one."""
         self._resets = Allowance(TRUSTED * RESET_RATE, TRUSTED * RESET_BURST)
         self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
 
     def prepare_goaway(self) -> None:
-        """Says that GOAWAY will come (RFC 9113 section 6.8): a client that hears it opens no more streams, those that
-        are on their way are still served. A round trip later :meth:`goaway` follows."""
-        self._out.append(frames.goaway(MOST, frames.NO_ERROR, b""))
+        """Announces GOAWAY (RFC 9113 section 6.8): a client that receives it opens no more streams, and streams in
+        flight are still served. A round trip later :meth:`goaway` follows."""
+        self._out.append(frames.goaway(MAX_VALUE, frames.NO_ERROR, b""))
 
     def _block(self, number: int, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
         stream = self.streams.get(number)
@@ -83,10 +83,10 @@ class H2Server(Engine):
         found = self._reader.read(block)
         if number <= self._last and number & 1:
             if number not in self._gone:
-                raise Fault(frames.STREAM_CLOSED, "HEADERS on a closed stream")
+                raise ConnectionFault(frames.STREAM_CLOSED, "HEADERS on a closed stream")
             return
         if not number & 1:
-            raise Fault(frames.PROTOCOL_ERROR, "a client's stream has an odd number")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a client's stream has an odd number")
         self._last = number
         if self.is_closing:
             return
@@ -115,7 +115,7 @@ class H2Server(Engine):
         events.append((HEAD, stream, head, ends))
 
     def _refuse(self, number: int, code: int, now: float) -> None:
-        """Resets a stream that nobody has heard of."""
+        """Resets a stream that was not reported."""
         self._out.append(frames.rst_stream(number, code))
         self._remember(number)
         self._count_reset(now)
@@ -136,8 +136,8 @@ class H2Server(Engine):
         elif stream.left and not stream.lingers:
             self.reset(stream, frames.NO_ERROR)
         else:
-            # It lingers, or all of the announced length is there and the flag that ends it is on its way: some clients
-            # send it apart, and take a reset before it for a failure.
+            # It lingers, or all of the announced length has arrived and only the end flag is in flight: some clients
+            # send it separately, and take a reset before it for a failure.
             stream.sending = ENDED
 
     def _peer_ended(self, stream: Stream) -> None:
@@ -146,7 +146,7 @@ class H2Server(Engine):
             stream.drop()
 
     def lingering(self, now: float, limit_s: float) -> list[Stream]:
-        """Streams that are answered and whose request still lacks its end, longer than ``limit_s``; as
+        """Returns the answered streams with a request that has lacked its end for longer than ``limit_s``; called as
         :meth:`stalled`."""
         found = []
         for stream in self.streams.values():
@@ -159,7 +159,7 @@ class H2Server(Engine):
 
     def _count_reset(self, now: float) -> None:
         if not self._resets.take(now):
-            raise Fault(frames.ENHANCE_YOUR_CALM, "too many resets")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many resets")
 
     def _peer_last(self) -> int:
         return self._served
@@ -171,7 +171,7 @@ class H2Client(Engine):
     __slots__ = ()
 
     def __init__(self, blocks: Blocks, windows: Windows | None = None) -> None:
-        """``blocks``: of answers, shared by the connections to one upstream; ``windows``: by all of a process."""
+        """``blocks`` of responses are shared by the connections to one upstream, ``windows`` by all of a process."""
         start = frames.PREFACE + frames.settings(
             (frames.HEADER_TABLE_SIZE, 0),
             (frames.ENABLE_PUSH, 0),
@@ -180,17 +180,17 @@ class H2Client(Engine):
             (frames.MAX_HEADER_LIST_SIZE, LIST_BYTES),
         )
         super().__init__(blocks, FIRST_SETTINGS, start, windows)
-        # What comes on streams that we have reset counts there, too: many clients cancel on one connection.
+        # Frames on streams that were reset count there, too: many clients cancel on one connection.
         self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
         self._last = -1
 
     @property
     def can_open(self) -> bool:
-        """Whether the upstream takes one more request on this connection."""
-        return len(self.streams) < self.peer_streams and not self.is_closing and self._last < MOST - 1
+        """True if the upstream accepts one more request on this connection."""
+        return len(self.streams) < self.peer_streams and not self.is_closing and self._last < MAX_VALUE - 1
 
     def request(self, block: bytes, ends: bool, owner: Any, *, is_head: bool = False) -> Stream:
-        """Opens a stream for a request; only while :attr:`can_open`. ``is_head``: its answer has no body."""
+        """Opens a stream for a request; only while :attr:`can_open`. ``is_head``: its response has no body."""
         if not self.can_open:
             raise RuntimeError(f"a request on {self!r}")
         self._last = number = self._last + 2
@@ -207,7 +207,7 @@ class H2Client(Engine):
         stream = self.streams.get(number)
         if stream is None:
             if self._is_idle(number):
-                raise Fault(frames.PROTOCOL_ERROR, "HEADERS on an idle stream")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on an idle stream")
             self._spend(now)
             self._reader.read(block)
         elif stream.receiving == HEAD_DUE:

@@ -1,4 +1,4 @@
-"""What the experiments look at: each setup runs some systems under some loads and names the figures."""
+"""The setups of the thesis' experiments: each runs some systems under some loads and names the figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs(Comparison):
-    """Of nodes that are booked for a whole run."""
+    """Parameters of nodes that are booked for a whole run."""
 
     node_price_per_hour: Positive
-    """Dollars."""
+    """In dollars."""
     printed_kpa_s: Positive
-    """What the source says that the run took."""
+    """Duration of the run as printed in the source."""
     printed_hpa_s: Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered(Comparison):
-    """``phases`` is the variable load; the same system ``hpa`` once more with another threshold."""
+    """Parameters. ``phases`` is the variable load; the same system ``hpa`` runs once more with another threshold."""
 
     constant: Some[SystemPhase]
     lower_threshold: Percent
@@ -44,7 +44,7 @@ class Lowered(Comparison):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(Comparison):
     thresholds: Some[Percent]
-    """Falling; each stands for the one of ``hpa``."""
+    """Falling thresholds, each in place of that of ``hpa``."""
 
     def __post_init__(self) -> None:
         if any(later >= earlier for earlier, later in pairwise(self.thresholds)):
@@ -53,7 +53,7 @@ class Sweep(Comparison):
 
 @setup(Comparison)
 def latency(given: Comparison, seed: int) -> ExperimentOutcome:
-    """Times of requests and phases, of the three systems."""
+    """Measures times of requests and phases, for the three systems."""
     runs = {system: _run(given, system, seed) for system in System}
     figures: dict[str, float] = {}
     for system, found in runs.items():
@@ -69,7 +69,8 @@ def latency(given: Comparison, seed: int) -> ExperimentOutcome:
 
 @setup(Comparison)
 def provisioning(given: Comparison, seed: int) -> ExperimentOutcome:
-    """How well supply followed demand, sampled every 15 s: the demand of the autoscaler, and that of the load."""
+    """Measures how well supply follows demand, sampled every 15 s: the demand of the autoscaler, and that of the
+    load."""
     runs = {system: _run(given, system, seed) for system in (System.KPA, System.HPA)}
     figures: dict[str, float] = {}
     for system, found in runs.items():
@@ -80,7 +81,7 @@ def provisioning(given: Comparison, seed: int) -> ExperimentOutcome:
 
 @setup(Costs)
 def cost(given: Costs, seed: int) -> ExperimentOutcome:
-    """Monthly costs of runs on every working day, and how busy the devices were."""
+    """Computes monthly costs of runs on every working day, and the utilisation of the devices."""
     runs = {system: _run(given, system, seed) for system in (System.KPA, System.HPA)}
     nodes, price = given.cluster.devices, given.node_price_per_hour
     kpa_s, hpa_s = (found.whole.total_s for found in runs.values())
@@ -103,7 +104,7 @@ def cost(given: Costs, seed: int) -> ExperimentOutcome:
 
 @setup(Lowered)
 def lowered(given: Lowered, seed: int) -> ExperimentOutcome:
-    """A threshold that is crossed: how near utilisation comes to requests in flight."""
+    """Lowers the threshold: how near utilisation comes to requests in flight."""
     low = replace(given.hpa, threshold=given.lower_threshold)
     under_constant = replace(given, phases=given.constant)
     before = _run(under_constant, System.HPA, seed).whole.total_s
@@ -129,7 +130,7 @@ def lowered(given: Lowered, seed: int) -> ExperimentOutcome:
 
 @setup(Sweep)
 def thresholds(given: Sweep, seed: int) -> ExperimentOutcome:
-    """The time of the whole load, threshold by threshold."""
+    """Measures the time of the whole load, threshold by threshold."""
     kpa = _run(given, System.KPA, seed).whole.total_s
     totals = {
         percent: _run(replace(given, hpa=replace(given.hpa, threshold=percent)), System.HPA, seed).whole.total_s
@@ -149,7 +150,7 @@ def _run(given: Comparison, system: System, seed: int) -> ThesisRun:
 
 
 def _spans(given: Lowered, found: ThesisRun) -> list[tuple[float, float]]:
-    """Of each phase: from its start to that of the next one, by the schedule."""
+    """Returns each phase's span: from its start to that of the next one, by the schedule."""
     starts = sorted({phase.start_s for phase in given.phases})
     ends = dict(zip(starts, [*starts[1:], found.whole.total_s], strict=True))
     return [(phase.start_s, ends[phase.start_s]) for phase in given.phases]

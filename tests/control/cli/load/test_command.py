@@ -12,7 +12,7 @@ from tidegate.control.cli.load.run import OTHER_FILES
 from tidegate.control.cli.load.target import V2_INFER, V2_STREAM, of_url
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.clients.call import Call, Request
-from tidegate.loadgen.plans.load import MOST_CONNECTIONS, LoadOptions, LoadPlan, plan_of
+from tidegate.loadgen.plans.load import MAX_CONNECTIONS, LoadOptions, LoadPlan, plan_of
 from tidegate.loadgen.reports.load_page import render
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
 from tidegate.loadgen.reports.tally import Tally
@@ -148,7 +148,7 @@ def test_faults_of_targets(target: str, given: dict[str, Any], where: list[str])
 
 def test_more_connections_than_files_are_a_fault() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard > MOST_CONNECTIONS:
+    if hard == resource.RLIM_INFINITY or hard > MAX_CONNECTIONS:
         pytest.skip("this machine allows as many open files as may be asked for")
     done = tidegate("load", URL, "--rate", "1", "--for", "1s", "--connections", str(hard))
     assert done.exit_code == 2

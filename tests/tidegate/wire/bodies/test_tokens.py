@@ -1,4 +1,4 @@
-"""Tokens before and while a call is answered: estimates that learn, streams that are counted whatever the pieces."""
+"""Tokens before and during a response: estimates that learn, streams that are counted in any split."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from tidegate.wire.bodies.sse import EVENT_BYTES
 from tidegate.wire.bodies.tokens import (
     ALPHABETIC,
     ESCAPED,
-    MOST_BYTES,
+    MAX_UNPACKED_BYTES,
     PLAIN,
     WIDE,
     AnswerLength,
@@ -347,7 +347,7 @@ def test_a_bomb_is_read_no_further() -> None:
 
     reader = CodedReader(Weighing())
     reader.feed(gzip.compress(b"\0" * (64 << 20)))
-    assert Weighing.weight <= 2 * MOST_BYTES
+    assert Weighing.weight <= 2 * MAX_UNPACKED_BYTES
     seen = Weighing.weight
     reader.feed(gzip.compress(BODY))
     assert Weighing.weight == seen

@@ -14,7 +14,7 @@ def response(text: str) -> ResponseHead:
 
 
 def names(head: ResponseHead) -> list[str]:
-    """Names of the fields that pass, as written."""
+    """Returns the names of the forwarded fields, as written."""
     return [line.partition(b":")[0].decode() for line in head.fields.split(b"\r\n") if line]
 
 
@@ -54,9 +54,9 @@ def test_an_http_1_0_answer_closes_unless_it_says_otherwise() -> None:
     ],
 )
 def test_ambiguous_framing_of_an_answer_is_a_502(text: str) -> None:
-    bad = parse_response(text.replace("\n", "\r\n").encode(), 0)
-    assert type(bad) is Rejected
-    assert bad.status == 502
+    rejected = parse_response(text.replace("\n", "\r\n").encode(), 0)
+    assert type(rejected) is Rejected
+    assert rejected.status == 502
 
 
 @pytest.mark.parametrize(
