@@ -18,8 +18,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
-from tidegate.activator.commands import Bind
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.errors import DEADLINE, NOT_SERVABLE, REPLICA_BROKE, STALE_CREDIT
 from tidegate.gateway.counting.counters import Report, ShadowCounters
 from tidegate.gateway.routing.function import FunctionRouter
@@ -222,7 +222,7 @@ class Shadows:
             copy = pair.copy
             if copy is None or pair.is_closed:
                 continue
-            bind = self._room.spare(copy, pair.revision, copy.inferences, now)
+            bind = self._room.take_idle_slot(copy, pair.revision, copy.inferences, now)
             if bind is None:
                 self._skip(pair)
                 continue

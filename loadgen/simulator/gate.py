@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
 from tidegate.loadgen.simulator.kernel import Kernel
