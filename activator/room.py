@@ -38,6 +38,8 @@ class WaitingRoom:
 
     def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
         self._state = state = RoomState(worker_index)
+        self.out = state.out
+        """Commands to carry out, in order. The host copies the list and clears it."""
         self._fleet = state.fleet
         self._waiting = state.requests
         self._timers = state.timers
@@ -51,15 +53,6 @@ class WaitingRoom:
     # --- for the host -----------------------------------------------------------------------------------------------
 
     @property
-    def out(self) -> list[Command]:
-        """Commands to carry out, in order. The host takes the list and leaves an empty one."""
-        return self._state.out
-
-    @out.setter
-    def out(self, commands: list[Command]) -> None:
-        self._state.out = commands
-
-    @property
     def unsettled(self) -> bool:
         """Whether wants have to be sent: call ``settle`` at the end of this loop turn."""
         return self._state.unsettled
@@ -71,7 +64,7 @@ class WaitingRoom:
     @property
     def has_work(self) -> bool:
         """Whether there are commands to carry out, or wants to send."""
-        return bool(self._state.out) or self._state.unsettled
+        return bool(self.out) or self._state.unsettled
 
     @property
     def waiting(self) -> int:
@@ -204,7 +197,7 @@ class WaitingRoom:
             return
         if replica.noted and (note := replica.noted.pop(bind.credit, KEPT)) != KEPT:
             if keep and note == GOES:
-                self._state.out.append(Send(replica.id, Return((bind.credit,))))
+                self.out.append(Send(replica.id, Return((bind.credit,))))
             if not replica.in_flight:
                 replica.noted.clear()
         elif keep:
@@ -346,7 +339,7 @@ class WaitingRoom:
                 for lane in room.lanes.values():
                     room.reserve(lane, now)
             for group in room.groups:
-                self._state.out += group.changed_wants(now)
+                self.out += group.changed_wants(now)
                 if room.counts_inferences:
                     for replica in group.replicas:
                         if replica.open and replica.free and replica.level()[0]:
@@ -394,7 +387,7 @@ class WaitingRoom:
         for bind in excluded:
             self._state.remove(bind, now)
             bind.revision.refused += 1
-            self._state.out.append(unserved(bind))
+            self.out.append(unserved(bind))
         self._move_on(now)
         for room in self._fleet.revisions.values():
             if room.active:
@@ -467,7 +460,7 @@ class WaitingRoom:
                 return False
             self._state.remove(other, now)
             other.revision.refused += 1
-            self._state.out.append(full(other, self._rng))
+            self.out.append(full(other, self._rng))
         return True
 
     def _stand(self, bind: Bind, now: float) -> None:
@@ -475,7 +468,7 @@ class WaitingRoom:
         lane = bind.revision.lane_of(bind)
         if lane is None:
             bind.revision.refused += 1
-            self._state.out.append(unserved(bind))
+            self.out.append(unserved(bind))
             return
         self._state.enqueue(bind, lane, now)
 
@@ -488,7 +481,7 @@ class WaitingRoom:
     def _expire(self, bind: Bind, now: float) -> None:
         self._state.remove(bind, now)
         bind.revision.expired += 1
-        self._state.out.append(too_late(bind, now))
+        self.out.append(too_late(bind, now))
 
     def _put_back(self, bind: Bind, now: float) -> None:
         """A request that was bound, or whose revision is gone, waits again in its old place."""
@@ -496,19 +489,17 @@ class WaitingRoom:
         room = bind.revision
         if room.gone:
             if bind.is_pinned:
-                self._state.out.append(
-                    Refuse(bind.request, NOT_SERVABLE, f"revision {room.id} is not deployed any more")
-                )
+                self.out.append(Refuse(bind.request, NOT_SERVABLE, f"revision {room.id} is not deployed any more"))
                 return
             function = self._fleet.functions.get(room.function.name)
             if function is None or not function.revisions:
-                self._state.out.append(Refuse(bind.request, NOT_SERVABLE, "the function was deleted"))
+                self.out.append(Refuse(bind.request, NOT_SERVABLE, "the function was deleted"))
                 return
             room = function.revisions[0]
             self._move(bind, room)
         if bind.deadline <= now or bind.arrived + room.function.max_wait_s <= now:
             room.expired += 1
-            self._state.out.append(too_late(bind, now))
+            self.out.append(too_late(bind, now))
             return
         self._stand(bind, now)
         if not room.active:
@@ -524,7 +515,7 @@ class WaitingRoom:
             for bind in tuple(room.items()):
                 self._state.remove(bind, now)
                 room.refused += 1
-                self._state.out.append(failed(bind, self._rng))
+                self.out.append(failed(bind, self._rng))
         self._state.signal(room, now)
 
     # --- binding ----------------------------------------------------------------------------------------------------
@@ -593,4 +584,4 @@ class WaitingRoom:
         self._bind(bind, replica, now)
         if not room.is_want_sent(bind.priority):  # After it was bound: its header has told what remains.
             self._state.mark_changed(room)
-        self._state.out.append(bind)
+        self.out.append(bind)

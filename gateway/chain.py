@@ -330,7 +330,8 @@ class Chain:
         """Carries out what the waiting room has decided."""
         room = self._room
         while room.out:
-            commands, room.out = room.out, []
+            commands = room.out[:]
+            room.out.clear()
             for command in commands:
                 kind = type(command)
                 if kind is Bind:

@@ -430,7 +430,8 @@ class Group:
         return told
 
     def __repr__(self) -> str:
-        return f"<Group {self.accelerator} weight {self.weight:g}, deficit {self.deficit:.1f}, {len(self.replicas)} replicas>"
+        figures = f"weight {self.weight:g}, deficit {self.deficit:.1f}, {len(self.replicas)} replicas"
+        return f"<Group {self.accelerator} {figures}>"
 
 
 def links_to(replica: str, replicas: int, worker_index: int, workers: int) -> bool:

@@ -185,7 +185,8 @@ class Simulation:
         while room.out or room.unsettled:
             if room.unsettled:
                 room.settle(self._now)
-            commands, room.out = room.out, []
+            commands = room.out[:]
+            room.out.clear()
             for command in commands:
                 if type(command) is Link:
                     self._open(room, command.replica)

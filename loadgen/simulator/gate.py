@@ -156,7 +156,8 @@ class SimulatedGateway:
         """Executes the room's commands."""
         room = self.room
         while room.out:
-            commands, room.out = room.out, []
+            commands = room.out[:]
+            room.out.clear()
             for command in commands:
                 if type(command) is Bind:
                     replica = self._replicas.get(command.replica.id)

@@ -184,7 +184,8 @@ class Worker:
     def act(self) -> None:
         """Carries out what the room wants, then ends the loop turn."""
         while self.room.out or self.room.unsettled:
-            commands, self.room.out = self.room.out, []
+            commands = self.room.out[:]
+            self.room.out.clear()
             for command in commands:
                 if isinstance(command, Bind):
                     assert isinstance(command.request, Job)

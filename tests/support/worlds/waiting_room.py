@@ -29,7 +29,8 @@ class Lobby:
         """What the room did since it was last asked, the end of the loop turn included."""
         if self.room.unsettled:
             self.room.settle(now)
-        commands, self.room.out = self.room.out, []
+        commands = self.room.out[:]
+        self.room.out.clear()
         lines = []
         for command in commands:
             match command:
