@@ -47,7 +47,7 @@ from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.wire.bodies.openai import Asked
+    from tidegate.wire.bodies.openai import CallRequest
 
 KEPT_BYTES: Final = 256 * 1024
 """Bytes of a waiting request's body that stay in memory at most."""
@@ -155,7 +155,7 @@ class Chain:
         ex.respond(status, body, extra=b"x-request-id: %b\r\n" % state.request_id)
         return True
 
-    def _model_known(self, ex: "Exchange", model: str | None, asked: "Asked | None") -> None:
+    def _model_known(self, ex: "Exchange", model: str | None, asked: "CallRequest | None") -> None:
         """The body has named the model of the request (``read_model``)."""
         state: RequestState = ex.context
         state.asked = asked

@@ -9,7 +9,7 @@ from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
 from tidegate.gateway.routing.openai_body import is_json
 from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan
-from tidegate.wire.bodies.openai import KEYS, Asked, asked_by, read_request
+from tidegate.wire.bodies.openai import KEYS, CallRequest, read_request, request_of
 from tidegate.wire.bodies.tokens import PLAIN, SAMPLE_BYTES, script
 from tidegate.wire.http1.response_head import ResponseHead
 
@@ -86,14 +86,14 @@ def _prompt(ex: "Exchange", state: "RequestState") -> Prompt:
         return Prompt(0, PLAIN, asked)  # The bytes of a form, a sound or a picture are not text.
     if asked is None and ex.body_complete and size <= SCANNED_BYTES:
         read = read_request(body)
-        if type(read) is not Asked:
+        if type(read) is not CallRequest:
             return Prompt(size)
         asked = state.asked = read
     elif asked is None:
         scan = ObjectScan(KEYS)
         scan.feed(body[:SCANNED_BYTES])
-        found = asked_by(scan.found)
-        if type(found) is not Asked:
+        found = request_of(scan.found)
+        if type(found) is not CallRequest:
             return Prompt(size)
         asked = found
         if size > SCANNED_BYTES:

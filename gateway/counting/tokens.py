@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.counting.token_metrics import Call, TokenCounters
-from tidegate.wire.bodies.openai import Asked
+from tidegate.wire.bodies.openai import CallRequest
 from tidegate.wire.bodies.tokens import (
     CODINGS,
     PLAIN,
@@ -48,7 +48,7 @@ class Prompt:
 
     __slots__ = ("asked", "script", "size")
 
-    def __init__(self, size: int, written: int = PLAIN, asked: Asked | None = None) -> None:
+    def __init__(self, size: int, written: int = PLAIN, asked: CallRequest | None = None) -> None:
         self.size = size
         """Bytes of text; 0: there is none, or nobody knows."""
         self.script = written
@@ -59,7 +59,7 @@ class Prompt:
         return f"<Prompt {self.size} bytes, script {self.script}, {self.asked!r}>"
 
 
-_NOTHING: Final = Asked()
+_NOTHING: Final = CallRequest()
 
 
 class Tokens:

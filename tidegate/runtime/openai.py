@@ -22,11 +22,11 @@ async def _answer(service: Service, request: Request, parts: list[str]) -> Respo
     match parts:
         case ["models"]:
             _only(request, "GET")
-            return _told({"object": "list", "data": [_model(name) for name in service.names]})
+            return _json({"object": "list", "data": [_model(name) for name in service.names]})
         case ["models", *name]:
             _only(request, "GET")
             _check(service, "/".join(name))
-            return _told(_model("/".join(name)))
+            return _json(_model("/".join(name)))
         case ["embeddings"]:
             _only(request, "POST")
             return await _embed(service, request)
@@ -34,22 +34,22 @@ async def _answer(service: Service, request: Request, parts: list[str]) -> Respo
 
 
 async def _embed(service: Service, request: Request) -> Response:
-    asked = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), service.body_bytes))
-    _check(service, asked.model)
-    spec = service.spec_of(asked.model)
-    made = embeddings.embedder(spec)
-    if made is None:
-        raise RequestError(f"model '{asked.model}' makes no embeddings of texts", 404)
+    parsed = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), service.body_bytes))
+    _check(service, parsed.model)
+    spec = service.spec_of(parsed.model)
+    embedder = embeddings.embedder(spec)
+    if embedder is None:
+        raise RequestError(f"model '{parsed.model}' makes no embeddings of texts", 404)
 
     async def work(infer: Infer) -> Response:
-        # One after the other: others' requests run in between, and the model needs memory for one at a time.
+        # One after the other: other requests run in between, and the model needs memory for one at a time.
         found = []
-        for part in made.parts(asked, spec.max_rows):
+        for part in embedder.parts(parsed, spec.max_rows):
             protocol.check_inputs(part, spec)
             found.append(await infer(part.inputs))
-        return _told(made.answer(asked, found))
+        return _json(embedder.answer(parsed, found))
 
-    return await service.run(asked.model, work)
+    return await service.run(parsed.model, work)
 
 
 def _check(service: Service, model: str) -> None:
@@ -66,12 +66,12 @@ def _model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": protocol.SERVER_NAME}
 
 
-def _told(document: object) -> Response:
+def _json(document: object) -> Response:
     return Response(body=protocol.dump(document))
 
 
 def _failure(status: int, message: str) -> Response:
-    """OpenAI's error object."""
+    """Returns OpenAI's error object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     code = "model_not_found" if status == 404 and "does not exist" in message else None
     error = {"message": message, "type": kind, "param": None, "code": code}

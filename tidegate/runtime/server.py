@@ -1,4 +1,4 @@
-"""One model behind one address: from listening to the last answer."""
+"""One model behind one address, from listening to the last answer."""
 
 import asyncio
 import signal
@@ -84,7 +84,7 @@ class Server:
         )
 
     async def _finish(self) -> None:
-        """Takes nothing new and waits until every accepted request is answered."""
+        """Accepts nothing new and waits until every accepted request is answered."""
         self._service.stop()
         idle = asyncio.Event()
         self._service.on_idle = idle.set
@@ -99,5 +99,5 @@ async def _openai(service: Service, request: Request, parts: list[str]) -> Respo
 
 
 async def serve(settings: Settings, model: Model, worker: Worker) -> int:
-    """Serves until a signal or a failure to load; returns the exit code."""
+    """Serves until a signal or a failure to load. Returns the exit code."""
     return await Server(settings, model, worker).serve()

@@ -12,7 +12,7 @@ from tidegate.activator.prefixes import BLOCK_BYTES, MAX_BLOCKS, block_hashes
 from tidegate.gateway.routing.affinity import PROMPT_BYTES, hash_key
 from tidegate.gateway.routing.match import Call, Target
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.wire.bodies.openai import Asked, read_request
+from tidegate.wire.bodies.openai import CallRequest, read_request
 
 
 class Seen:
@@ -37,7 +37,7 @@ class Seen:
         self.context = RequestState(Target(Call.WORK, None, model=model), b"1", b"")
         if is_read:
             asked = read_request(body)
-            assert type(asked) is Asked
+            assert type(asked) is CallRequest
             self.context.asked = asked
 
 
@@ -108,7 +108,7 @@ def test_a_body_without_a_prompt_counts_from_its_first_byte_and_none_counts_not(
 
 def test_what_was_read_of_a_large_body_for_its_tokens_is_not_read_again() -> None:
     seen: Any = Seen(body=b'{"messages": ["' + b"a" * 20_000 + b'"], "model": "one"}')
-    told = Asked()
+    told = CallRequest()
     told.prompt_start = 1000  # Elsewhere, so that one sees who was asked.
     seen.context.tokens = SimpleNamespace(request=SimpleNamespace(asked=told))
     assert key_of("prefix", seen) == block_hashes(seen.body[1000:])

@@ -21,7 +21,7 @@ MINUTE = Budget("tenant/ä key:1", 6000, 60)
 BOUND = Budget("waiting", 100)
 
 
-@pytest.fixture(params=["embedded", pytest.param("redis", marks=pytest.mark.live)])
+@pytest.fixture(params=["embedded", pytest.param("redis", marks=[pytest.mark.live, pytest.mark.needs(tool="redis")])])
 def open_pool(request: pytest.FixtureRequest) -> Callable[[], SharedPool]:
     if request.param == "embedded":
         clock = LiveClock()
@@ -211,6 +211,7 @@ class Gateways:
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServer) -> None:
     async def run() -> None:
         gateways = Gateways(redis_server.url, Budget("rpm", 1000, 2))
@@ -224,6 +225,7 @@ def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServ
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer) -> None:
     """Killed for three windows: never more than the budget, nobody hangs; then shares follow the load again."""
 
@@ -249,6 +251,7 @@ def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServer) -> None:
     from tidegate.store.redis_counters import RedisPool
     from tidegate.store.redis_link import RedisLink, Script
@@ -266,7 +269,6 @@ def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServ
     assert asyncio.run(run()) == [True, False, True, True, False]
 
 
-@pytest.mark.live
 def test_a_url_that_is_none(tmp_path: Path) -> None:
     from tidegate.errors import InvalidInputError
     from tidegate.store.redis_counters import RedisPool
@@ -276,6 +278,7 @@ def test_a_url_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
     from tidegate.store.redis_counters import RedisPool
 
