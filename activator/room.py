@@ -20,7 +20,7 @@ from math import inf
 from tidegate.activator.choice import update_deficits
 from tidegate.activator.commands import Refuse, Send
 from tidegate.activator.refusals import failed, full, too_late, unserved
-from tidegate.activator.state.bind import Affinity, Bind, Command
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.lanes import Lane, first_served
 from tidegate.activator.state.replicas import GOES, KEPT, Replica
 from tidegate.activator.state.revisions import SHORT_S, RevisionRoom

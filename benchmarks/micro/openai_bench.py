@@ -16,7 +16,7 @@ from time import perf_counter
 
 from tidegate.activator.choice import place_of
 from tidegate.activator.prefixes import PrefixIndex, block_hashes
-from tidegate.gateway.counting.token_metrics import Call, TokenCounters
+from tidegate.gateway.counting.token_metrics import Operation, TokenCounters
 from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
 from tidegate.wire.bodies.multipart import FormScan
 from tidegate.wire.bodies.openai import RequestReader, UsageFinder, read_request
@@ -136,7 +136,7 @@ def tokens() -> dict[str, float]:
     engine.request(b"POST")
     head = engine.receive(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     assert isinstance(head, ResponseHead)
-    ear = Tokens(Call.CHAT, "m", Prompt(400), FunctionTokens(), TokenCounters(), perf_counter).answering(head)
+    ear = Tokens(Operation.CHAT, "m", Prompt(400), FunctionTokens(), TokenCounters(), perf_counter).answering(head)
     assert ear is not None
     english, chinese = b"the quick brown fox " * 205, "\u654f\u6377\u7684\u68d5".encode() * 342
     return {
