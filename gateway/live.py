@@ -14,8 +14,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import metrics
-from tidegate.activator.commands import Activate, Command, Link, Send, Unlink
+from tidegate.activator.commands import Activate, Link, Send, Unlink
 from tidegate.activator.room import RoomCounts, WaitingRoom
+from tidegate.activator.state.bind import Command
 from tidegate.aio.admin.broadcast import Broadcast
 from tidegate.aio.admin.client import FetchError, connect_once, fetch
 from tidegate.aio.admin.endpoint import Request, Response, StreamResponse, serve_endpoint
