@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from tidegate.flow.messages import Return, encode_message
+from tidegate.flow.messages import Grant, Return, Void, encode_message
 from tidegate.flow.slots import Admit, Channel, Credit, Reject, Send, SlotLedger, StateIs, Visit
 from tidegate.flow.wants import DEFAULT_PRIORITY, Want, encode_want, read_want
 from tidegate.function import ConcurrencyUnit
@@ -191,6 +191,24 @@ def test_free_slots_go_to_the_head_that_waits_longest() -> None:
     desk.want("g2", 1, 1.0, age_ms=50)
     assert desk.answer(credit, 1.1) == "home"
     assert desk.said() == ["g2: grant 2:1"]
+
+
+def test_of_two_equal_heads_the_one_whose_channel_opened_first_goes_first() -> None:
+    desk = Desk(1, "g0", "g1", "g2")
+    credit = desk.start(1, 1.0)
+    for worker in ("g2", "g1"):
+        desk.want(worker, 1, 1.0, age_ms=20)
+    desk.ledger.ended(credit, 1.1)
+    assert desk.said() == ["g1: grant 2:1"]
+
+
+def test_a_request_of_the_queue_goes_before_an_equal_head_of_a_channel() -> None:
+    desk = Desk(1, "g0")
+    credit = desk.start(1, 1.0)
+    desk.enter("own", 1.0)
+    desk.want("g0", 1, 1.0, priority=DEFAULT_PRIORITY)
+    desk.ledger.ended(credit, 1.1)
+    assert desk.said() == ["admit own"]
 
 
 def test_priority_class_goes_before_age() -> None:
@@ -766,3 +784,10 @@ def test_a_thousand_slots_are_dealt_in_lines_of_bounded_length() -> None:
     grants = [command.message for command in desk.ledger.out if isinstance(command, Send)][2:]
     assert [len(encode_message(grant)) < 64 * 1024 for grant in grants] == [True, True, True]
     assert len(desk.channels["g0"].idle) == 2500
+    numbers = [number for grant in grants if isinstance(grant, Grant) for number, _ in grant.credits]
+    assert numbers == list(desk.channels["g0"].idle), "every credit is in one line, in order"
+    desk.said()
+    desk.ledger.resize(0, 1.0)
+    voids = [command.message for command in desk.ledger.out if isinstance(command, Send)][1:]
+    assert [len(void.credits) for void in voids if isinstance(void, Void)] == [1000, 1000, 500]
+    assert [number for void in voids if isinstance(void, Void) for number in void.credits] == numbers
