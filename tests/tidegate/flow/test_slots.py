@@ -1,4 +1,4 @@
-"""The rules of the slot ledger, each a short timeline: what is said and asked -> what the ledger answers."""
+"""The rules of the slot ledger, each a short timeline: messages and requests -> the ledger's commands."""
 
 import re
 import zlib
@@ -30,7 +30,7 @@ class Desk:
         self.channels[worker] = self.ledger.opened(worker, now)
 
     def said(self) -> list[str]:
-        """What the ledger did since it was last asked."""
+        """Returns the ledger's commands since the last call."""
         commands, self.ledger.out = self.ledger.out, []
         lines = []
         for command in commands:
@@ -227,7 +227,7 @@ def test_priority_class_goes_before_age() -> None:
 
 
 def served(desk: Desk, credit: Credit, count: int) -> list[str]:
-    """Who gets the one slot, answer after answer; everybody goes on wanting."""
+    """Returns the workers that get the one slot, answer after answer; all go on wanting."""
     order = []
     for number in range(2, 2 + count):
         desk.ledger.ended(credit, 1.0)
@@ -287,7 +287,8 @@ def test_strangers_are_one_more_among_workers_that_tell_costs() -> None:
 
 
 def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_order() -> None:
-    """Only the head's age is told, and the youngest's: those between are interpolated, so g0's second goes first."""
+    """Only the ages of the head and of the youngest are sent: those between are interpolated, so g0's second goes
+    first."""
     desk = Desk(3)
     desk.ledger.drain(0.0)
     for worker in ("g0", "g1"):
@@ -629,7 +630,7 @@ def test_a_stranger_and_a_channel_go_by_arrival() -> None:
 
 
 def test_a_stranger_is_of_the_middle_class() -> None:
-    """Who names a higher class goes first, though he came later; who names a lower one goes after it."""
+    """A head of a better class goes first, though it came later; one of a lower class goes after it."""
     for priority, first in ((4, "g0: grant 2:1"), (6, "admit stranger")):
         desk = Desk(1, "g0")
         credit = desk.start(1, 1.0)

@@ -245,7 +245,7 @@ def test_a_kind_that_cannot_meet_the_target_stays_until_the_other_is_ready() -> 
 
 
 def test_a_kind_that_cannot_meet_the_target_goes_though_the_others_come_near_it() -> None:
-    """What it serves is late already: it does not stay because the others would come to 80 % of what is left."""
+    """Its answers are late already: it does not stay because the others would come to 80 % of what is left."""
     near = structs.replace(
         V100, ready=1, sampled=1, min_execution_s=0.05, execution_s=0.05, tail_s=0.06, latency_s=0.19, answers=900
     )
