@@ -87,8 +87,9 @@ mutation: $(STAMP) ## do the tests notice changes in the cores? MUTANTS=100 of e
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7,<9'
 	@$(BIN)/python -m tests.mutation.run --sample $(MUTANTS)
 
-docs: $(STAMP) ## write the reference pages that come from tables
+docs: $(STAMP) ## write the reference pages that come from tables, and the drawings
 	@$(BIN)/python -m tidegate.manifest.reference docs
+	@$(BIN)/python -m docs.drawings.draw
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock
