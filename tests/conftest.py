@@ -43,12 +43,16 @@ def _shares_its_module(item: pytest.Item) -> bool:
     return any(found.scope in ("module", "class") for each in definitions for found in each)
 
 
+def pytest_collection_finish() -> None:
+    """What the collection has made stays until the end: the collector need not look at it again after every module."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Bodies of 20 MB and models would stay in the allocator's arenas until the end of the run."""
-    if nextitem is None or nextitem.path != item.path:
-        gc.collect()
-        if _trim is not None:
-            _trim(0)
+    if _trim is not None and (nextitem is None or nextitem.path != item.path):
+        _trim(0)
 
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
