@@ -44,7 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
-    class ByModule(LoadScopeScheduling):
+    class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
             return module if _is_shared(config.rootpath / module) else nodeid

@@ -63,14 +63,13 @@ async def within(limit_s: float) -> AsyncIterator[None]:
     async with asyncio.timeout(None) as scope:
 
         def look() -> None:
-            nonlocal timer
             if deadline.is_over:
                 scope.reschedule(loop.time())
             else:
-                timer = loop.call_later(LOOK_S, look)
+                timers[:] = [loop.call_later(LOOK_S, look)]
 
-        timer = loop.call_later(LOOK_S, look)
+        timers = [loop.call_later(LOOK_S, look)]
         try:
             yield
         finally:
-            timer.cancel()
+            timers[0].cancel()
