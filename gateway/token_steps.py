@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.counting.outcomes import Ending
-from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Call, TokenCounters
+from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Operation, TokenCounters
 from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
 from tidegate.gateway.routing.openai_body import is_json
 from tidegate.records.route_table import FunctionRoute
@@ -52,7 +52,7 @@ class TokenAccounting:
         prompt = _prompt(ex, state)
         named = prompt.asked.model or state.target.model
         model = named if named in route.models[:MAX_MODELS] else OTHER_MODEL
-        state.tokens = Tokens(Call.of(ex.head.path), model, prompt, known, counters.tokens, self._clock)
+        state.tokens = Tokens(Operation.of(ex.head.path), model, prompt, known, counters.tokens, self._clock)
 
     def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
         """The head of the client's answer is there: reads the body as it passes."""

@@ -10,7 +10,7 @@ Nothing of a request or answer is changed or kept: a stream without ``stream_opt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gateway.counting.token_metrics import Call, TokenCounters
+from tidegate.gateway.counting.token_metrics import Operation, TokenCounters
 from tidegate.wire.bodies.openai import CallRequest
 from tidegate.wire.bodies.tokens import (
     CODINGS,
@@ -37,10 +37,10 @@ class FunctionTokens:
 
     def __init__(self) -> None:
         self.prompts = PromptEstimate()
-        self.answers = {call: AnswerLength(AnswerLength.FIRST if call.is_generative else 0.0) for call in Call}
+        self.answers = {call: AnswerLength(AnswerLength.FIRST if call.is_generative else 0.0) for call in Operation}
 
     def __repr__(self) -> str:
-        return f"<FunctionTokens {self.prompts!r}, {self.answers[Call.CHAT]!r}>"
+        return f"<FunctionTokens {self.prompts!r}, {self.answers[Operation.CHAT]!r}>"
 
 
 class Prompt:
@@ -73,7 +73,7 @@ class Tokens:
 
     def __init__(
         self,
-        call: Call,
+        call: Operation,
         model: str,
         prompt: Prompt,
         known: FunctionTokens,
@@ -172,7 +172,7 @@ class Tokens:
             self.cached = usage.cached_tokens
             self.is_estimated = False
             known.prompts.learn(self.request.size, self.request.script, usage.prompt_tokens)
-        elif bound_at and not self._is_refused and self.call is not Call.OTHER:
+        elif bound_at and not self._is_refused and self.call is not Operation.OTHER:
             self.prompt, self.completion = self.prompt_estimate, 0 if reader is None else reader.outputs
         if not is_answered and reader is not None and reader.outputs > self.completion:
             # It broke off: what it had reported was of its beginning.

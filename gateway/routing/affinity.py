@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.activator.commands import Affinity
-from tidegate.activator.prefixes import FINE_BYTES, chain
+from tidegate.activator.prefixes import FINE_BYTES, block_hashes
 from tidegate.activator.prefixes import PROMPT_BYTES as PREFIX_BYTES
+from tidegate.activator.state.bind import Affinity
 from tidegate.wire.bodies.json_scan import ObjectScan
 from tidegate.wire.bodies.openai import KEYS, CallRequest, request_of
 from tidegate.wire.http1.fields import Rejected
@@ -76,13 +76,13 @@ def _prompt(ex: "Exchange") -> bytes | None:
 
 def _prefix(ex: "Exchange") -> list[int] | None:
     text = _beginning(ex, _asked(ex, names=False), PREFIX_BYTES)
-    return chain(text) if text else None
+    return block_hashes(text) if text else None
 
 
 def _prefix_of_model(ex: "Exchange") -> list[int] | None:
     asked = _asked(ex)
     text = _beginning(ex, asked, PREFIX_BYTES)
-    return chain(text, _name(ex, asked).encode()) if text else None
+    return block_hashes(text, _name(ex, asked).encode()) if text else None
 
 
 def _model(ex: "Exchange") -> list[int] | None:

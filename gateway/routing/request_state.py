@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tidegate.activator.commands import Bind
+    from tidegate.activator.state.bind import Bind
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.gateway.counting.counters import RevisionCounters
     from tidegate.gateway.counting.outcomes import Ending

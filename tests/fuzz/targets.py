@@ -9,7 +9,7 @@ from tests.fuzz.engines import answers, chunks, requests
 from tests.fuzz.expositions import NEXT, expositions
 from tests.fuzz.messages import calls, message_seeds, messages
 from tests.support.http.hostile import ANSWERS, CORPUS, OWN, load, raw_bytes
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 
 Target = Callable[[bytes], None]
 
@@ -45,7 +45,7 @@ def seeds(name: str) -> list[bytes]:
     """Returns inputs from the golden vectors; the target reads its decisions from the front of each."""
     if name == "expositions":
         texts = [path.read_bytes() for path in sorted(TEXTS.iterdir())]
-        return [*texts, Counters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
+        return [*texts, RuntimeCounters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
     if name in ("messages", "calls"):
         return message_seeds(with_choice=name == "messages")
     if name in BODIES:

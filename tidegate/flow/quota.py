@@ -18,7 +18,7 @@ for the next report's answer. A key with steady traffic holds its share in advan
 
 Without a pool each gateway continues with an even part of what was free, and of each new window.
 
-Both sides are here, pure: :class:`Quotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
+Both sides are here, pure: :class:`GatewayQuotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
 """
 
 import math
@@ -75,7 +75,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """An admitted amount; to be settled (:meth:`Quotas.settle`) with the true one."""
+    """An admitted amount; to be settled (:meth:`GatewayQuotas.settle`) with the true one."""
 
     budget: Budget
     window: int
@@ -185,7 +185,7 @@ class _Key:
         self.demand, self.measured_at = 0, now
 
 
-class Quotas:
+class GatewayQuotas:
     """One gateway's side. ``reserve`` and ``settle`` cost no message; ``take`` makes the reports that are due."""
 
     def __init__(self, *, members: int = 1) -> None:
@@ -408,7 +408,9 @@ class Quotas:
         return reports
 
     def __repr__(self) -> str:
-        return f"<Quotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+        return (
+            f"<GatewayQuotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+        )
 
 
 _NOTHING: Final = _Share()

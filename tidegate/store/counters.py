@@ -1,4 +1,4 @@
-"""Counters that gateways share: a gateway calls :class:`Counters`; they meet in a :class:`SharedPool`.
+"""Counters that gateways share: a gateway calls :class:`SharedCounters`; they meet in a :class:`SharedPool`.
 
 The arithmetic is in :mod:`tidegate.flow.quota`; here are the loop and the waiting. ``try_all`` decides at once from the
 gateway's share. Only if that share and the known figures do not suffice is there a wait: for one answer of the pool, at
@@ -16,10 +16,10 @@ from tidegate.flow.quota import (
     BATCH,
     Ask,
     Budget,
+    GatewayQuotas,
     Pool,
     QuotaAnswer,
     QuotaReport,
-    Quotas,
     Reading,
     Refused,
     Reservation,
@@ -34,7 +34,7 @@ Wanted = Sequence[tuple[Budget, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class ShortBudget:
     """Nothing was reserved: the budget at this place of the wanted ones does not suffice."""
 
     at: int
@@ -44,7 +44,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The budget after those that are ``held`` needs an answer of the pool: :meth:`Counters.go_on`."""
+    """The budget after those that are ``held`` needs an answer of the pool: :meth:`SharedCounters.go_on`."""
 
     held: tuple[Reservation, ...]
 
@@ -74,7 +74,7 @@ class EmbeddedPool:
         pass
 
 
-class Counters:
+class SharedCounters:
     """One gateway's counters. Its owner keeps :meth:`run` running, and calls :meth:`close` after that has ended."""
 
     def __init__(self, pool: SharedPool, clock: Clock, *, member: str, members: int = 1) -> None:
@@ -82,7 +82,7 @@ class Counters:
         self._pool = pool
         self._clock = clock
         self._member = member
-        self._quotas = Quotas(members=members)
+        self._quotas = GatewayQuotas(members=members)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
 
@@ -97,18 +97,18 @@ class Counters:
             await self._sleep()
             await self._exchange()
 
-    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking:
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | ShortBudget | Asking:
         """Reserves all that is wanted, if this gateway's share suffices."""
         held: list[Reservation] = []
         quotas, now = self._quotas, self._clock.now()
-        found: Short | Asking | None = None
+        found: ShortBudget | Asking | None = None
         for budget, amount in wanted:
             verdict = quotas.reserve(budget, amount, now)
             if type(verdict) is Reservation:
                 held.append(verdict)
                 continue
             if type(verdict) is Refused:
-                found = Short(len(held), verdict.retry_after_s)
+                found = ShortBudget(len(held), verdict.retry_after_s)
                 self._give_back(held)
             else:
                 found = Asking(tuple(held))
@@ -117,7 +117,7 @@ class Counters:
             self._wake.set()
         return tuple(held) if found is None else found
 
-    async def go_on(self, wanted: Wanted, asking: Asking) -> tuple[Reservation, ...] | Short:
+    async def go_on(self, wanted: Wanted, asking: Asking) -> tuple[Reservation, ...] | ShortBudget:
         """Continues after ``try_all``: waits for the pool and returns the result. If cancelled, nothing is reserved."""
         held = list(asking.held)
         try:
@@ -127,7 +127,7 @@ class Counters:
                 verdict = await (self._asked(budget, amount) if is_first else self.reserve(budget, amount))
                 if isinstance(verdict, Refused):
                     self._give_back(held)
-                    return Short(len(held), verdict.retry_after_s)
+                    return ShortBudget(len(held), verdict.retry_after_s)
                 held.append(verdict)
         except asyncio.CancelledError:
             self._give_back(held)
@@ -198,4 +198,4 @@ class Counters:
         await asyncio.sleep(0)  # waiting callers take the grant before the next report gives it back
 
     def __repr__(self) -> str:
-        return f"<Counters of {self._member}: {self._quotas!r}>"
+        return f"<SharedCounters of {self._member}: {self._quotas!r}>"

@@ -43,7 +43,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     """Host, database and credentials of a Redis."""
 
     host: str
@@ -62,7 +62,7 @@ class Address:
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{self.port}/{self.database}"
 
 
-def read_url(url: str) -> Address:
+def read_url(url: str) -> RedisAddress:
     """Returns the address in a ``redis://`` or ``rediss://`` URL. Raises InvalidInputError with every fault; a value
     that may be part of a password is not shown."""
     faults: list[Fault] = []
@@ -97,7 +97,7 @@ def read_url(url: str) -> Address:
         faults.append(Fault("ssl_ca_certs", authorities, "only with rediss"))
     if faults:
         raise InvalidInputError("the URL of the store", faults)
-    return Address(
+    return RedisAddress(
         host=parts.hostname or "",
         port=port or 6379,
         database=int(database or "0"),
@@ -189,7 +189,7 @@ class RedisLink:
         return f"<RedisLink {self.address}, {self._failure if self._rest_s else 'well'}>"
 
 
-def _pool(address: Address, call_s: float) -> BlockingConnectionPool:
+def _pool(address: RedisAddress, call_s: float) -> BlockingConnectionPool:
     options: dict[str, Any] = {
         "host": address.host,
         "port": address.port,

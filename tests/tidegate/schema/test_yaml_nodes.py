@@ -139,7 +139,7 @@ def test_values_are_quoted_short_and_without_control_characters() -> None:
 def test_faults_come_in_the_order_of_lines_and_have_an_end() -> None:
     faults = Faults("file.yaml")
     for line in range(MAX_FAULTS + 20, 0, -1):
-        faults.say("a", "b", "c", line)
+        faults.report("a", "b", "c", line)
     told = faults.error().faults
     assert len(faults) == MAX_FAULTS + 20
     assert [fault.line for fault in told[:-1]] == list(range(21, MAX_FAULTS + 21))
