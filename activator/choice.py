@@ -100,8 +100,8 @@ def largest_deficit(groups: Sequence[G], total: float, inferences: int) -> G:
 def earliest_finish(groups: Sequence[L], replicas: "Sequence[InLine]", each: float, inferences: int) -> int:
     """Returns the index of the group that would finish the request first, corrected by its deficit.
 
-    For groups with replicas that queue requests themselves: ``replicas`` has the replica of each group that would be used,
-    and each request of this worker there stands for ``each`` inferences in that queue. The expected finish is reduced
+    For replicas that queue requests themselves: ``replicas`` has the replica of each group that would be used, and
+    each request of this worker there stands for ``each`` inferences in that queue. The expected finish is reduced
     by ``DEFICIT_WEIGHT`` of the deficit in time. So a group that fell behind is chosen although it finishes a little
     later: the shares hold in the long run, and the order within them follows the queues. (Drift plus penalty: Neely,
     Stochastic Network Optimization, 2010, chapter 4, with deficits for virtual queues.) Shares stand for rates; the

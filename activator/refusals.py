@@ -27,8 +27,8 @@ def too_late(bind: Bind, now: float) -> Refuse:
 def unserved(bind: Bind) -> Refuse:
     """Returns the refusal of a request of a size that no group serves: sent again unchanged it would be refused
     again."""
-    told = f"no group of replicas of {bind.revision.id} serves requests of {bind.inferences} inferences"
-    return Refuse(bind.request, BATCH_TOO_LARGE, told)
+    message = f"no group of replicas of {bind.revision.id} serves requests of {bind.inferences} inferences"
+    return Refuse(bind.request, BATCH_TOO_LARGE, message)
 
 
 def failed(bind: Bind, rng: random.Random) -> Refuse:

@@ -461,7 +461,7 @@ class WaitingRoom:
         if room.declined_until:
             self._state.recheck_declined(room)
         if room.reserved or len(room.lanes) > 1:
-            self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
+            self._serve(room, now)  # The others may wait for other replicas: this one may run now.
         if room.signal.raised or not room.main.serving:
             self._state.signal(room, now)
         return None
@@ -601,6 +601,6 @@ class WaitingRoom:
         if bind.claim is not None:
             bind.lane.served(bind)
         self._bind(bind, replica, now)
-        if not room.is_want_sent(bind.priority):  # After it was bound: its header has told what remains.
+        if not room.is_want_sent(bind.priority):  # After it was bound: its header has said what remains.
             self._state.mark_changed(room)
         self.out.append(bind)

@@ -110,7 +110,7 @@ class Lane:
         """Returns the cost of a slot for its head to this worker, against others with tenants' requests; 0 without
         tenants."""
         if bind.claim is None or type(self.queue) is not FairQueue:
-            return 0  # Without a claim: a replica has held back for it since nobody here had one.
+            return 0  # Without a claim: a replica has held back for it since no request here had one.
         return self.queue.step(bind)
 
     def settle(self, claim: TenantCharge, cost: float) -> None:

@@ -413,21 +413,21 @@ class Group:
         room, lanes = self.revision, self.lanes
         known: int | None = None
         kind = (0, 0, False)
-        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas have been told it.
+        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas know it.
             head = lanes[0].queue.head() if room.waiting else None
             known = 0
             if head is not None:
                 kind = (head.key[0], 1, False)
                 known = want_class(lanes[0].queue.count(kind[0]))
-        told = []
+        sends = []
         for replica in self.replicas:
             if replica.sent_class == known and replica.ready and (not known or replica.sent_kind == kind):
                 continue
             if replica.open:
                 want = replica.changed_want(now)
                 if want is not None:
-                    told.append(Send(replica.id, want))
-        return told
+                    sends.append(Send(replica.id, want))
+        return sends
 
     def __repr__(self) -> str:
         figures = f"weight {self.weight:g}, deficit {self.deficit:.1f}, {len(self.replicas)} replicas"

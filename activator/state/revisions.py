@@ -229,7 +229,7 @@ class RevisionRoom:
 
     @property
     def may_keep_waiting(self) -> bool:
-        """Returns whether its requests may keep waiting: it gets new requests, or has a tag and a replica that serves."""
+        """Returns whether its requests may keep waiting: it gets new ones, or has a tag and a replica that serves."""
         return self.percent > 0 or (self.is_tagged and self.has_ready)
 
     @property
@@ -381,7 +381,7 @@ class RevisionRoom:
                 lane.push(bind)
         return unserved
 
-    # --- who waits --------------------------------------------------------------------------------------------------
+    # --- waiting requests -------------------------------------------------------------------------------------------
 
     def join(self, bind: Bind, lane: Lane, now: float) -> None:
         """Lets the request wait in this lane, in the place of its arrival."""

@@ -61,7 +61,7 @@ class RoomState:
         self.out.extend(self.fleet.out)
         self.fleet.out.clear()
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- waiting requests ---------------------------------------------------------------------------------------------
 
     def enqueue(self, bind: Bind, lane: Lane, now: float) -> None:
         room = bind.revision

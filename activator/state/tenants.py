@@ -59,7 +59,7 @@ class TenantShares:
     def add(self, bind: "Bind") -> None:
         """Counts a request that waits from now on."""
         claim = bind.claim
-        assert claim is not None  # only those are told
+        assert claim is not None  # only requests with a claim are counted
         usage = self._tenants.get(claim.tenant)
         if usage is None:
             usage = self._tenants[claim.tenant] = TenantUsage(claim.tenant)
