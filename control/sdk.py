@@ -23,31 +23,23 @@ from urllib.parse import urlencode
 import httpx
 
 from tidegate.control.state.directory import Holder, StateDirectory, default_directory
-from tidegate.control.views.views import (
+from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
+from tidegate.control.views.errors import ErrorDetail, ErrorView
+from tidegate.control.views.functions import (
     ColdStartView,
-    DecisionView,
-    DeploymentView,
-    DeployRequest,
     DeployView,
-    ErrorDetail,
-    ErrorView,
     ExplainView,
     FunctionState,
     FunctionView,
-    ReloadView,
-    RestartView,
-    RollbackRequest,
-    RolloutAction,
-    RolloutRequest,
     RolloutView,
     SeriesView,
-    SplitRequest,
     SplitView,
-    TenantView,
 )
+from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
 from tidegate.control.workers.certificates import client_context
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, Lines, decode, encode
+from tidegate.records.decision import Decision
 
 T = TypeVar("T")
 
@@ -249,8 +241,8 @@ class Tidegate:
     def explain(self, name: str, *, last: int = 5) -> ExplainView:
         return self._read("GET", f"/api/v1/functions/{name}/explain?last={last}", ExplainView)
 
-    def decisions(self, name: str, *, last: int = 100) -> tuple[DecisionView, ...]:
-        return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[DecisionView, ...])
+    def decisions(self, name: str, *, last: int = 100) -> tuple[Decision, ...]:
+        return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[Decision, ...])
 
     def recording(self, name: str, *, revision: str | None = None) -> Iterator[bytes]:
         """What the autoscaler saw and decided of the serving (or that) revision, in pieces of JSON lines for

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Final
 
-from tidegate.control.views.views import ErrorDetail, ErrorView
+from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.records.codec import encode
 
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")

@@ -17,31 +17,24 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from tidegate.control.api.access import AccessGuard
+from tidegate.control.api.deployment import Deployment
+from tidegate.control.api.errors import CannotRunError, LeavingError, UnknownFunctionError
 from tidegate.control.api.prometheus import CONTENT_TYPE
-from tidegate.control.api.service import CannotRunError, LeavingError, Service, UnknownFunctionError
-from tidegate.control.views.views import (
+from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
+from tidegate.control.views.errors import ErrorDetail, ErrorView, FaultView
+from tidegate.control.views.functions import (
     ColdStartView,
-    DecisionView,
-    DeploymentView,
-    DeployRequest,
     DeployView,
-    ErrorDetail,
-    ErrorView,
     ExplainView,
-    FaultView,
     FunctionView,
-    ReloadView,
-    RestartView,
-    RollbackRequest,
-    RolloutRequest,
     RolloutView,
     SeriesView,
-    SplitRequest,
     SplitView,
-    TenantView,
 )
+from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError, TidegateError
 from tidegate.records.codec import encode
+from tidegate.records.decision import Decision
 from tidegate.store.records import StoreError
 
 PREFIX = "/api/v1"
@@ -58,7 +51,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 """First match counts."""
 
 
-def build_app(service: Service, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
+def build_app(service: Deployment, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
     """The ASGI application. ``names``: host names it answers to beside the loopback ones."""
     app = FastAPI(
         title="Tidegate control API",
@@ -75,7 +68,7 @@ def build_app(service: Service, *, token: str, version: str, names: Iterable[str
     return AccessGuard(app, token=token, names=names)
 
 
-def _add_functions(app: FastAPI, service: Service) -> None:
+def _add_functions(app: FastAPI, service: Deployment) -> None:
     base = f"{PREFIX}/functions"
 
     @app.post(base, status_code=HTTPStatus.CREATED, tags=["functions"])
@@ -112,7 +105,7 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         return service.explain(name, last)
 
     @app.get(f"{base}/{{name}}/decisions", tags=["decisions"])
-    async def decisions(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 100) -> tuple[DecisionView, ...]:
+    async def decisions(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 100) -> tuple[Decision, ...]:
         """The last decisions, newest last."""
         return service.decisions(name, last)
 
@@ -151,7 +144,7 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         return StreamingResponse(lines, media_type=NDJSON)
 
 
-def _add_traffic(app: FastAPI, service: Service) -> None:
+def _add_traffic(app: FastAPI, service: Deployment) -> None:
     base = f"{PREFIX}/functions/{{name}}"
 
     @app.get(f"{base}/traffic", tags=["traffic"])
@@ -180,7 +173,7 @@ def _add_traffic(app: FastAPI, service: Service) -> None:
         return await service.change_rollout(name, request)
 
 
-def _add_deployment(app: FastAPI, service: Service) -> None:
+def _add_deployment(app: FastAPI, service: Deployment) -> None:
     @app.get(f"{PREFIX}/status", tags=["deployment"])
     async def deployment() -> DeploymentView:
         """Everything: control process, gateways, accelerators, functions."""

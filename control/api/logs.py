@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Final
 
-from tidegate.control.state.pulse import ChangeSignal
+from tidegate.control.state.notices import ChangeSignal
 from tidegate.records.codec import encode
 
 LOOK_EVERY_S: Final = 0.25

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.store.records import ConflictError, Record, Store, StoreError

@@ -20,6 +20,7 @@ from tidegate.function import Function, Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.rollout import Phase, Rollout, Strategy
 from tidegate.store.records import Store, StoreError, StoreFaultError
+from tidegate.traffic.stages import begun, ended
 
 KEPT_REVISIONS: Final = 10
 """Revisions of a function that are kept, the newest ones and the serving one."""
@@ -360,8 +361,6 @@ def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRe
         return changed  # it waits until somebody gives it something
     scaling = record.function.scaling
     if function.serving is not None and plan.strategy is not Strategy.DIRECT:
-        from tidegate.traffic.stages import begun
-
         fresh = Rollout(candidate=record.number, base=function.serving, plan=plan, began_at=now)
         return replace(changed, rollout=begun(fresh, function.rolling, now), returning=None)
     changed = _superseded(changed, now)
@@ -381,8 +380,6 @@ def _rolled(function: FunctionRecord, rollout: Rollout) -> FunctionRecord:
 def _superseded(function: FunctionRecord, now: float) -> FunctionRecord:
     if function.rolling is None:
         return function
-    from tidegate.traffic.stages import ended
-
     over = ended(function.rolling, Phase.SUPERSEDED, now, "superseded", "something else was asked for meanwhile")
     return replace(function, rollout=over)
 

@@ -14,8 +14,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Histogram
 
 from tidegate.control.state.directory import write_atomically
-from tidegate.control.state.faults import Faults
-from tidegate.control.views.views import ColdStartView
+from tidegate.control.state.notices import Faults
+from tidegate.control.views.functions import ColdStartView
 from tidegate.records.codec import encode
 from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.gateway_sample import ColdStartSeen

@@ -1,12 +1,9 @@
 """How busy the processes of replicas are: CPU time from one second to the next, told to the policies as ``cpu``."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.replica_state import ReplicaState
-
-if TYPE_CHECKING:
-    from tidegate.deploy.backend import ReplicaStatus
 
 LEAST_S = 0.2
 """Readings nearer to each other tell more of the kernel's clock tick than of the work."""
@@ -26,7 +23,7 @@ class Cpus:
         """``cpu``: percent of the cores that a replica has (one where nobody said), mean over the ready replicas."""
         return self._metrics.get((revision, accelerator), {})
 
-    def turn(self, replicas: "Iterable[ReplicaStatus]", now: float) -> None:
+    def turn(self, replicas: Iterable[ReplicaStatus], now: float) -> None:
         """One reading."""
         before, self._before = self._before, {}
         percent: dict[str, float] = {}

@@ -8,14 +8,13 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidegate.autoscaler.policies.hpa import RollingUtilization
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.devices.usage import DeviceUse
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.records.replica_state import ReplicaState
-
-if TYPE_CHECKING:
-    from tidegate.deploy.backend import ReplicaStatus
-    from tidegate.deploy.devices.usage import DeviceUse
-    from tidegate.deploy.placement.ledger import Accelerator
 
 WINDOW_S: Final = 60.0
 
@@ -26,8 +25,6 @@ class Gpus:
     """``read`` blocks; it runs in a thread, one call at a time: a driver that hangs delays nobody."""
 
     def __init__(self, read: Read | None) -> None:
-        from tidegate.autoscaler.policies.hpa import RollingUtilization
-
         self._read = read
         self._rolling_of = RollingUtilization
         self._rolling: dict[str, RollingUtilization] = {}
@@ -47,7 +44,7 @@ class Gpus:
     def functions(self) -> Collection[str]:
         return self._rolling.keys()
 
-    async def turn(self, replicas: "Iterable[ReplicaStatus]", kinds: "Iterable[Accelerator]", now: float) -> None:
+    async def turn(self, replicas: Iterable[ReplicaStatus], kinds: Iterable[Accelerator], now: float) -> None:
         """One reading; none while the last one has not come back."""
         held = held_devices(replicas, kinds)
         for gone in self._rolling.keys() - {function for function, _, _ in held}:
@@ -77,7 +74,7 @@ class Gpus:
 
 
 def held_devices(
-    replicas: "Iterable[ReplicaStatus]", kinds: "Iterable[Accelerator]"
+    replicas: Iterable[ReplicaStatus], kinds: Iterable[Accelerator]
 ) -> dict[tuple[str, str, str], set[str]]:
     """(function, revision, accelerator) -> uuids of the devices that its ready replicas hold."""
     devices = {kind.name: kind.devices for kind in kinds if kind.devices}
@@ -89,12 +86,12 @@ def held_devices(
     return held
 
 
-async def _in_thread(read: Read, uuids: set[str]) -> "Mapping[str, DeviceUse]":
+async def _in_thread(read: Read, uuids: set[str]) -> Mapping[str, DeviceUse]:
     """In a thread that no end of the process waits for: a driver may never answer."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Mapping[str, DeviceUse]] = loop.create_future()
 
-    def give(found: "Mapping[str, DeviceUse] | Exception") -> None:
+    def give(found: Mapping[str, DeviceUse] | Exception) -> None:
         if answer.done():
             return
         if isinstance(found, Exception):
@@ -114,7 +111,7 @@ async def _in_thread(read: Read, uuids: set[str]) -> "Mapping[str, DeviceUse]":
     return await answer
 
 
-def _means(uses: "list[DeviceUse]") -> dict[str, float]:
+def _means(uses: list[DeviceUse]) -> dict[str, float]:
     if not uses:
         return {}
     return {

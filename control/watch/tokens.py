@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.control.views.views import TokensView
+from tidegate.control.views.functions import TokensView
 from tidegate.histogram import quantile
 from tidegate.records.tokens import TokensSeen, difference
 

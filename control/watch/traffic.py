@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from tidegate.control.views.views import TrafficView
+from tidegate.control.views.functions import TrafficView
 from tidegate.control.watch.tokens import TokenMeter
 from tidegate.histogram import quantile
 from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.state.registry import Registry
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.tenants import KeySet

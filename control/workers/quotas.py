@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, serve_endpoint
 from tidegate.clock import Clock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.errors import TidegateError
 from tidegate.flow.quota_message import decode_exchange, encode_answer
 from tidegate.records.codec import CodecError

@@ -10,18 +10,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.workers.renewal import Reloaded, differences, reloaded
 from tidegate.control.workers.tenants import tenants_of
+from tidegate.deploy.devices.discovered import Inventory, take_inventory
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.tenants import Tenant
 from tidegate.settings import Settings
-
-if TYPE_CHECKING:
-    from tidegate.deploy.devices.discovered import Inventory
-    from tidegate.deploy.placement.ledger import Accelerator
 
 LOOK_EVERY_S: Final = 2.0
 """A changed file is read when it has stayed the same for so long: editors write in pieces."""
@@ -29,7 +27,7 @@ SUBJECT: Final = "settings"
 
 _log = logging.getLogger("tidegate")
 
-Admit = Callable[[tuple[Tenant, ...]], tuple[str, ...]]
+SetTenants = Callable[[tuple[Tenant, ...]], tuple[str, ...]]
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -42,10 +40,10 @@ class Reloading:
         *,
         reread: Callable[[], Settings],
         config: Path | None,
-        accelerators: "Callable[[], Sequence[Accelerator]]",
-        equip: "Callable[[Inventory], None]",
+        accelerators: Callable[[], Sequence[Accelerator]],
+        set_accelerators: Callable[[Inventory], None],
         faults: Faults,
-        admit: Admit = lambda tenants: (),
+        set_tenants: SetTenants = lambda tenants: (),
     ) -> None:
         """``reread`` reads the settings anew, ``config`` is their file; ``accelerators`` tells those in force,
         ``equip`` puts others into force, ``admit`` other tenants and says what has changed."""
@@ -53,9 +51,9 @@ class Reloading:
         self._reread = reread
         self._config = config
         self._accelerators = accelerators
-        self._equip = equip
+        self._set_accelerators = set_accelerators
         self._faults = faults
-        self._admit = admit
+        self._set_tenants = set_tenants
         self._turn = asyncio.Lock()
 
     async def reload(self) -> Reloaded:
@@ -66,8 +64,8 @@ class Reloading:
             before = [each for each in self._accelerators() if each.count]
             changes = differences(before, inventory.accelerators)
             if changes:
-                self._equip(inventory)
-            changes = (*changes, *self._admit(tenants))
+                self._set_accelerators(inventory)
+            changes = (*changes, *self._set_tenants(tenants))
             logging.getLogger().setLevel(self.settings.log.level.value.upper())
             self._faults.clear(SUBJECT)
             for change in (*found.in_force, *changes):
@@ -76,7 +74,7 @@ class Reloading:
                 in_force=(*found.in_force, *changes), needs_restart=found.needs_restart, needs_up=found.needs_up
             )
 
-    def _read(self) -> "tuple[Settings, Inventory, tuple[Tenant, ...]]":
+    def _read(self) -> tuple[Settings, Inventory, tuple[Tenant, ...]]:
         wrong: list[InvalidInputError] = []
         read = self.settings
         try:
@@ -120,10 +118,8 @@ class Reloading:
         return tuple(_state(path) for path in (self._config, *(None if file is None else Path(file) for file in files)))
 
 
-def inventory_of(settings: Settings) -> "Inventory":
+def inventory_of(settings: Settings) -> Inventory:
     """The accelerators that the settings declare, or that are found. Raises InvalidInputError."""
-    from tidegate.deploy.devices.discovered import take_inventory
-
     file = settings.accelerators.file
     try:
         return take_inventory(None if file is None else Path(file), _log.info)

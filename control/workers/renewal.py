@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.settings import SETTINGS, Settings
 
 RENEWABLE: Final = ("gateway.trusted_proxies", "gateway.tls_cert", "gateway.tls_key", "limits.", "log.access_sampling")
 """What only workers act on. The rest belongs to the control process, or to all processes together."""
 RELOADABLE: Final = ("accelerators.file", "log.level", "tenants.file")
 """What the control process puts into force while it runs."""
-
-if TYPE_CHECKING:
-    from tidegate.deploy.placement.ledger import Accelerator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ def reloaded(running: Settings, read: Settings) -> tuple[Settings, Reloaded]:
     return found, Reloaded(in_force=tuple(in_force), needs_restart=tuple(restart), needs_up=kept)
 
 
-def differences(before: "Sequence[Accelerator]", after: "Sequence[Accelerator]") -> tuple[str, ...]:
+def differences(before: Sequence[Accelerator], after: Sequence[Accelerator]) -> tuple[str, ...]:
     """What has changed of the accelerators, a sentence each."""
     old, new = {each.name: each for each in before}, {each.name: each for each in after}
     told = [f"accelerator {name}: new, {new[name].count} units" for name in new if name not in old]

@@ -10,15 +10,13 @@ dies is started again under its own name.
 import asyncio
 import re
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tidegate.control.views.views import GatewayView
+from tidegate.control.views.deployment import GatewayView
 from tidegate.control.workers.links import GatewayLink
+from tidegate.deploy.local.processes import Child
+from tidegate.deploy.local.records import ProcessRecord
 from tidegate.records.gateway_sample import GatewaySample
-
-if TYPE_CHECKING:
-    from tidegate.deploy.local.processes import Child
-    from tidegate.deploy.local.records import ProcessRecord
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_LAST_S: Final = 5.0
@@ -42,7 +40,7 @@ def name_of(seat: int, life: int) -> str:
     return f"g{seat}" if life == 1 else f"g{seat}.{life}"
 
 
-def place_of(record: "ProcessRecord") -> tuple[int, int] | None:
+def place_of(record: ProcessRecord) -> tuple[int, int] | None:
     """Seat and life of a recorded worker; None: the record is not one of a worker."""
     found = _NAME.fullmatch(record.details.get(WORKER, ""))
     return None if found is None else (int(found[1]), int(found[2] or 1))

@@ -23,7 +23,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tidegate import __version__
 from tidegate.aio.loop.handover import Inbox
@@ -31,8 +31,8 @@ from tidegate.aio.loop.sockets import address_of, host_port, listen
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
 from tidegate.control.state.directory import StateDirectory, usable, write_atomically
-from tidegate.control.state.faults import Faults
-from tidegate.control.views.views import GatewayView, ReplacedView
+from tidegate.control.state.notices import Faults
+from tidegate.control.views.deployment import GatewayView, ReplacedView
 from tidegate.control.workers.links import CALL_S, LinkError, NoAnswerError
 from tidegate.control.workers.seats import (
     ADDRESS,
@@ -48,14 +48,12 @@ from tidegate.control.workers.seats import (
     name_of,
     place_of,
 )
+from tidegate.deploy.local.processes import Child, Exit, ProcessTable
+from tidegate.deploy.local.records import ProcessKind, ProcessRecord
 from tidegate.errors import TidegateError
 from tidegate.records.codec import encode
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.route_table import RouteTable
-
-if TYPE_CHECKING:
-    from tidegate.deploy.local.processes import Child, Exit, ProcessTable
-    from tidegate.deploy.local.records import ProcessRecord
 
 STEADY_S: Final = 30.0
 """A worker that lived this long starts its back-off afresh."""
@@ -100,7 +98,7 @@ class Supervisor:
         self,
         *,
         state: StateDirectory,
-        processes: "ProcessTable",
+        processes: ProcessTable,
         settings: GatewaySettings,
         clock: Clock,
         environment: Mapping[str, str],
@@ -139,7 +137,7 @@ class Supervisor:
         accepting = [seat.worker for seat in self._seats]
         return tuple(worker.view() for worker in (*accepting, *self._successors(), *self._retiring))
 
-    async def start(self, living: "tuple[ProcessRecord, ...]", table: RouteTable) -> None:
+    async def start(self, living: tuple[ProcessRecord, ...], table: RouteTable) -> None:
         """Adopts the gateway workers among ``living`` and starts the missing ones.
 
         Raises PortTakenError when the address belongs to another program.
@@ -241,10 +239,8 @@ class Supervisor:
 
     # --- start ---
 
-    async def _adopt(self, living: "tuple[ProcessRecord, ...]") -> str | None:
+    async def _adopt(self, living: tuple[ProcessRecord, ...]) -> str | None:
         """Takes over living workers; the address they serve, None when there are none."""
-        from tidegate.deploy.local.records import ProcessKind
-
         self._seats = [Seat(number, self._worker(number, 1)) for number in range(self._settings.workers)]
         records = [record for record in living if record.kind is ProcessKind.GATEWAY]
         address: str | None = None
@@ -259,7 +255,7 @@ class Supervisor:
             self._seat(record, child, *place)
         return address
 
-    def _seat(self, record: "ProcessRecord", child: "Child", number: int, life: int) -> None:
+    def _seat(self, record: ProcessRecord, child: Child, number: int, life: int) -> None:
         """An adopted worker goes on, or goes on retiring."""
         worker = self._worker(number, life)
         seat = self._seats[number] if number < len(self._seats) else None
@@ -275,7 +271,7 @@ class Supervisor:
                 self._faults.set(f"{worker.subject}: settings", text)
         self._watch(worker, child)
 
-    def _fits(self, record: "ProcessRecord") -> bool:
+    def _fits(self, record: ProcessRecord) -> bool:
         """Whether the worker serves where and how the settings want it (port 0: anywhere on that host)."""
         host, port = host_port(self._settings.listen)
         try:
@@ -320,8 +316,6 @@ class Supervisor:
             seat.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = self._state.root / f"gateway-g{seat.number}.json"
         log = self._state.logs / f"gateway-g{seat.number}.log"
-        from tidegate.deploy.local.records import ProcessKind
-
         with usable(self._state.root):
             write_atomically(config, self._config(worker, seat.socket.fileno()))
             child = self._processes.spawn(
@@ -384,13 +378,13 @@ class Supervisor:
     def _all(self) -> tuple[Worker, ...]:
         return (*(seat.worker for seat in self._seats), *self._successors(), *self._retiring)
 
-    def _watch(self, worker: Worker, child: "Child") -> None:
+    def _watch(self, worker: Worker, child: Child) -> None:
         worker.child = child
         worker.started_at = self._clock.now()
         child.on_exit(lambda how: self._ended(worker, child, how))
         self._owner.spawn(self._follow(worker, child), name=f"link-{worker.name}")
 
-    def _ended(self, worker: Worker, child: "Child", how: "Exit") -> None:
+    def _ended(self, worker: Worker, child: Child, how: Exit) -> None:
         if self._leaving:
             return
         worker.ended()
@@ -427,7 +421,7 @@ class Supervisor:
             self._faults.set(worker.subject, f"cannot be started: {error}")
             self._restart_later(seat)
 
-    async def _follow(self, worker: Worker, child: "Child") -> None:
+    async def _follow(self, worker: Worker, child: Child) -> None:
         """Keeps the activation stream open for as long as the worker lives; a new link gets the newest table."""
         while child.exit is None:
             with contextlib.suppress(LinkError):

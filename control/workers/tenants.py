@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate import tenants_file
-from tidegate.control.views.views import TenantView
+from tidegate.control.views.deployment import TenantView
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import Tenant, TenantSeen

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from tests.support.worlds.control_world import World, function, in_world
-from tidegate.control.api.own_metrics import register
+from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.api.prometheus import register
 from tidegate.control.watch.gpus import Gpus, held_devices
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.devices.usage import DeviceUse
@@ -92,19 +92,16 @@ def test_without_a_driver_nobody_is_asked() -> None:
 
 
 def test_the_round_tells_policies_and_shows_the_minute(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
-        driver = Driver()
-        world.round.gpus = Gpus(driver.read)
-        world.round.autoscaler.device_metrics = world.round.gpus.metrics
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         for _ in range(4):
             await world.advance(1.0)
             await asyncio.sleep(0.01)  # a reading comes back from its thread
-        observed = world.round.autoscaler.observation("echo-00001")
+        observed = world.loop.autoscaler.observation("echo-00001")
         assert observed is not None
         assert observed.groups[0].metrics == {"gpu-utilization": 80.0, "gpu-memory": 50.0}
         own = CollectorRegistry()
-        register(own, world.round, epoch=1, gateways=tuple, faults=lambda: 0)
+        register(own, world.loop, world.views, epoch=1, gateways=tuple, faults=lambda: 0)
         assert own.get_sample_value("tidegate_function_gpu_utilization_ratio", {"function": "echo"}) == 0.8
 
-    in_world(tmp_path, tell, accelerator=T4)
+    in_world(tmp_path, tell, accelerator=T4, gpus=Gpus(Driver().read))

@@ -14,7 +14,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from tests.support.live.tokens import Issuer
 from tidegate.clock import ManualClock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.workers.keys import (
     KEPT_S,
     MOST_BYTES,

@@ -10,7 +10,7 @@ from tests.control.cli.test_commands import tidegate
 from tidegate.control.cli.demo.records import Look, Records, by_second, quantile
 from tidegate.control.cli.demo.report import render
 from tidegate.control.cli.demo.run import conclude, model_s
-from tidegate.control.views.views import ColdStartView
+from tidegate.control.views.functions import ColdStartView
 from tidegate.loadgen.clients.outcomes import Outcome
 from tidegate.records.cold_start_phases import ColdStartPhases
 

@@ -1,18 +1,17 @@
-"""What the API tells: plain records, the same for the API's document, the SDK and the command line.
+"""Views of a function: its revisions, groups and replicas, its traffic, rollouts, decisions and cold starts.
 
-Durations are seconds that have passed or will pass (``_s``); ``at`` is Unix time. Nothing here is needed to decide
-anything: a view is made from the round's state when somebody asks.
+Views are the records that the API sends; its document, the SDK and the command line use the same ones. Durations in
+seconds end in ``_s`` and have passed or will pass; ``at`` is Unix time. A view is made from the control loop's state
+when it is requested; no decision depends on it.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.decision import Decision, Reason
+from tidegate.records.roles import Role
 from tidegate.records.rollout import Phase, RolloutEvent, Strategy
-
-if TYPE_CHECKING:
-    from tidegate.traffic.judge import Tally
 
 
 class FunctionState(StrEnum):
@@ -28,22 +27,6 @@ class FunctionState(StrEnum):
     """No accelerator has a place for the serving revision and none is being made; requests are refused meanwhile."""
     FAILED = "failed"
     """The serving revision's last start failed and nothing is ready; requests get 503 until a start succeeds."""
-
-
-class Role(StrEnum):
-    """What a revision is to its function."""
-
-    SERVING = "serving"
-    CANDIDATE = "candidate"
-    """To take over: when it is ready, or as its rollout goes on."""
-    RETIRED = "retired"
-    """Drains to zero."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonView:
-    code: str
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +95,7 @@ class GroupView:
     """Execution time at the SLA's percentile."""
     limit: int | None
     """Slots of one replica; 0: no limit; None: nobody has told."""
-    limit_reason: ReasonView | None
+    limit_reason: Reason | None
     """Why, where the limit is learnt (``concurrency: auto``)."""
 
 
@@ -148,7 +131,7 @@ class RevisionView:
     starting: int
     leaving: int
     waiting: int
-    reasons: tuple[ReasonView, ...]
+    reasons: tuple[Reason, ...]
     unplaced: tuple[str, ...]
     stuck: str | None
     """Why it has no place, where none is being made for it: waiting alone may not help."""
@@ -221,11 +204,6 @@ class WindowView:
     expired: int
     late: int
     overdue: int
-
-    @classmethod
-    def of(cls, tally: "Tally") -> "WindowView":
-        kinds = ("requests", "bad", "failed", "refused", "expired", "late", "overdue")
-        return cls(**{kind: getattr(tally, kind) for kind in kinds})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,107 +282,6 @@ class FunctionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayView:
-    worker: str
-    pid: int
-    state: str
-    restarts: int
-    table: str | None
-    """``epoch.number`` of the route table it works from."""
-    connections: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacedView:
-    """A gateway worker and the one whose place it took; that one may still be finishing what it has."""
-
-    worker: str
-    pid: int
-    old: str
-    old_pid: int
-    """0: it was down."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartView:
-    """What a hot restart of the gateway workers did."""
-
-    replaced: tuple[ReplacedView, ...]
-    needs_up: tuple[str, ...]
-    """Settings that have changed since the control process started and that only its own restart puts into force."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantView:
-    """A tenant, and what it has used since the control process started."""
-
-    name: str
-    keys: int
-    """How many API keys it has."""
-    weight: float
-    priority: int | None
-    functions: tuple[str, ...]
-    """Those that it may call; empty: every one."""
-    quotas: dict[str, int]
-    """Amounts by the names of the tenants' file."""
-    requests: int
-    inferences: int
-    tokens: int
-    refused: int
-    """Requests that met a spent quota."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReloadView:
-    """What a reload has put into force, and which gateway workers serve the certificate that is in the files now."""
-
-    reloaded: tuple[str, ...]
-    faults: dict[str, str]
-    """Why the others keep the one they had, by worker."""
-    in_force: tuple[str, ...] = ()
-    """Settings and accelerators that are others from now on, a sentence each."""
-    needs_restart: tuple[str, ...] = ()
-    """Changed settings that fresh gateway workers put into force: ``tidegate restart``."""
-    needs_up: tuple[str, ...] = ()
-    """Changed settings that need another ``tidegate up``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceleratorView:
-    name: str
-    kind: str
-    count: int
-    in_use: int
-    memory_bytes: int
-    cores: int
-    price_per_hour: float
-    emulated: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentView:
-    """The whole of it."""
-
-    version: str
-    pid: int
-    epoch: int
-    since_s: float
-    state_directory: str
-    api: str
-    gateway: str
-    table: str
-    faults: tuple[str, ...]
-    """What does not work just now: a full disk, a gateway worker that keeps dying."""
-    gateways: tuple[GatewayView, ...]
-    accelerators: tuple[AcceleratorView, ...]
-    functions: tuple[FunctionView, ...]
-    certificate: str | None = None
-    """File with the front door's certificate; None without TLS."""
-    store: str = ""
-    """Where its records are, without a password."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SharePart:
     """What one revision has of its function's traffic."""
 
@@ -430,53 +307,6 @@ class SplitView:
     """The one that is to take over."""
     is_returning: bool
     """The candidate is an earlier revision, after a rollback."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRequest:
-    """``split``: percent by revision (id, number or tag), with a sum of 100; empty: as it is. ``follow``: no split by
-    hand any more, the newest revision takes over. ``tags``: revision by tag."""
-
-    split: dict[str, float] = field(default_factory=dict)
-    follow: bool = False
-    tags: dict[str, str] = field(default_factory=dict)
-    untag: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackRequest:
-    """``to``: id, number or tag of a kept revision; None: the one that served before."""
-
-    to: str | None = None
-
-
-class RolloutAction(StrEnum):
-    BEGIN = "begin"
-    PROMOTE = "promote"
-    PAUSE = "pause"
-    RESUME = "resume"
-    ABORT = "abort"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutRequest:
-    """``begin`` takes a ``plan`` in the words of the annotations (``canary-steps``: ``1,5,25``) and the revision; None:
-    the one under way, else the newest."""
-
-    action: RolloutAction
-    to: str | None = None
-    plan: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployRequest:
-    """A manifest as text; ``base`` is the absolute folder that its relative paths start from."""
-
-    manifest: str
-    base: str
-    source: str = "manifest"
-    flags: dict[str, str] = field(default_factory=dict)
-    """Annotations from outside the text, without prefix (``latency``): they win over what the text says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -532,26 +362,6 @@ class DeployView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultView:
-    where: str
-    value: str
-    allowed: str
-    line: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorDetail:
-    code: str
-    message: str
-    faults: tuple[FaultView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorView:
-    error: ErrorDetail
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesLineView:
     """One metric over time: of a group, or (None) of the function as a whole."""
 
@@ -589,38 +399,9 @@ class ColdStartView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDecisionView:
-    accelerator: str
-    replicas: int
-    share: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionView:
-    at: float
-    function: str
-    revision: str
-    policy: str
-    ready: int
-    desired: int | None
-    groups: tuple[GroupDecisionView, ...] | None
-    """None: hold."""
-    reasons: tuple[ReasonView, ...]
-    limits: tuple[str, ...]
-    """Codes of the reasons that are limits which bit."""
-    observed: dict[str, float]
-    weights: dict[str, float]
-    """In force at that moment, by accelerator; empty: none was ready."""
-    digest: str
-    """Of the observation decided upon."""
-    is_dry_run: bool
-    """Not carried out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainView:
     """The last decision of each revision, in words and in figures, and the ones before it that changed something."""
 
     function: str
     text: str
-    decisions: tuple[DecisionView, ...]
+    decisions: tuple[Decision, ...]

@@ -11,7 +11,7 @@ from tests.support.worlds.autoscaling import T0, replica_sample
 from tidegate.autoscaler.live import Autoscaler
 from tidegate.autoscaler.measure.rates import LearntCell
 from tidegate.clock import ManualClock
-from tidegate.control.rounds.profiles import KEPT_EVERY_S, LearnedProfiles
+from tidegate.control.watch.profiles import KEPT_EVERY_S, LearnedProfiles
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Batching, Function, Revision, Server, ServerKind, Sla

@@ -15,22 +15,29 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.profiles.admission import Kind
+from tidegate.autoscaler.profiles.learnt import (
+    LearntFunction,
+    LearntProfile,
+    floor_of,
+    identity,
+    merged,
+    rate_of,
+)
+from tidegate.autoscaler.profiles.learnt import found as profile_for
+from tidegate.autoscaler.profiles.tuning import LimitNow, Tuners
 from tidegate.clock import Clock
 from tidegate.control.workers.links import LinkError
+from tidegate.deploy.backend import Backend, ReplicaStatus
+from tidegate.deploy.environment import is_shipped
 from tidegate.function import Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.decision import Reason
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.store.records import Store, StoreError
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.live import Autoscaler
-    from tidegate.autoscaler.profiles.admission import Kind
-    from tidegate.autoscaler.profiles.learnt import LearntFunction, LearntProfile
-    from tidegate.autoscaler.profiles.tuning import LimitNow
-    from tidegate.deploy.backend import Backend, ReplicaStatus
 
 KEPT_EVERY_S: Final = 30.0
 
@@ -45,10 +52,8 @@ class LearnedProfiles:
     """For all revisions. :meth:`load` first, :meth:`close` last; in between :meth:`measured` and :meth:`turn`."""
 
     def __init__(
-        self, *, autoscaler: "Autoscaler", backend: "Backend", clock: Clock, store: Store | None = None, epoch: int = 0
+        self, *, autoscaler: Autoscaler, backend: Backend, clock: Clock, store: Store | None = None, epoch: int = 0
     ) -> None:
-        from tidegate.autoscaler.profiles.tuning import Tuners
-
         self._autoscaler = autoscaler
         self._backend = backend
         self._clock = clock
@@ -67,8 +72,6 @@ class LearnedProfiles:
 
     async def load(self) -> None:
         """Reads what earlier processes have learnt; a record that cannot be read is forgotten."""
-        from tidegate.autoscaler.profiles.learnt import LearntFunction
-
         if self._store is None:
             return
         for record in await self._store.list("learnt/"):
@@ -80,8 +83,6 @@ class LearnedProfiles:
 
     def track(self, revision: Revision) -> None:
         """A revision comes under control: it starts from what is known of its model, or of the revision before."""
-        from tidegate.autoscaler.profiles.learnt import LearntFunction, found, identity, rate_of
-
         name = revision.function.name
         self._revisions[revision.id] = revision
         self._of_function.setdefault(name, {})[revision.id] = revision
@@ -89,7 +90,7 @@ class LearnedProfiles:
         known = self._kept.get(name, LearntFunction(function=name))
         for accelerator in self._backend.devices():
             told = identity(revision.function, accelerator)
-            profile, is_own = found(known, told, accelerator.name, _share(revision))
+            profile, is_own = profile_for(known, told, accelerator.name, _share(revision))
             if profile is None:
                 continue
             if is_own:
@@ -122,15 +123,12 @@ class LearnedProfiles:
         """The rate that the revision before had there."""
         return self._priors.get((revision, accelerator))
 
-    def limit(self, revision: str, accelerator: str) -> "LimitNow | None":
+    def limit(self, revision: str, accelerator: str) -> LimitNow | None:
         """The learnt limit; None where the function gives one, or nothing is known."""
         return self._tuners.limit(revision, accelerator)
 
-    def kinds(self, revision: Revision) -> "list[Kind]":
+    def kinds(self, revision: Revision) -> list[Kind]:
         """What is known of a revision that is to be deployed, for each accelerator that it may use, cheapest first."""
-        from tidegate.autoscaler.profiles.admission import Kind
-        from tidegate.autoscaler.profiles.learnt import LearntFunction, floor_of, found, identity, rate_of
-
         name = revision.function.name
         self._keep(name)
         known = self._kept.get(name, LearntFunction(function=name))
@@ -139,7 +137,7 @@ class LearnedProfiles:
         for accelerator, room in self._backend.room(revision).items():
             device = devices[accelerator]
             told = identity(revision.function, device)
-            profile, is_own = found(known, told, accelerator, _share(revision))
+            profile, is_own = profile_for(known, told, accelerator, _share(revision))
             kinds.append(
                 Kind(
                     accelerator=device,
@@ -155,8 +153,6 @@ class LearnedProfiles:
 
     def measured(self, before: ReplicaSample | None, sample: ReplicaSample, accelerator: str) -> None:
         """A sample of a replica, and the one before of the same life."""
-        from tidegate.deploy.environment import is_shipped
-
         revision = self._revisions.get(sample.revision)
         if revision is None:
             return
@@ -177,8 +173,8 @@ class LearnedProfiles:
         await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
 
     def orders(
-        self, replicas: "Iterable[ReplicaStatus]", samples: Mapping[str, ReplicaSample]
-    ) -> "list[tuple[ReplicaStatus, int]]":
+        self, replicas: Iterable[ReplicaStatus], samples: Mapping[str, ReplicaSample]
+    ) -> list[tuple[ReplicaStatus, int]]:
         """Replicas that work with another limit than their group's."""
         found = []
         for each in replicas:
@@ -203,17 +199,13 @@ class LearnedProfiles:
 
     def _keep(self, function: str) -> None:
         """Takes what is known now into what is kept."""
-        from tidegate.autoscaler.profiles.learnt import LearntFunction, merged
-
         known = self._kept.get(function, LearntFunction(function=function))
         now = merged(known, self._profiles(function))
         if now is not known:
             self._kept[function] = now
             self._unsaved.add(function)
 
-    def _profiles(self, function: str) -> "list[LearntProfile]":
-        from tidegate.autoscaler.profiles.learnt import LearntProfile, identity
-
+    def _profiles(self, function: str) -> list[LearntProfile]:
         kinds = {each.name: each for each in self._backend.devices()}
         found = []
         for revision in self._of_function.get(function, {}).values():
