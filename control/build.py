@@ -248,7 +248,7 @@ def _instruments(start: Start, traffic: TrafficMeter, metrics: CollectorRegistry
 
 def _reloading(start: Start, backend: LocalBackend, tenancy: Tenancy, loop: ControlLoop) -> Reloading:
     def set_accelerators(found: Inventory) -> None:
-        backend.equip(found.accelerators, found.host_cores)
+        backend.set_accelerators(found.accelerators, found.host_cores)
         loop.round.soon()
 
     def set_tenants(tenants: tuple[Tenant, ...]) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ async def _backend(
         host_cores=found.host_cores,
         clock=start.clock,
         rng=rng,
-        complain=_log.warning,
+        warn=_log.warning,
     )
     await backend.start(registry.kept(), living)
     return processes, backend, living

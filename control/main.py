@@ -214,7 +214,7 @@ class ControlProcess:
 
     async def _end(self, work: "WorkSide", rounds: "asyncio.Task[Any]") -> None:
         work.deployment.leaving = True
-        work.processes.go_on()
+        work.processes.continue_stopped()
         await work.gateways.drain(GRACE_S)
         await work.quotas.close()
         # The rounds end before the replicas: they would replace them.

@@ -1,4 +1,4 @@
-"""A queue_proxy at work: sockets, probes, timers and the admin endpoint around the cores."""
+"""A running queue_proxy: sockets, probes, timers and the admin endpoint around the cores."""
 
 import asyncio
 import json
@@ -35,22 +35,24 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 1.0
 ALIVE_S, HOLD_S = 0.25, 0.02
-"""In doubt: a model server that has not answered by then is busy, not dead; a connection kept so long is kept."""
+"""Limits for a model server in doubt. It is busy, not dead, if it has not answered within ALIVE_S; a connection that
+stays open for HOLD_S counts as accepted."""
 DECLARED_PATH = "/tidegate/declared"
-"""Where the shipped model server says how many requests it wants at once."""
+"""Path at which the shipped model server declares how many requests it takes at once."""
 DECLARED_TIMEOUT_S = 1.0
 ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
-"""What gateways (and meshes between) add to a head that was just within their limits."""
+"""Room for the fields that gateways (and meshes between) add to a head that was just within their limits."""
 NO_BOUND = 1 << 30
-"""The ledger's own bound: the chain enforces ours, which follows the limit."""
+"""Queue bound of the ledger, never reached: the chain enforces its own, which follows the limit."""
 SCRAPE_EVERY_S, SCRAPE_TIMEOUT_S = 1.0, 0.8
-"""How often the model server's own metrics are read, and how long it may take to answer."""
+"""Interval at which the model server's own metrics are read, and the time limit of one scrape."""
 MESSAGE_BYTES = 500
-"""Of a model server's answer that is quoted in a message."""
+"""Bytes of a model server's answer that are quoted in a message."""
 
 
 def client_limits(settings: ProxySettings) -> Limits:
-    """Limits of the listening side, and which of its clients' fields pass: the gateways' limits and what they add."""
+    """Returns the limits of the listening side, and its rules for forwarding fields: the gateways' limits plus the
+    fields that they add."""
     return replace(
         settings.limits,
         head_bytes=settings.limits.head_bytes + ADDED_HEAD_BYTES,
@@ -63,26 +65,26 @@ def client_limits(settings: ProxySettings) -> Limits:
 
 
 class QueueProxy:
-    """One replica's sidecar."""
+    """The sidecar of one replica."""
 
     def __init__(self, settings: ProxySettings, *, token: bytes | None, incarnation: str, age_s: float) -> None:
-        """``age_s``: how long ago the process was started; the replica's load time counts from there."""
+        """``age_s`` is the time since the process was started. The replica's load time counts from there."""
         now = monotonic()
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._started = now - age_s
-        self._sweeper = LoopServices(loop)
+        self._services = LoopServices(loop)
         self._tasks = TaskOwner("queue_proxy", self._task_failed)
         self._events = Broadcast()
         self._stopped = asyncio.Event()
         self._is_checking = False
-        self.app: ModelServerMetrics | None = None
-        """The model server's own metrics, where they are declared, from when it is ready."""
-        self.life = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
+        self.model_metrics: ModelServerMetrics | None = None
+        """The model server's own metrics. None before it is ready, or if none are declared."""
+        self.lifecycle = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
         self.ledger = SlotLedger(incarnation=incarnation, limit=limit, unit=unit, fifo_bound=NO_BOUND)
-        self.measure = ReplicaCounters(
+        self.counters = ReplicaCounters(
             Identity(
                 function=settings.function,
                 revision=settings.revision,
@@ -96,23 +98,23 @@ class QueueProxy:
             settings,
             token=token,
             ledger=self.ledger,
-            life=self.life,
-            measure=self.measure,
+            lifecycle=self.lifecycle,
+            counters=self.counters,
             pool=UpstreamPool(
-                settings.upstream, self._sweeper, hold_s=settings.timeout_s if settings.holds_cancelled else 0.0
+                settings.upstream, self._services, hold_s=settings.timeout_s if settings.holds_cancelled else 0.0
             ),
             clock=monotonic,
             pump=self._pump,
             open_channel=self._open_channel,
-            suspect=self._suspect,
+            check_model=self._check_model,
         )
         self._port = SlotPort(
-            self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._state_is
+            self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._on_ledger_state
         )
 
     async def serve(self, sock: socket.socket) -> None:
         """Runs until SIGTERM or SIGINT and the drain that follows; a second signal ends it at once."""
-        server = await serve_proxy(self.sidecar, sock, client_limits(self._settings), self._sweeper)
+        server = await serve_proxy(self.sidecar, sock, client_limits(self._settings), self._services)
         admin = await serve_endpoint(self._admin, self._settings.admin)
         self._handle_signals(server)
         self._tasks.spawn(self._await_model(), name="start")
@@ -128,12 +130,12 @@ class QueueProxy:
         self._port.close()
         await self._tasks.close()
         await admin.close()
-        self._sweeper.close()
+        self._services.close()
 
     # --- the model server -------------------------------------------------------------------------------------------
 
     async def _await_model(self) -> None:
-        """Probes until the model server is ready, warms it up, asks what it wants, then opens for work."""
+        """Probes until the model server is ready, warms it up, reads its declared concurrency, then opens for work."""
         settings = self._settings
         probe = StartProbe(self._started, settings.start_timeout_s)
         while (why := await self._probe(probe.attempt_timeout(monotonic()))) is not None:
@@ -152,19 +154,19 @@ class QueueProxy:
                 return
             warm_s = monotonic() - began
         limit = await self._declared() if settings.limit is None else settings.limit
-        if self.life.limit is not None and self.life.limit != settings.limit:
-            limit = self.life.limit  # ordered while it started
-        self.life.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
+        if self.lifecycle.limit is not None and self.lifecycle.limit != settings.limit:
+            limit = self.lifecycle.limit  # Ordered during the start.
+        self.lifecycle.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
         now = monotonic()
         self.ledger.resize(limit, now)
         if self.ledger.state is ReplicaState.STARTING:
-            self.ledger.ready(now, self.life.phases)
+            self.ledger.ready(now, self.lifecycle.phases)
         self._pump()
         if settings.metrics_path is not None:
             self._tasks.spawn(self._follow_metrics(settings.metrics_path), name="application metrics")
 
     async def _probe(self, timeout_s: float) -> str | None:
-        """None: ready; else what is wrong."""
+        """Makes one readiness attempt. Returns None if it passed, else the reason."""
         path = self._settings.readiness_path
         if path is None:
             return await self._connect(min(timeout_s, CONNECT_TIMEOUT_S))
@@ -175,7 +177,8 @@ class QueueProxy:
         return readiness_answer(reply.status)
 
     async def _connect(self, timeout_s: float, *, hold_s: float = 0.0) -> str | None:
-        """None: a connection was accepted, and not closed by the server within ``hold_s``."""
+        """Opens a connection. Returns None if it was accepted and not closed by the server within ``hold_s``, else the
+        reason."""
         loop = asyncio.get_running_loop()
         closed = asyncio.Event()
         upstream = self._settings.upstream
@@ -202,7 +205,7 @@ class QueueProxy:
         return None
 
     async def _warm_up(self, file: str, timeout_s: float) -> str | None:
-        """Sends the warm-up request; None: it was answered well."""
+        """Sends the warm-up request. Returns None if the answer is 2xx, else the reason."""
         settings = self._settings
         try:
             body = _content(file)
@@ -219,7 +222,7 @@ class QueueProxy:
         return None
 
     async def _declared(self) -> int:
-        """Slots that the model server asks for, else our default."""
+        """Returns the slots that the model server declares, else the default."""
         try:
             reply = await fetch(self._settings.upstream, "GET", DECLARED_PATH, timeout_s=DECLARED_TIMEOUT_S)
             declared = json.loads(reply.body)["concurrency"] if reply.status == 200 else None
@@ -230,19 +233,19 @@ class QueueProxy:
     # --- the model server's own metrics -----------------------------------------------------------------------------
 
     async def _follow_metrics(self, path: str) -> None:
-        """Reads them every second; whatever they are, the traffic goes on."""
+        """Reads the model server's metrics every second. No fault in them affects the traffic."""
         from tidegate.queue_proxy.model_server_metrics import (
-            ModelServerMetrics,  # a millisecond and memory that most replicas do not spend
+            ModelServerMetrics,  # Saves most replicas a millisecond and memory.
         )
 
-        self.app = app = ModelServerMetrics(self._settings.models)
+        self.model_metrics = app = ModelServerMetrics(self._settings.models)
         due = monotonic()
         while True:
             try:
                 await self._scrape(app, path)
             except FetchError as error:
                 app.failed(str(error))
-            except Exception as error:  # a fault of ours in reading them must not end the replica
+            except Exception as error:  # An internal fault here must not end the replica.
                 app.failed(f"internal fault: {error!r}")
             if (news := app.news()) is not None:
                 sys.stderr.write(f"{news}\n")
@@ -274,11 +277,12 @@ class QueueProxy:
             app.take(done.value, monotonic())
         except ExpositionError as error:
             app.failed(str(error))
-        if app.asks_for_config:
-            app.max_batch = await self._most_of_a_batch(app.model)
+        if app.needs_config:
+            app.max_batch = await self._max_batch(app.model)
 
-    async def _most_of_a_batch(self, model: str | None) -> int | None:
-        """The largest batch by Triton's model configuration; None: it does not tell, or the model does not batch."""
+    async def _max_batch(self, model: str | None) -> int | None:
+        """Returns the largest batch in Triton's model configuration. Returns None if it is missing or the model does
+        not batch."""
         try:
             reply = await fetch(
                 self._settings.upstream,
@@ -292,15 +296,16 @@ class QueueProxy:
             largest = 0
         return largest if type(largest) is int and largest > 0 else None
 
-    def _suspect(self, why: str) -> None:
-        """A request met a model server that broke off or refused: is it dead?"""
-        if self.life.is_model_ready and not self.life.is_failed and not self._is_checking:
+    def _check_model(self, why: str) -> None:
+        """Starts a check after a request met a model server that broke off or refused."""
+        if self.lifecycle.is_model_ready and not self.lifecycle.is_failed and not self._is_checking:
             self._is_checking = True
-            self.sidecar.doubt()
+            self.sidecar.pause()
             self._tasks.spawn(self._check_death(why), name="check")
 
     async def _check_death(self, why: str) -> None:
-        """Nothing is sent meanwhile. A server that is busy counts as alive, one that refuses or breaks off as dead."""
+        """Decides whether the model server is dead. A busy one counts as alive, one that refuses or breaks off as dead.
+        Meanwhile nothing is sent to it."""
         is_dead = False
         try:
             for attempt in range(DEATH_ATTEMPTS):
@@ -315,10 +320,11 @@ class QueueProxy:
             if is_dead:
                 self._failed(f"the model server is gone: {why}")
             else:
-                self.sidecar.trust()
+                self.sidecar.resume()
 
     async def _is_alive(self) -> bool:
-        """Whether it accepts a connection and keeps it: answers a readiness call, or does not close at once."""
+        """Returns True if the server answers a readiness call, or accepts a connection and does not close it at
+        once."""
         path = self._settings.readiness_path
         try:
             async with asyncio.timeout(ALIVE_S):
@@ -332,14 +338,14 @@ class QueueProxy:
             return False
 
     def _failed(self, message: str) -> None:
-        if self.life.model_failed(message):
-            self._tell()
+        if self.lifecycle.model_failed(message):
+            self._publish()
             self.sidecar.model_failed(message)
             self._port.close()
             self._end_if_stopping()
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        """A fault of ours: the replica says so instead of staying in whatever state it was."""
+        """Fails the replica after an internal fault, so that it does not stay in an old state."""
         report_to_stderr(name, error)
         self._failed(f"internal fault of the queue_proxy in {name}: {error!r}")
 
@@ -351,21 +357,21 @@ class QueueProxy:
     def _open_channel(self, exchange: "Exchange") -> None:
         exchange.upgrade(self._port.protocol)
 
-    def _state_is(self, state: ReplicaState) -> None:
-        self.life.entered(state)
-        self._tell()
+    def _on_ledger_state(self, state: ReplicaState) -> None:
+        self.lifecycle.entered(state)
+        self._publish()
         self._end_if_stopping()
 
     def _end_if_stopping(self) -> None:
-        ended = self.life.is_failed or self.life.state is ReplicaState.DRAINED
-        if self.life.is_stopping and ended:
+        ended = self.lifecycle.is_failed or self.lifecycle.state is ReplicaState.DRAINED
+        if self.lifecycle.is_stopping and ended:
             self._stopped.set()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self._events.publish(self._event_line())
 
     def _event_line(self) -> bytes:
-        return json.dumps(self.life.event()).encode() + b"\n"
+        return json.dumps(self.lifecycle.event()).encode() + b"\n"
 
     # --- time and signals -------------------------------------------------------------------------------------------
 
@@ -375,7 +381,7 @@ class QueueProxy:
         while True:
             due += 1.0
             await asyncio.sleep(max(0.0, due - monotonic()))
-            self.measure.second(monotonic())
+            self.counters.second(monotonic())
 
     def _handle_signals(self, server: ProxyServer) -> None:
         loop = asyncio.get_running_loop()
@@ -383,11 +389,11 @@ class QueueProxy:
             loop.add_signal_handler(number, self._stop, server)
 
     def _stop(self, server: ProxyServer) -> None:
-        if self.life.is_stopping:
+        if self.lifecycle.is_stopping:
             server.abort()
             self._stopped.set()
             return
-        self.life.is_stopping = True
+        self.lifecycle.is_stopping = True
         self.ledger.drain(monotonic())
         self._pump()
         self._end_if_stopping()
@@ -400,12 +406,12 @@ class QueueProxy:
                 return Response(body=b"ok", content_type="text/plain")
             case "GET", "/metrics":
                 exposition = metrics.Exposition()
-                self.measure.expose(exposition, monotonic(), self._level())
-                if self.app is not None:
-                    self.app.expose(exposition, self.measure, monotonic())
+                self.counters.expose(exposition, monotonic(), self._levels())
+                if self.model_metrics is not None:
+                    self.model_metrics.expose(exposition, self.counters, monotonic())
                 return Response(body=exposition.render(), content_type=metrics.CONTENT_TYPE)
             case "GET", "/sample":
-                return Response(body=json.dumps(asdict(self.measure.sample(monotonic(), self._level()))).encode())
+                return Response(body=json.dumps(asdict(self.counters.sample(monotonic(), self._levels()))).encode())
             case "GET", "/events":
                 return StreamResponse(self._events.listen(self._event_line()))
             case "POST", "/drain":
@@ -417,7 +423,7 @@ class QueueProxy:
         return _error(404, f"no {request.method} {request.path} here")
 
     def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
-        """An order of the control process, with its epoch."""
+        """Carries out an order of the control process, which brings its epoch."""
         try:
             order = json.loads(request.body)
             epoch = order["epoch"]
@@ -431,15 +437,15 @@ class QueueProxy:
             return _error(409, str(error))
         except ValueError as error:
             return _error(400, str(error))
-        return Response(body=json.dumps(self.life.event()).encode())
+        return Response(body=json.dumps(self.lifecycle.event()).encode())
 
     def _drain(self, epoch: int, _: dict[str, object]) -> None:
-        self.life.drain_ordered(epoch)
+        self.lifecycle.drain_ordered(epoch)
         self.ledger.drain(monotonic())
         self._pump()
 
     def _revive(self, epoch: int, _: dict[str, object]) -> None:
-        self.life.revive_ordered(epoch)
+        self.lifecycle.revive_ordered(epoch)
         self.ledger.revive(monotonic())
         self._pump()
 
@@ -447,26 +453,26 @@ class QueueProxy:
         limit = order.get("limit")
         if type(limit) is not int or limit < 0:
             raise ValueError("limit must be a whole number of at least 0")
-        self.life.limit_ordered(epoch, limit)
+        self.lifecycle.limit_ordered(epoch, limit)
         self.ledger.resize(limit, monotonic())
         self._pump()
-        self._tell()
+        self._publish()
 
-    def _level(self) -> ReplicaLevels:
+    def _levels(self) -> ReplicaLevels:
         return ReplicaLevels(
-            state=self.life.state,
+            state=self.lifecycle.state,
             limit=self.ledger.limit,
             queued=self.ledger.queued,
-            phases=self.life.phases,
-            app=None if self.app is None else self.app.sample(monotonic()),
+            phases=self.lifecycle.phases,
+            app=None if self.model_metrics is None else self.model_metrics.sample(monotonic()),
         )
 
     def __repr__(self) -> str:
-        return f"<QueueProxy {self.life!r}, {self.sidecar!r}>"
+        return f"<QueueProxy {self.lifecycle!r}, {self.sidecar!r}>"
 
 
 class _Probe(asyncio.Protocol):
-    """A connection that only notes that the other side closed it."""
+    """A connection that only notes when the other side closes it."""
 
     def __init__(self, closed: asyncio.Event) -> None:
         self._closed = closed

@@ -1,4 +1,4 @@
-"""Between a policy's wish and a decision: bounds, the way to zero and back, and what the accelerators can take.
+"""Limits between a policy's recommendation and a decision: bounds, the way to zero and back, accelerator capacity.
 
 Order: missing data, then zero, then minimum (and initial scale), maximum, capacity. Every limit that bites leaves a
 reason. The rules for zero, ours and not Knative's (whose gateway has to be switched over first):
@@ -7,7 +7,7 @@ reason. The rules for zero, ours and not Knative's (whose gateway has to be swit
   nothing running), measured from the moment it was last ready, and only on complete data; then it goes whatever
   average the policy still remembers;
 - more than one replica goes to one first;
-- a replica that starts is let to its end, somebody asked for it;
+- a starting replica is not stopped before it is ready: a request has asked for it;
 - a revision at zero stays there until a request waits for it.
 """
 
@@ -20,41 +20,41 @@ from tidegate.records.decision import Reason
 
 
 class LimitContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a decider remembers of a revision that the limits need."""
+    """The decider's state of a revision that the limits need."""
 
     idle_s: float
-    """Since the last sign of work or since it became ready, whichever is later."""
+    """Time since the last sign of work or since the revision became ready, whichever is later."""
     is_initial: bool = False
-    """The initial scale has not been reached yet."""
+    """True until the initial scale has been reached."""
     is_activating: bool = False
-    """An activation was decided and its replica has not been seen yet."""
+    """True while an activation was decided and its replica has not been seen."""
     activation_scale: int = 1
     """Replicas that a revision at zero gets when it wakes."""
     retention_s: float = 0.0
-    """How much longer than ``scale-to-zero-after`` the last replica stays."""
+    """Time that the last replica stays beyond ``scale-to-zero-after``."""
 
 
 def bounded(
-    wish: int | None,
+    recommended: int | None,
     observation: Observation,
     scaling: Scaling,
-    standing: LimitContext,
+    context: LimitContext,
     *,
     is_zero_settled: bool = False,
 ) -> tuple[int | None, tuple[Reason, ...]]:
-    """The number of replicas to have, or None to hold, with the reasons of every limit that bit. ``is_zero_settled``:
-    the policy went through a protocol of its own before it wished zero."""
+    """Returns the number of replicas to have, or None to hold, with the reasons of every limit that bit.
+    ``is_zero_settled``: the policy went through a protocol of its own before it recommended zero."""
     reasons: list[Reason] = []
     floor, code = scaling.min_scale, "raised_to_min"
     if observation.least > floor:
         floor, code = observation.least, "window_minimum"
     if observation.is_rolled_out and floor < 1:
         floor, code = 1, "rollout_awake"
-    if standing.is_initial and scaling.initial_scale > floor:
+    if context.is_initial and scaling.initial_scale > floor:
         floor, code = scaling.initial_scale, "initial_scale"
-    desired = _never_shrink_blindly(wish, observation, reasons)
+    desired = _hold_on_incomplete_data(recommended, observation, reasons)
     if floor == 0 and not (is_zero_settled and observation.existing > 0):
-        desired = _zero_protocol(desired, observation, scaling, standing, reasons)
+        desired = _zero_protocol(desired, observation, scaling, context, reasons)
     if desired is None and observation.existing >= floor:
         return None, tuple(reasons)
     raised = max(desired or 0, floor)
@@ -63,30 +63,29 @@ def bounded(
     return capped(raised, observation, scaling, reasons), tuple(reasons)
 
 
-def kept_in_dry_run(
-    wish: int | None, observation: Observation, scaling: Scaling, standing: LimitContext, kept: int
+def dry_run_floor(
+    recommended: int | None, observation: Observation, scaling: Scaling, context: LimitContext, kept: int
 ) -> tuple[int | None, tuple[Reason, ...]]:
-    """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
-    broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
-    nothing."""
+    """Returns the number that a dry run carries out, or None for no action. A dry run keeps the present size (``kept``,
+    broken replicas replaced), at least the minimum (and initial) scale, and starts one replica once a request waits."""
     least = max(scaling.min_scale, observation.least, int(observation.is_rolled_out))
     floor, existing, why = max(least, kept), observation.existing, f"{kept} kept"
-    if standing.is_initial and scaling.initial_scale > floor:
+    if context.is_initial and scaling.initial_scale > floor:
         floor, why = scaling.initial_scale, "initial scale"
     elif least > kept:
         why = "minimum scale"
-    if floor == 0 and (observation.waiting > 0 or standing.is_activating):
+    if floor == 0 and (observation.waiting > 0 or context.is_activating):
         floor, why = 1, "a request waits"
     if floor <= existing:
         return None, ()
-    said = "to hold" if wish is None else str(wish)
+    said = "to hold" if recommended is None else str(recommended)
     reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {said}")]
     desired = capped(floor, observation, scaling, reasons)
     return (desired, tuple(reasons)) if desired > existing else (None, ())
 
 
 def within_total(desired: int | None, observation: Observation) -> tuple[int | None, tuple[Reason, ...]]:
-    """``desired`` (None: to hold) under what the limit over all functions leaves to this one."""
+    """Returns ``desired`` (None: to hold) under the share of this function in the limit over all functions."""
     wanted, most = observation.existing if desired is None else desired, observation.most
     if most is None or wanted <= most:
         return desired, ()
@@ -94,7 +93,7 @@ def within_total(desired: int | None, observation: Observation) -> tuple[int | N
 
 
 def capped(desired: int, observation: Observation, scaling: Scaling, reasons: list[Reason]) -> int:
-    """``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
+    """Returns ``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
     if 0 < scaling.max_scale < desired:
         reasons.append(reason("capped_by_max", f"wanted {desired}, maximum {scaling.max_scale}"))
         desired = scaling.max_scale
@@ -108,48 +107,48 @@ def capped(desired: int, observation: Observation, scaling: Scaling, reasons: li
     return desired
 
 
-def _never_shrink_blindly(wish: int | None, observation: Observation, reasons: list[Reason]) -> int | None:
+def _hold_on_incomplete_data(recommended: int | None, observation: Observation, reasons: list[Reason]) -> int | None:
     existing = observation.existing
-    if wish is None or observation.complete or wish >= existing:
-        return wish
-    reasons.append(reason("hold_stale_metrics", f"{wish} wanted, {existing} kept"))
+    if recommended is None or observation.complete or recommended >= existing:
+        return recommended
+    reasons.append(reason("hold_stale_metrics", f"{recommended} wanted, {existing} kept"))
     return existing
 
 
 def _zero_protocol(
-    desired: int | None, observation: Observation, scaling: Scaling, standing: LimitContext, reasons: list[Reason]
+    desired: int | None, observation: Observation, scaling: Scaling, context: LimitContext, reasons: list[Reason]
 ) -> int | None:
     if observation.existing == 0:
-        return _at_zero(observation, standing, reasons)
+        return _at_zero(observation, context, reasons)
     if observation.ready == 0:
         if desired == 0:
             reasons.append(reason("starting"))
             return 1
         return desired
-    after = scaling.scale_to_zero_after_s + standing.retention_s
+    after = scaling.scale_to_zero_after_s + context.retention_s
     is_quiet = (
         observation.complete and observation.waiting == 0 and observation.concurrency == 0 and observation.rps == 0
     )
-    if is_quiet and standing.idle_s >= after:
+    if is_quiet and context.idle_s >= after:
         if observation.existing > 1:
-            reasons.append(reason("one_before_zero", f"idle for {figure(standing.idle_s)} s"))
+            reasons.append(reason("one_before_zero", f"idle for {figure(context.idle_s)} s"))
             return 1
-        reasons.append(reason("idle", f"{figure(standing.idle_s)} s >= {figure(after)} s"))
+        reasons.append(reason("idle", f"{figure(context.idle_s)} s >= {figure(after)} s"))
         return 0
     if desired == 0:
-        reasons.append(reason("not_idle_yet", f"{figure(standing.idle_s)} s < {figure(after)} s"))
+        reasons.append(reason("not_idle_yet", f"{figure(context.idle_s)} s < {figure(after)} s"))
         return 1
     return desired
 
 
-def _at_zero(observation: Observation, standing: LimitContext, reasons: list[Reason]) -> int:
-    """However many wait, the first decision is the activation scale; the load speaks as soon as a start is under way.
-    What the policy remembers is of before the sleep."""
+def _at_zero(observation: Observation, context: LimitContext, reasons: list[Reason]) -> int:
+    """At zero always starts ``activation_scale`` replicas, whatever the queue. The policy's averages predate the idle
+    time; the load counts again once a replica is starting."""
     if observation.waiting > 0:
         reasons.append(reason("activation", f"{observation.waiting} waiting"))
-        return standing.activation_scale
-    if standing.is_activating:
+        return context.activation_scale
+    if context.is_activating:
         reasons.append(reason("activating"))
-        return standing.activation_scale
+        return context.activation_scale
     reasons.append(reason("asleep"))
     return 0

@@ -1,6 +1,6 @@
-"""The words a decision gives as reasons, each with the sentence that ``tidegate explain`` prints.
+"""Reason codes of decisions, each with the sentence that ``tidegate explain`` prints.
 
-One table: a code that is not here cannot be made into a reason.
+One table: a code that is not in it cannot be made into a reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -111,7 +111,7 @@ LIMITS: frozenset[str] = frozenset(
         "dry_run_start",
     }
 )
-"""Codes that say that something stood between what the load asks for and the number that came out."""
+"""Codes of limits: something stood between the number that the load asks for and the decided one."""
 
 CHANGES: Mapping[str, str] = MappingProxyType(
     {
@@ -149,20 +149,20 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "policy_failed": "report it with the recording of this function (`tidegate record`)",
     }
 )
-"""What would have to change for another decision, by code; a code that is not here says it itself."""
+"""The change that would lead to another decision, by code; a code without an entry explains itself."""
 
 
 def limits(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """The codes of the limits that bit, each once, in order."""
+    """Returns the codes of the limits that bit, each once, in order."""
     return tuple(dict.fromkeys(each.code for each in reasons if each.code in LIMITS))
 
 
 def reason(code: str, detail: str = "") -> Reason:
-    """A reason from the table; raises KeyError for a word that is not in it."""
+    """Returns a reason of the table; raises KeyError for an unknown code."""
     SENTENCES[code]
     return Reason(code=code, detail=detail)
 
 
 def figure(value: float) -> str:
-    """A number as people read it: three significant digits, no exponent for everyday sizes."""
+    """Formats a number for people: three significant digits, no exponent for everyday sizes."""
     return f"{value:.3g}" if -1000.0 < value < 1000.0 else f"{value:.0f}"

@@ -1,50 +1,51 @@
-"""One group's observation: what its replicas tell now, and what was read of its windows."""
+"""One group's observation: the present figures of its replicas, and what was read from its windows."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from tidegate.autoscaler.measure.measurements import TURNS, Figures, Group
+from tidegate.autoscaler.measure.group_measurements import NO_MEANS, GroupFigures, GroupMeans, GroupMeasurements, Means
+from tidegate.autoscaler.measure.measurements import PHASES
 from tidegate.autoscaler.measure.observation import FleetGroup, GroupObservation
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, sample_size
-from tidegate.autoscaler.measure.sources import NO_MEANS, GroupMeans, Means, ReplicaSource
+from tidegate.autoscaler.measure.sources import ReplicaSource
 from tidegate.records.replica_sample import AppSample
 
 SECOND_S = 2.0
-"""The mean of a longer interval is not of this second."""
+"""The mean over a longer interval does not describe this second."""
 SAME_ROUND_S = 0.75
 """Samples that lie no further apart were pulled in the same round."""
-FIGURES_S = TURNS - 0.5
-"""What was read of a group's windows is read anew after so long, also without a turn."""
-NO_FIGURES = Figures(-math.inf)
+FIGURES_S = PHASES - 0.5
+"""Age at which figures of a group's windows are read again, also without a phase."""
+NO_FIGURES = GroupFigures(-math.inf)
 
-Heard = tuple[float, Means, Sequence[AppSample]]
-"""When the one was heard of that was heard of least lately, what the ready replicas of a group tell together, scaled
-up to all of them, and what their model servers say now."""
-NOBODY: Heard = (math.inf, NO_MEANS, ())
+Sampled = tuple[float, Means, Sequence[AppSample]]
+"""(time of the oldest sample used, means over the sampled replicas scaled to the whole group, latest model-server
+metrics)."""
+NOT_SAMPLED: Sampled = (math.inf, NO_MEANS, ())
 
 
-def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Heard:
-    """``ready``: the group's ready replicas; those that were last heard of before ``stale`` tell nothing."""
+def sampled_means(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Sampled:
+    """Returns the means of a group's ready replicas; samples older than ``stale`` do not count."""
     if len(ready) == 1:
         source = replicas.get(ready[0])
         if source is None or source.at < stale:
-            return NOBODY
+            return NOT_SAMPLED
         app = source.app
         return source.at, source, () if app is None or not app.up else (app,)
     sources = [each for each in map(replicas.get, ready) if each is not None and each.at >= stale]
     if not sources:
-        return NOBODY
+        return NOT_SAMPLED
     if len(ready) > ALL_UP_TO:
         sources = _newest(sources, sample_size(len(ready)))
     limit: int | None = None
     concurrency = concurrency_inferences = rps = ips = busy = 0.0
     for source in sources:
-        told = source.limit
-        if limit is None or 0 < told < (limit or math.inf):
-            limit = told
+        slots = source.limit
+        if limit is None or 0 < slots < (limit or math.inf):
+            limit = slots
         concurrency += source.concurrency
         concurrency_inferences += source.concurrency_inferences
         rps += source.rps
@@ -60,8 +61,8 @@ def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: fl
 
 
 def _newest(sources: list[ReplicaSource], enough: int) -> list[ReplicaSource]:
-    """Of a group that is too large for all to be asked every second: those that were heard of in this one, about this
-    one, if they are enough to speak for the others."""
+    """Returns the sources of a large group that were sampled in this round, if they are enough to stand for the others;
+    else all."""
     newest = max((source.at for source in sources), default=0.0)
     found = [each for each in sources if newest - each.at < SAME_ROUND_S and 0.0 < each.interval_s <= SECOND_S]
     return found if len(found) >= enough else sources
@@ -71,14 +72,15 @@ def observed_group(
     group: FleetGroup,
     means: Means,
     apps: Sequence[AppSample],
-    kept: Group | None,
+    kept: GroupMeasurements | None,
     now: float,
     q: float,
     slo_s: float,
     taken_at: float,
 ) -> GroupObservation:
-    """``taken_at``: when latencies were last taken. Then the windows are read anew; else what was last read of them
-    holds for ``FIGURES_S``, unless there is no rate, or a first one has become known since."""
+    """Returns a group's observation. ``taken_at``: when latencies were last processed. The windows are read again after
+    that; until then the figures last read hold for ``FIGURES_S``, unless there is no rate, or a first one has become
+    known since."""
     if kept is None:
         figures = NO_FIGURES
     else:
@@ -86,7 +88,20 @@ def observed_group(
         if known is None or known.mu_bound_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound, is_learnt, expected, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late = figures
+    (
+        _,
+        bound,
+        is_learnt,
+        expected,
+        mean_batch,
+        execution_s,
+        queue_s,
+        min_execution_s,
+        tail_s,
+        latency_s,
+        answers,
+        late,
+    ) = figures
     sampled = means.sampled
     if not sampled:
         mean_batch = execution_s = queue_s = tail_s = None
@@ -118,7 +133,7 @@ def observed_group(
         mean_batch,
         execution_s,
         queue_s,
-        floor_s,
+        min_execution_s,
         tail_s,
         latency_s,
         answers,
@@ -128,15 +143,17 @@ def observed_group(
     return found if not apps or kept is None or kept.app is None else _with_apps(found, kept, apps, now)
 
 
-def _with_apps(found: GroupObservation, kept: Group, apps: Sequence[AppSample], now: float) -> GroupObservation:
-    """With what its model servers say of themselves: their own durations count more than those from outside."""
+def _with_apps(
+    found: GroupObservation, kept: GroupMeasurements, apps: Sequence[AppSample], now: float
+) -> GroupObservation:
+    """Adds the metrics of its model servers: their own durations count more than those measured from outside."""
     if kept.app is None:
         return found
-    told = kept.app.metrics(apps, now)
+    by_server = kept.app.metrics(apps, now)
     queue_s = found.queue_s
     return structs.replace(
         found,
-        floor_s=found.floor_s if kept.app.compute_s is None else kept.app.compute_s,
-        queue_s=None if queue_s is None else queue_s + told.get("queue-s", 0.0),
-        metrics={**told, **found.metrics},
+        min_execution_s=found.min_execution_s if kept.app.compute_s is None else kept.app.compute_s,
+        queue_s=None if queue_s is None else queue_s + by_server.get("queue-s", 0.0),
+        metrics={**by_server, **found.metrics},
     )

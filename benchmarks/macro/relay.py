@@ -15,7 +15,7 @@ from tidegate.aio.proxy.server import Limits, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
 from tidegate.wire.bodies.v2 import BatchSizer
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 
 class Relay:

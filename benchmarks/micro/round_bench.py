@@ -111,7 +111,7 @@ class Bench:
         self.views = views_of(self.loop)
 
     def prepare(self, revisions: list[Revision]) -> None:
-        """What is answered in the next round, a second after the last one."""
+        """Prepares the answers of the next round, a second after the last one."""
         self.clock.advance(1.0)
         self.ticks += 1
         self.answers.gateway = encode(gateway_sample(revisions, KINDS, self.ticks, is_busy=False))

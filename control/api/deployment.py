@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.measure.history import METRICS
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.profiles.admission import Assessment, assess
 from tidegate.control.api import describe
 from tidegate.control.api import logs as tailing
@@ -210,7 +210,7 @@ class Deployment:
 
     def explain(self, name: str, last: int) -> ExplainView:
         deployed = self._deployed(name)
-        words = self._loop.autoscaler.explain(name, last)
+        words = self._loop.autoscaler.core.explain(name, last)
         usable = self._loop.backend.room(deployed.current.revision)
         emulated = sorted(
             each.name for each in self._loop.backend.devices() if each.is_emulated and each.name in usable
@@ -226,7 +226,7 @@ class Deployment:
 
     def decisions(self, name: str, last: int) -> tuple[Decision, ...]:
         self._deployed(name)
-        return tuple(self._loop.autoscaler.decisions(name, last))
+        return tuple(self._loop.autoscaler.core.decisions(name, last))
 
     async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
         """Returns the recording of the serving revision, or of that one, in pieces of whole JSON lines. Raises
@@ -294,7 +294,7 @@ class Deployment:
             raise InvalidInputError("request", [Fault("base", request.base, "an absolute path of a folder")])
         async with self._changing:
             parsed = await asyncio.to_thread(
-                read, request.manifest, source=request.source, terms=self._terms(request.base, request.flags)
+                read, request.manifest, source=request.source, context=self._terms(request.base, request.flags)
             )
             self._check_models(parsed.functions)
             for function in parsed.functions:
@@ -408,7 +408,7 @@ class Deployment:
             filled_in=filled_in,
             warnings=(
                 *warnings,
-                *policies.row(function.scaling.policy).warnings(function),
+                *registry.row(function.scaling.policy).warnings(function),
                 *found.warnings,
                 *(() if uncopied is None else (uncopied,)),
             ),
@@ -418,7 +418,7 @@ class Deployment:
     def _terms(self, base: str, flags: dict[str, str]) -> "ParseContext":
         return ParseContext(
             base=base,
-            policies=policies.names(),
+            policies=registry.names(),
             accelerators={each.name: each.kind.value for each in self._loop.backend.devices()},
             flags=flags,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.measure.observation import GroupObservation
 from tidegate.autoscaler.profiles.admission import Assessment
 from tidegate.clock import Clock
@@ -268,7 +268,7 @@ def views_of(loop: ControlLoop) -> FunctionViews:
     """Returns the views over a control loop."""
     return FunctionViews(
         world=loop.world,
-        autoscaler=loop.autoscaler,
+        autoscaler=loop.autoscaler.core,
         profiles=loop.profiles,
         traffic=loop.instruments.traffic,
         weights=loop.weights,

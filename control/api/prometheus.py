@@ -176,7 +176,7 @@ class ControlCollector(Collector):
         )
         groups = {(each.function, each.revision, each.accelerator) for each in self._world.backend.replicas()}
         for function, revision, accelerator in sorted(groups):
-            rate = self._loop.autoscaler.mu_ips(revision, accelerator)
+            rate = self._loop.autoscaler.core.mu_ips(revision, accelerator)
             if rate is not None:
                 family.add_metric((function, revision, accelerator), rate)
         return family

@@ -16,7 +16,8 @@ from tidegate.control.state.registry import Deployed, RevisionRecord
 from tidegate.control.views.functions import RolloutView, SharePart, SplitView
 from tidegate.control.views.requests import RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.records.rollout import ROLLOUT, Phase, Rollout, RolloutPlan
+from tidegate.manifest.annotations import ROLLOUT
+from tidegate.records.rollout import Phase, Rollout, RolloutPlan
 from tidegate.schema.rows import NAME, Text, assemble
 from tidegate.schema.units import UnreadableError
 from tidegate.traffic.stages import begun, ended, paused, resumed
@@ -263,7 +264,7 @@ def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
             faults.append(Fault("plan", key, ", ".join(rows)))
             continue
         try:
-            values[row.lands.removeprefix("rollout.")] = row.kind.read(text)
+            values[row.field.removeprefix("rollout.")] = row.kind.read(text)
         except UnreadableError:
             faults.append(Fault(key, text, row.kind.allowed))
     if len(faults) > before:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.autoscaler.decisions.reasons import reason
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import Clock
 from tidegate.control.rounds.publisher import Publisher
 from tidegate.control.rounds.replacement import PLANNING_ORDER, Replacement
@@ -25,9 +25,9 @@ from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.placement.ledger import Room
 from tidegate.deploy.plan import Create, Plan, plan
 from tidegate.errors import TidegateError
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.decision import Decision
 from tidegate.records.gateway_sample import Activation
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.roles import Role
 
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
@@ -42,7 +42,7 @@ class Executor:
         *,
         world: World,
         backend: Backend,
-        autoscaler: Autoscaler,
+        autoscaler: LiveAutoscaler,
         replacement: Replacement,
         publisher: Publisher,
         instruments: Instruments,
@@ -53,7 +53,8 @@ class Executor:
     ) -> None:
         self._world = world
         self._backend = backend
-        self._autoscaler = autoscaler
+        self._live = autoscaler
+        self._autoscaler = autoscaler.core
         self._replacement = replacement
         self._publisher = publisher
         self._instruments = instruments
@@ -72,7 +73,7 @@ class Executor:
         self._replacement.review(now)
         for tracked in tuple(self._world.revisions):
             here = self._world.replicas_of(tracked.id)
-            is_concerned = self._world.revocations.concerns(tracked.id, here)
+            is_concerned = self._world.revocations.needs_review(tracked.id, here)
             room = self._world.free_places(tracked, self._clock.now()) if is_concerned else {}
             if not room:
                 continue
@@ -85,7 +86,7 @@ class Executor:
 
     async def decide(self, now: float) -> None:
         """Carries out the autoscaler's decisions, in the planning order of their revisions."""
-        decisions = [(self._world.find(each.revision), each) for each in await self._autoscaler.decided(now)]
+        decisions = [(self._world.find(each.revision), each) for each in await self._live.decided(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
         for _, decision in known:
             if (age_s := decision.observed.get("age_s")) is not None:

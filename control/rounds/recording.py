@@ -5,10 +5,9 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.measure.history import History
-from tidegate.autoscaler.measure.observation import GroupObservation
-from tidegate.autoscaler.measure.tokens import TokenRates
+from tidegate.autoscaler.measure.observation import GroupObservation, TokenRates
 from tidegate.clock import Clock
 from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.weights import GroupWeights

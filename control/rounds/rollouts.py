@@ -23,7 +23,7 @@ from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.decision import Reason
 from tidegate.records.rollout import Rollout
 from tidegate.traffic.judge import Tally
-from tidegate.traffic.stages import Seen, advanced, aligned
+from tidegate.traffic.stages import RolloutFacts, advanced, aligned
 
 STALLED_PART: Final = 0.25
 """Part of a canary's window. If nothing of it has ended for that long while requests are under way, no step is
@@ -173,7 +173,9 @@ class Rollouts:
         )
         self._seen[deployed.name] = (new, old)
         budget = 1.0 - sla.percentile / 100.0
-        seen = Seen(is_ready=is_ready, is_in_force=is_in_force, is_stalled=is_stalled, new=new, old=old, budget=budget)
+        seen = RolloutFacts(
+            is_ready=is_ready, is_in_force=is_in_force, is_stalled=is_stalled, new=new, old=old, budget=budget
+        )
         return advanced(rolling, seen, now)
 
     def tallies(self, function: str) -> tuple[Tally, Tally] | None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
 from tidegate.clock import Clock
 from tidegate.control.rounds.publisher import Gateways
@@ -47,7 +47,7 @@ class Sampling:
         self,
         *,
         world: World,
-        autoscaler: Autoscaler,
+        autoscaler: LiveAutoscaler,
         profiles: LearnedProfiles,
         weights: GroupWeights,
         instruments: Instruments,
@@ -57,7 +57,8 @@ class Sampling:
         reach: Reach = Link,
     ) -> None:
         self._world = world
-        self._autoscaler = autoscaler
+        self._live = autoscaler
+        self._autoscaler = autoscaler.core
         self._profiles = profiles
         self._weights = weights
         self._instruments = instruments
@@ -70,7 +71,7 @@ class Sampling:
     async def close(self) -> None:
         """Writes down what was learnt and closes the links."""
         await self._profiles.close()
-        self._autoscaler.close()
+        self._live.close()
         for link in self._links.values():
             await link.close()
         self._links.clear()
@@ -84,7 +85,7 @@ class Sampling:
         reading = instruments.gpus.turn(backend.replicas(), backend.devices(), began)
         self._tasks.spawn(reading, name="gpus")
         instruments.cpus.turn(backend.replicas(), began)
-        await self._autoscaler.sample()
+        await self._live.sample()
         self._set_fleet()
 
     async def learn(self, now: float) -> None:
@@ -103,7 +104,7 @@ class Sampling:
         for name in there.keys() - self._links.keys():
             self._links[name] = self._reach(name, there[name].admin)
         replicas = {name: _sample_of(link) for name, link in self._links.items()}
-        self._autoscaler.sources(self._gateways.sources(), replicas)
+        self._live.sources(self._gateways.sources(), replicas)
 
     # --- the autoscaler's view of the fleet ---
 

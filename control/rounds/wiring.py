@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import Clock
 from tidegate.control.rounds.executor import Executor
 from tidegate.control.rounds.publisher import Gateways, Publisher
@@ -46,7 +46,7 @@ class ControlLoop:
 
     backend: Backend
     world: World
-    autoscaler: Autoscaler
+    autoscaler: LiveAutoscaler
     profiles: LearnedProfiles
     instruments: Instruments
     sizes: SizeRoutes
@@ -69,15 +69,28 @@ class ControlLoop:
         await self.sampling.close()
 
 
-class FleetContext:
-    """The facts of the control loop that the autoscaler decides from."""
+class RoundContext:
+    """The autoscaler's ``FleetContext``: the facts of the control loop that a decision depends on."""
 
     def __init__(self, world: World, weights: Weights, instruments: Instruments) -> None:
-        self.weights = weights.published
-        self.is_carried_out = world.is_carried_out
-        self.is_rolled_out = world.is_rolled_out
-        self.is_taking_over = world.is_promoted_early
-        self.device_metrics: Callable[[str, str], Mapping[str, float]] = instruments.device_metrics
+        self._world = world
+        self._weights = weights
+        self._instruments = instruments
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        return self._weights.published(revision)
+
+    def is_carried_out(self, revision: str) -> bool:
+        return self._world.is_carried_out(revision)
+
+    def is_rolled_out(self, revision: str) -> bool:
+        return self._world.is_rolled_out(revision)
+
+    def is_taking_over(self, revision: str) -> bool:
+        return self._world.is_promoted_early(revision)
+
+    def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
+        return self._instruments.device_metrics(revision, accelerator)
 
 
 def build_loop(
@@ -107,8 +120,9 @@ def build_loop(
         gateway_seen(sample)
         sampling.gateway_seen(sample)
 
-    autoscaler = Autoscaler(
+    autoscaler = LiveAutoscaler(
         clock,
+        RoundContext(world, published, instruments),
         settings.decisions,
         settings.recordings,
         gateway_seen=seen,
@@ -116,14 +130,8 @@ def build_loop(
         wall=settings.wall,
         max_replicas=settings.max_replicas,
     )
-    context = FleetContext(world, published, instruments)
-    autoscaler.weights = context.weights
-    autoscaler.is_carried_out = context.is_carried_out
-    autoscaler.is_rolled_out = context.is_rolled_out
-    autoscaler.is_taking_over = context.is_taking_over
-    autoscaler.device_metrics = context.device_metrics
-    profiles = LearnedProfiles(autoscaler=autoscaler, backend=backend, clock=clock, store=store, epoch=epoch)
-    sizes = SizeRoutes(instruments.traffic, autoscaler)
+    profiles = LearnedProfiles(autoscaler=autoscaler.core, backend=backend, clock=clock, store=store, epoch=epoch)
+    sizes = SizeRoutes(instruments.traffic, autoscaler.core)
     weights = GroupWeights(profiles.mu_ips, sizes, published)
     publisher = Publisher(
         world=world, weights=weights, tables=tables, gateways=gateways, changes=changes, clock=clock, tasks=tasks
@@ -133,7 +141,7 @@ def build_loop(
         world=world,
         publisher=publisher,
         traffic=instruments.traffic,
-        add_reason=autoscaler.add_reason,
+        add_reason=autoscaler.core.add_reason,
         clock=clock,
         tasks=tasks,
     )

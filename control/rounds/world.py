@@ -172,7 +172,7 @@ class World:
     def places(self, tracked: TrackedRevision, now: float) -> dict[str, Room]:
         """Returns the places in which the revision may start now: :meth:`free_places` without the barred kinds."""
         here = self._index.of(tracked.id)
-        return self.revocations.open_room(tracked.id, here, self.free_places(tracked, now), now)
+        return self.revocations.without_barred(tracked.id, here, self.free_places(tracked, now), now)
 
     # --- revisions ---
 

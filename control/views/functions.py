@@ -8,8 +8,8 @@ when it is requested; no decision depends on it.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.decision import Decision, Reason
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.roles import Role
 from tidegate.records.rollout import Phase, RolloutEvent, Strategy
 

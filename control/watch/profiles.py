@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.profiles.admission import Kind
 from tidegate.autoscaler.profiles.learnt import (
     LearntFunction,

@@ -1,7 +1,8 @@
-"""``accelerators.yaml``: what the operator says this machine has. Text in, records out; every fault at once.
+"""``accelerators.yaml``: the operator's declaration of this machine's accelerators. Text in, records out; every fault
+at once.
 
-An entry may leave out what the machine itself can tell (an ``nvidia`` entry that only gives a price, a ``cpu`` entry
-without memory): ``discovered.settle`` fills it in. An emulated one must say everything, nobody else knows it.
+An entry may leave out what the machine itself reports (an ``nvidia`` entry with only a price, a ``cpu`` entry without
+memory): ``discovered.complete`` fills it in. An emulated one must be complete.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,97 +20,103 @@ KEYS: Final[tuple[Row, ...]] = (
     Row(
         key="name",
         kind=Text(NAME, "1 to 63 lower-case letters, digits and -, a letter or digit at both ends"),
-        lands="name",
-        sentence="What functions and prices call it.",
+        field="name",
+        description="Name in functions and prices.",
     ),
-    Row(key="kind", kind=Choice(AcceleratorKind), lands="kind", sentence="Where its work is done."),
+    Row(key="kind", kind=Choice(AcceleratorKind), field="kind", description="Kind of hardware."),
     Row(
         key="count",
         kind=Whole(1, 4096, "units"),
-        lands="count",
-        sentence="Units of it; a GPU, or so many cores.",
+        field="count",
+        description="Number of units. A unit is a GPU, or `cores` cores.",
         default_words="cpu: as many as the cores allow; nvidia: as many as are found",
     ),
     Row(
         key="memory",
         kind=Size(1 << 20, 1 << 50),
-        lands="memory_bytes",
-        sentence="Memory of one unit.",
+        field="memory_bytes",
+        description="Memory of one unit.",
         default_words="cpu: the machine's, divided by its cores; nvidia: as found",
     ),
     Row(
         key="cores",
         kind=Whole(1, 1024, "cores"),
-        lands="cores",
+        field="cores",
         default="1",
-        sentence="Cores of one unit; cpu only.",
+        description="Cores of one unit; cpu only.",
     ),
     Row(
         key="quota",
         kind=Percent(1, 100),
-        lands="quota",
+        field="quota",
         default="100%",
-        sentence="Part of its cores' time that a replica gets; cpu only, where the system lets a quota be set.",
+        description="Part of its cores' time that a replica gets; cpu only, if the system permits a quota.",
     ),
     Row(
         key="price-per-hour",
         kind=Number(0, 1_000_000, "USD"),
-        lands="price_per_hour",
+        field="price_per_hour",
         default="0",
-        sentence="Price of one unit; cheaper ones are used first.",
+        description="Price of one unit; cheaper ones are used first.",
     ),
     Row(
         key="start-up",
         kind=Duration(0, 3600),
-        lands="start_up_s",
+        field="start_up_s",
         default="0s",
-        sentence="Time until an emulated server is ready.",
+        description="Time until an emulated server is ready.",
     ),
     Row(
         key="sm-count",
         kind=Whole(1, 10_000),
-        lands="sm_count",
-        sentence="Streaming multiprocessors.",
+        field="sm_count",
+        description="Streaming multiprocessors.",
         default_words="as found, else unknown",
     ),
     Row(
         key="bandwidth",
         kind=Number(0, 1_000_000, "GB/s", above=True),
-        lands="bandwidth_gb_s",
-        sentence="Memory bandwidth.",
+        field="bandwidth_gb_s",
+        description="Memory bandwidth.",
         default_words="unknown",
     ),
     Row(
         key="tdp",
         kind=Number(0, 100_000, "W", above=True),
-        lands="tdp_w",
-        sentence="Power at full load.",
+        field="tdp_w",
+        description="Power at full load.",
         default_words="as found, else unknown",
     ),
-    Row(key="mps", kind=YesNo(), lands="mps", default="false", sentence="An MPS daemon runs; replicas may share it."),
-    Row(key="mig", kind=YesNo(), lands="mig", default="false", sentence="It can be partitioned (MIG)."),
+    Row(
+        key="mps",
+        kind=YesNo(),
+        field="mps",
+        default="false",
+        description="An MPS daemon runs; replicas may share a unit.",
+    ),
+    Row(key="mig", kind=YesNo(), field="mig", default="false", description="It can be partitioned (MIG)."),
 )
 
 PROFILE_KEYS: Final[tuple[Row, ...]] = (
     Row(
         key="base",
         kind=Duration(0, 3600),
-        lands="base_s",
-        sentence="Service time of a batch, before its items.",
+        field="base_s",
+        description="Service time of a batch, before its items.",
     ),
     Row(
         key="per-item",
         kind=Duration(0, 3600),
-        lands="per_item_s",
+        field="per_item_s",
         default="0s",
-        sentence="Service time that each item of a batch adds.",
+        description="Service time that each item of a batch adds.",
     ),
     Row(
         key="jitter",
         kind=Percent(0, 100),
-        lands="jitter",
+        field="jitter",
         default="0%",
-        sentence="Service times vary evenly by this much to both sides.",
+        description="Service times vary evenly by this much in both directions.",
     ),
 )
 
@@ -128,7 +135,7 @@ _ONLY_FOR: Final[Mapping[str, AcceleratorKind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One entry. None: not said."""
+    """One entry. None means that the entry does not give the value."""
 
     name: str
     kind: AcceleratorKind
@@ -145,8 +152,8 @@ class Declared:
     mps: bool = False
     mig: bool = False
 
-    def settled(self, count: int, memory_bytes: int) -> Accelerator:
-        """With what was not said, or is the machine's. Cores are of ``cpu`` entries alone."""
+    def completed(self, count: int, memory_bytes: int) -> Accelerator:
+        """Returns the accelerator with the missing values filled in. Only ``cpu`` entries have cores."""
         return Accelerator(
             name=self.name,
             kind=self.kind,
@@ -166,7 +173,7 @@ class Declared:
 
 
 def parse(text: str, *, source: str) -> tuple[Declared, ...]:
-    """The accelerators that ``text`` declares, in its order. Raises InvalidInputError with every fault."""
+    """Returns the accelerators that ``text`` declares, in its order. Raises InvalidInputError with every fault."""
     faults = Faults(source)
     documents = load(text, faults)
     faults.raise_any()
@@ -206,7 +213,7 @@ def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> De
     section.close()
     for key in ("name", "kind"):
         if section.node.get(key) is None:
-            faults.say(section.path(key), "nothing", "it must be given", section.node.line)
+            faults.say(section.path(key), "nothing", "required", section.node.line)
     kind = values.get("kind")
     if isinstance(kind, AcceleratorKind):
         _check_kind(section, kind, faults)
@@ -220,14 +227,14 @@ def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> De
 
 
 def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
-    """The values of the keys that are given and readable, by where they land."""
+    """Returns the values of the keys that are present and readable, by field."""
     values: dict[str, Any] = {}
     for row in rows:
         scalar = section.scalar(row.key)
         if scalar is None:
             continue
         try:
-            values[row.lands] = row.kind.read(scalar.text)
+            values[row.field] = row.kind.read(scalar.text)
         except UnreadableError:
             faults.add(section.path(row.key), scalar, row.kind.allowed)
     return values
@@ -248,7 +255,7 @@ def _profile(section: Section, faults: Faults) -> Profile | None:
 def _check_kind(section: Section, kind: AcceleratorKind, faults: Faults) -> None:
     for key in _NEEDED[kind]:
         if section.node.get(key) is None:
-            faults.say(section.path(key), "nothing", f"an {kind.value} accelerator must say it", section.node.line)
+            faults.say(section.path(key), "nothing", f"required for kind {kind.value}", section.node.line)
     for key, only in _ONLY_FOR.items():
         node = section.node.get(key)
         if node is not None and kind is not only:

@@ -18,7 +18,8 @@ from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed
-from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
 
 EVENTS = 200

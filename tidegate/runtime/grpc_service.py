@@ -1,21 +1,23 @@
 """The methods of the model server over gRPC: Open Inference Protocol V2, Triton's stream, health, reflection.
 
-What a method does is the service's, as over REST (``service.py``): the same scheduler, counters, phases and words. A
-stream of inferences is answered message by message in order, each a run of its own that batches with those of others;
-one that fails is told in its answer's ``error_message`` and the stream goes on.
+A method calls the same service as REST (``service.py``): the same scheduler, counters, phases and messages. A stream of
+inferences is answered message by message in order. Each is a run of its own that batches with those of other clients. A
+failed one is reported in its answer's ``error_message``, and the stream goes on.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
 from tidegate.runtime.protocols import grpc_messages as messages
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.v2 import InferRequest
 from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import (
+from tidegate.wire.grpc.protobuf import Message, ProtobufError
+from tidegate.wire.grpc.reflection import Reflection
+from tidegate.wire.http2.grpc_fields import (
     ABORTED,
     DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
@@ -28,8 +30,6 @@ from tidegate.wire.grpc.grpc import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
-from tidegate.wire.grpc.protobuf import Message, ProtobufError
-from tidegate.wire.grpc.reflection import Reflection
 
 STATUS_OF_HTTP: Final = {
     401: UNAUTHENTICATED,
@@ -44,9 +44,9 @@ STATUS_OF_HTTP: Final = {
     503: UNAVAILABLE,
     504: DEADLINE_EXCEEDED,
 }
-"""What a REST client is told as a status, in gRPC's words; others are INVALID_ARGUMENT below 500, else INTERNAL."""
+"""gRPC statuses of HTTP statuses. Others are INVALID_ARGUMENT below 500, else INTERNAL."""
 _FINAL: Final = {"triton_final_response": {"bool_param": True}}
-"""Triton's clients look for it: there is one answer to each message of a stream."""
+"""Parameter that Triton's clients look for: each message of a stream has exactly one answer."""
 
 
 class CallError(Exception):
@@ -62,15 +62,15 @@ class Stream(Protocol):
     """One call, as its method sees it."""
 
     async def receive(self) -> bytes | None:
-        """The client's next message; None: there are no more. Raises CallError."""
+        """Returns the client's next message. Returns None after the last. Raises CallError."""
         ...
 
     async def send(self, message: bytes) -> None:
-        """One message to the client; returns when there is room for another."""
+        """Sends one message to the client. Returns when there is room for another."""
         ...
 
     def reply(self, message: bytes) -> None:
-        """The last message to the client; it leaves with the status."""
+        """Queues the last message to the client, which is sent with the status."""
         ...
 
 
@@ -149,7 +149,7 @@ class GrpcService:
             await stream.send(protos.MODEL_STREAM_INFER_RESPONSE.encode(answer))
 
     async def _infer(self, fields: dict[str, Any], parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The fields of the answer. Raises RequestError, Refusal."""
+        """Returns the fields of the answer. Raises RequestError, Refusal."""
         name = fields.get("model_name", "")
         self._service.check_name(name, fields.get("model_version", ""))
 
@@ -162,7 +162,7 @@ class GrpcService:
         return await self._service.infer(name, read, render)
 
     def _named(self, kind: Message, message: bytes) -> str:
-        """The model that a request names. Raises CallError where it is not served."""
+        """Returns the model that a request names. Raises CallError if it is not served."""
         fields = _decoded(kind, message)
         name: str = fields.get("name", "")
         try:
@@ -192,13 +192,13 @@ class GrpcService:
         name = _decoded(protos.HEALTH_REQUEST, await stream.receive() or b"").get("service", "")
         changed = asyncio.Event()
         self._watchers.add(changed)
-        told: int | None = None
+        sent: int | None = None
         try:
             while True:
                 changed.clear()
                 status = self._health(name)
-                if status != told:
-                    told = status
+                if status != sent:
+                    sent = status
                     await stream.send(protos.HEALTH_RESPONSE.encode({"status": status}))
                 await changed.wait()
         finally:
@@ -234,7 +234,7 @@ class GrpcService:
 
 
 def _unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
-    """A method with one message in and one out."""
+    """Returns a handler with one message in and one out."""
 
     async def handle(stream: Stream) -> None:
         message = await stream.receive()

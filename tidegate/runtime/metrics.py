@@ -1,7 +1,7 @@
-"""Counters of the model server under the names that Triton gives them, so that its dashboards read ours.
+"""Counters of the model server under Triton's names, so that Triton's dashboards can read them.
 
-Durations are microseconds, cumulative. As in Triton, each request of a batch counts the whole duration of the
-batch's parts, so that duration / success is what one request saw.
+Durations are microseconds, cumulative. As in Triton, each request of a batch counts the whole duration of the batch's
+parts, so that duration / success is what one request experienced.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ __all__ = ["CONTENT_TYPE", "Counters", "Reason"]
 
 
 class Reason(StrEnum):
-    """Why a request failed, in Triton's words."""
+    """Reason of a failed request, in Triton's words."""
 
     REJECTED = "REJECTED"
-    """The server did not take it: still loading, or stopping."""
+    """The server did not accept it: it was loading or stopping."""
     CANCELED = "CANCELED"
-    """Its client went away."""
+    """Its client left."""
     BACKEND = "BACKEND"
     """The model failed."""
     OTHER = "OTHER"
-    """The request was at fault."""
+    """The request was invalid."""
 
 
 _LABELS = ("model", "version")
@@ -43,7 +43,7 @@ _OUTPUT = Metric("nv_inference_compute_output_duration_us", _C, "Time to take ou
 
 @dataclass(slots=True)
 class Counters:
-    """What one model did so far; durations in seconds."""
+    """Counters of one model. Durations in seconds."""
 
     success: int = 0
     rejected: int = 0
@@ -71,7 +71,7 @@ class Counters:
                 self.other += 1
 
     def render(self, model: str, pending: int, max_batch: int | None = None) -> bytes:
-        """Prometheus text; ``pending`` requests wait at this moment; ``max_batch`` None: not known yet."""
+        """Returns Prometheus text. ``pending`` requests wait now; ``max_batch`` is None until it is known."""
         text = Exposition()
         labels = (model, VERSION)
         text.add(_SUCCESS, labels, self.success)

@@ -1,4 +1,4 @@
-"""What a model server is told by its environment, as one table. Pure: ``main`` passes the environment in."""
+"""The configuration of a model server, read from its environment. Pure: ``main`` passes the environment in."""
 
 import json
 import math
@@ -33,13 +33,13 @@ class Settings:
     handler: tuple[str, str] | None = None
     """Path of a Python file and the name of a class in it."""
     copy: str | None = None
-    """Path of a copy of the model or handler, which is read in its place."""
+    """Path of a copy of the model or handler, which is read instead."""
     emulated: Profile | None = None
     names: tuple[str, ...]
     listen: str = "127.0.0.1:8080"
     """``host:port`` or ``unix:/path``."""
     threads: int | None = None
-    """Threads for one inference; None: the runtime's own choice, all cores."""
+    """Threads for one inference. None is the runtime's own choice: all cores."""
     max_batch: int = 1
     batch_delay_s: float = 0.0
     body_bytes: int = 256 << 20
@@ -47,7 +47,8 @@ class Settings:
 
 
 def parse(environment: Mapping[str, str]) -> Settings:
-    """The settings in ``environment``; an empty value counts as absent. Raises InvalidInputError with every fault."""
+    """Returns the settings in ``environment``. An empty value counts as absent. Raises InvalidInputError with every
+    fault."""
     given = {key: value for key, value in environment.items() if value}
     faults: list[Fault] = []
 

@@ -61,7 +61,9 @@ def test_learnt_service_rates_are_shown_by_group_and_unknown_ones_are_not() -> N
     )
     loop = SimpleNamespace(
         world=world,
-        autoscaler=SimpleNamespace(mu_ips=lambda revision, accelerator: {"t4": 65.25}.get(accelerator)),
+        autoscaler=SimpleNamespace(
+            core=SimpleNamespace(mu_ips=lambda revision, accelerator: {"t4": 65.25}.get(accelerator))
+        ),
         clock=ManualClock(0.0),
         instruments=SimpleNamespace(gpus=Gpus(None)),
     )

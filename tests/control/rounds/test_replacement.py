@@ -170,7 +170,7 @@ def test_a_dry_run_gives_up_a_place_of_those_that_it_really_has(tmp_path: Path) 
         await world.deploy(function(scaling=Scaling(min_scale=1, dry_run=True)))
         await world.advance(8.0)
         assert world.shares()["echo-00002"] == 100.0
-        text = "\n".join(world.loop.autoscaler.explain("echo", 20))
+        text = "\n".join(world.loop.autoscaler.core.explain("echo", 20))
         for sentence in ("gives up a replica for a new revision", "another revision serves, so this one ends"):
             assert sentence in text, "what the round makes of decisions is told"
 

@@ -26,7 +26,7 @@ def test_a_start_that_stays_pending_moves_to_the_next_kind_with_a_reason(tmp_pat
         await world.advance(10.0)
         (second,) = world.replicas()
         assert (second.accelerator, second.state) == ("cpu-big", ReplicaState.READY)
-        codes = {why.code for each in world.loop.autoscaler.decisions("echo", 50) for why in each.reasons}
+        codes = {why.code for each in world.loop.autoscaler.core.decisions("echo", 50) for why in each.reasons}
         assert "start_revoked" in codes
         registry = CollectorRegistry()
         registry.register(ControlCollector(world.loop, world.views, epoch=1, gateways=lambda: (), faults=lambda: 0))
@@ -64,7 +64,7 @@ def test_a_barred_kind_is_tried_again_when_the_other_is_full_or_gone(tmp_path: P
         if full:
             await world.deploy(function("other", scaling=Scaling(min_scale=3), accelerators=("cpu-big",)))
         else:
-            world.backend.equip([CPU])
+            world.backend.set_accelerators([CPU])
         world.activate("echo-00001")
         await world.advance(3.0)
         there = {each.accelerator for each in world.replicas(ReplicaState.READY) if each.function == "echo"}
@@ -82,6 +82,6 @@ def test_a_ready_replica_proves_the_only_kind_too(tmp_path: Path) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(5.0)
         assert world.replicas(ReplicaState.READY)
-        assert not world.loop.world.revocations.concerns("echo-00001", world.replicas())
+        assert not world.loop.world.revocations.needs_review("echo-00001", world.replicas())
 
     in_world(tmp_path, tell)

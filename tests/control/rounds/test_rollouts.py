@@ -231,7 +231,7 @@ def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
         assert world.shares()["echo-00001"] == 100.0
         await world.advance(5.0)
         assert [each.revision for each in world.replicas()] == ["echo-00001"]
-        codes = {reason.code for each in world.loop.autoscaler.decisions("echo", 50) for reason in each.reasons}
+        codes = {reason.code for each in world.loop.autoscaler.core.decisions("echo", 50) for reason in each.reasons}
         assert {"rollout_ready", "rollout_judged_bad"} <= codes, "the decision log has it"
         deployed = world.registry.get("echo")
         assert deployed is not None

@@ -18,9 +18,8 @@ from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import WHOLE, Room
 from tidegate.function import Revision, Scaling
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FailureKind
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
@@ -140,7 +139,7 @@ def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> Non
         await world.deploy(function(scaling=windows))
         await world.advance(3.0)
         assert len(world.replicas(READY)) == 2
-        autoscaler = world.loop.autoscaler
+        autoscaler = world.loop.autoscaler.core
         world.activate("echo-00001")
         before = autoscaler.decisions("echo", 100)
         await world.registry.delete("echo")

@@ -97,7 +97,7 @@ def test_the_round_tells_policies_and_shows_the_minute(tmp_path: Path) -> None:
         for _ in range(4):
             await world.advance(1.0)
             await asyncio.sleep(0.01)  # a reading comes back from its thread
-        observed = world.loop.autoscaler.observation("echo-00001")
+        observed = world.loop.autoscaler.core.observation("echo-00001")
         assert observed is not None
         assert observed.groups[0].metrics == {"gpu-utilization": 80.0, "gpu-memory": 50.0}
         own = CollectorRegistry()

@@ -16,7 +16,7 @@ from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.server import Limits, ProxyServer, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,

@@ -7,7 +7,8 @@ from typing import Any
 from tidegate.errors import ErrorKind, Executed, error_body
 from tidegate.headers import SLOT_CHANNEL_PROTOCOL
 from tidegate.wire.http1.client import H1Client
-from tidegate.wire.http1.head import HeadRules, RequestHead, ResponseHead
+from tidegate.wire.http1.request_head import HeadRules, RequestHead
+from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
 
 CLIENT_GONE = 499

@@ -13,7 +13,7 @@ import pytest
 from tests.support.live.redis_server import RedisServer
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
-from tidegate.flow.quota import BATCH, Answer, Budget, Grant, Pool, Refused, Report, Reservation
+from tidegate.flow.quota import BATCH, Budget, Pool, QuotaAnswer, QuotaGrant, QuotaReport, Refused, Reservation
 from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
 from tidegate.store.records import StoreFaultError
 
@@ -21,7 +21,7 @@ MINUTE = Budget("tenant/ä key:1", 6000, 60)
 BOUND = Budget("waiting", 100)
 
 
-@pytest.fixture(params=["embedded", pytest.param("redis", marks=pytest.mark.live)])
+@pytest.fixture(params=["embedded", pytest.param("redis", marks=[pytest.mark.live, pytest.mark.needs(tool="redis")])])
 def open_pool(request: pytest.FixtureRequest) -> Callable[[], SharedPool]:
     if request.param == "embedded":
         clock = LiveClock()
@@ -47,7 +47,7 @@ def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool])
             member = chance.choice("abcd")
             chosen = chance.sample([MINUTE, BOUND, Budget("large", 2**50, 3600)], chance.randint(0, 3))
             reports = [
-                Report(
+                QuotaReport(
                     budget,
                     int(now / budget.window_s),
                     chance.randint(0, budget.amount // 3),
@@ -128,7 +128,7 @@ class SlowPool:
     def __init__(self) -> None:
         self._pool = EmbeddedPool(_LoopClock())
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         await asyncio.sleep(0.15)
         return await self._pool.exchange(member, reports)
 
@@ -211,6 +211,7 @@ class Gateways:
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServer) -> None:
     async def run() -> None:
         gateways = Gateways(redis_server.url, Budget("rpm", 1000, 2))
@@ -224,6 +225,7 @@ def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServ
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer) -> None:
     """Killed for three windows: never more than the budget, nobody hangs; then shares follow the load again."""
 
@@ -249,6 +251,7 @@ def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServer) -> None:
     from tidegate.store.redis_counters import RedisPool
     from tidegate.store.redis_link import RedisLink, Script
@@ -266,7 +269,6 @@ def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServ
     assert asyncio.run(run()) == [True, False, True, True, False]
 
 
-@pytest.mark.live
 def test_a_url_that_is_none(tmp_path: Path) -> None:
     from tidegate.errors import InvalidInputError
     from tidegate.store.redis_counters import RedisPool
@@ -276,6 +278,7 @@ def test_a_url_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
     from tidegate.store.redis_counters import RedisPool
 
@@ -286,7 +289,7 @@ def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
             await pool.exchange("a", [])
         redis_server.start()
         await asyncio.sleep(0.1)
-        assert (await pool.exchange("a", [Report(BOUND, 0, 1, 2)])).grants == (Grant(3, 97, 0),)
+        assert (await pool.exchange("a", [QuotaReport(BOUND, 0, 1, 2)])).grants == (QuotaGrant(3, 97, 0),)
         await pool.close()
 
     asyncio.run(run())
@@ -322,7 +325,7 @@ def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size(
     sizes = []
 
     class Heard(EmbeddedPool):
-        async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
             sizes.append(len(reports))
             return await super().exchange(member, reports)
 

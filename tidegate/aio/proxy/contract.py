@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import BodyBudget, Exchange

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from tidegate.aio.proxy.contract import ClientSide
 from tidegate.aio.proxy.exchange import BodyBudget, Exchange, ProxyApp
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.server import H1Server
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, error_
 from tidegate.headers import REQUEST_ID
 from tidegate.wire.http1.chunked import chunk, last_chunk
 from tidegate.wire.http1.events import REASONS, Data, Piece
-from tidegate.wire.http1.head import RequestHead, ResponseHead
+from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
 
 if TYPE_CHECKING:

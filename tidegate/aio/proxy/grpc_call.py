@@ -27,9 +27,11 @@ from tidegate.aio.proxy.exchange import (
 from tidegate.aio.proxy.local_reply import OWN_BYTES, LocalReply
 from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
 from tidegate.headers import OUTCOME, REQUEST_ID
-from tidegate.wire.grpc import grpc
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
-from tidegate.wire.http2.header_blocks import LIST_BYTES, Block
+from tidegate.wire.http2.header_blocks import LIST_BYTES
 from tidegate.wire.http2.heads import CONTINUE, AnswerHead, CallHead, answer_head, literals, with_path
 from tidegate.wire.http2.limits import STREAM_WINDOW
 from tidegate.wire.http2.streams import Stream
@@ -321,7 +323,7 @@ class GrpcCall:
             self.end(grpc.RESOURCE_EXHAUSTED, f"a message of {own.announced} bytes is larger than {OWN_BYTES}")
             return None
         if found is not None:
-            self._client.engine.passed(self._stream, len(found[1]) + grpc.MESSAGE_HEAD)
+            self._client.engine.passed(self._stream, len(found[1]) + MESSAGE_HEAD)
             self._client.touch()
         return found
 

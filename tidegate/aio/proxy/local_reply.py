@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.wire.grpc.grpc import MESSAGE_HEAD
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2.limits import STREAM_WINDOW
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import pytest
 
 from tidegate.aio.proxy.exchange import BODY_KEPT, BUDGET_SPENT, KEPT_BYTES, BodyBudget, Exchange
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import HeadRules, ResponseHead, parse_response
+from tidegate.wire.http1.request_head import HeadRules
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
 
 MIB = 1 << 20

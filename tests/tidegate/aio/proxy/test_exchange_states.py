@@ -1,4 +1,4 @@
-"""The state machine of an exchange: every event in every state, against the table of docs/data-plane.md."""
+"""The state machine of an exchange: every event in every state, against the table of docs/inside/data-plane.md."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,10 +13,11 @@ from tidegate.aio.proxy.exchange import ANSWERING, CONNECTING, ENDED, SENT, STRE
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import HeadRules, ResponseHead, parse_response
+from tidegate.wire.http1.request_head import HeadRules
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "data-plane.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "inside" / "data-plane.md"
 STATES = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
 NOTHING, FAULT = "-", "error"
 

@@ -16,7 +16,7 @@ from tidegate.aio.proxy.server import Limits, ServerConn, serve_proxy
 from tidegate.aio.proxy.tunnel import Tunnel
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import QUEUE_FULL
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 

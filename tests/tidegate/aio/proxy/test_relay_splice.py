@@ -14,7 +14,7 @@ from tidegate.aio.loop.splice import IS_THERE, Splicer
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.server import Limits
 from tidegate.aio.proxy.tapped import overhear
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 pytestmark = [
     pytest.mark.live,

@@ -8,7 +8,7 @@ from tests.support.http.backend import read_answer, read_request
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.tapped import overhear, shadow_copy
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 

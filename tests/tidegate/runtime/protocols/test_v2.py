@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import InferRequest, ModelSpec, OutputRequest, TensorSpec
 
@@ -248,7 +248,7 @@ def test_metadata() -> None:
 
 
 def test_what_keeps_a_model_busy() -> None:
-    assert [protocol.busy_with(size) for size in (1, 2, 32, 1000)] == [4, 4, 64, 128]
+    assert [protocol.concurrency_for(size) for size in (1, 2, 32, 1000)] == [4, 4, 64, 128]
 
 
 json_values = st.recursive(
