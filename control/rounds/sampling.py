@@ -82,15 +82,15 @@ class Sampling:
         """Reads devices, workers and replicas, and gives the autoscaler what it decides from."""
         await self._follow_replicas()
         backend, instruments = self._world.backend, self._instruments
-        reading = instruments.gpus.turn(backend.replicas(), backend.devices(), began)
+        reading = instruments.gpus.measure(backend.replicas(), backend.devices(), began)
         self._tasks.spawn(reading, name="gpus")
-        instruments.cpus.turn(backend.replicas(), began)
+        instruments.cpus.measure(backend.replicas(), began)
         await self._live.sample()
         self._set_fleet()
 
     async def learn(self, now: float) -> None:
         """Adjusts the learnt limits from the samples of this second, and sends them to the replicas."""
-        await self._profiles.turn(now, self._instruments.traffic.all_waiting())
+        await self._profiles.review(now, self._instruments.traffic.all_waiting())
         self._send_limits(self._world.backend.replicas())
 
     async def record(self) -> None:

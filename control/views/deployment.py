@@ -18,53 +18,54 @@ class GatewayView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedView:
-    """A gateway worker and the one whose place it took; that one may still be finishing what it has."""
+    """A gateway worker and the one that it replaced; the old one may still be finishing its requests."""
 
     worker: str
     pid: int
     old: str
     old_pid: int
-    """0: it was down."""
+    """0 if it was down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartView:
-    """What a hot restart of the gateway workers did."""
+    """The result of a hot restart of the gateway workers."""
 
     replaced: tuple[ReplacedView, ...]
     needs_up: tuple[str, ...]
-    """Settings that have changed since the control process started and that only its own restart puts into force."""
+    """Settings that changed since the control process started and that only another ``tidegate up`` puts into force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantView:
-    """A tenant, and what it has used since the control process started."""
+    """A tenant, and its usage since the control process started."""
 
     name: str
     keys: int
-    """How many API keys it has."""
+    """Number of its API keys."""
     weight: float
     priority: int | None
     functions: tuple[str, ...]
-    """Those that it may call; empty: every one."""
+    """Functions that it may call; empty: every function."""
     quotas: dict[str, int]
-    """Amounts by the names of the tenants' file."""
+    """Amounts by the names in the tenants' file."""
     requests: int
     inferences: int
     tokens: int
     refused: int
-    """Requests that met a spent quota."""
+    """Requests that exceeded a quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadView:
-    """What a reload has put into force, and which gateway workers serve the certificate that is in the files now."""
+    """The settings that a reload has put into force, and the gateway workers that serve the certificate now in the
+    files."""
 
     reloaded: tuple[str, ...]
     faults: dict[str, str]
-    """Why the others keep the one they had, by worker."""
+    """Reasons why the other workers keep their certificate, by worker."""
     in_force: tuple[str, ...] = ()
-    """Settings and accelerators that are others from now on, a sentence each."""
+    """Settings and accelerators that changed, one sentence each."""
     needs_restart: tuple[str, ...] = ()
     """Changed settings that fresh gateway workers put into force: ``tidegate restart``."""
     needs_up: tuple[str, ...] = ()
@@ -85,7 +86,7 @@ class AcceleratorView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentView:
-    """The whole of it."""
+    """The whole deployment."""
 
     version: str
     pid: int
@@ -96,11 +97,11 @@ class DeploymentView:
     gateway: str
     table: str
     faults: tuple[str, ...]
-    """What does not work just now: a full disk, a gateway worker that keeps dying."""
+    """Present faults: a full disk, a gateway worker that keeps failing."""
     gateways: tuple[GatewayView, ...]
     accelerators: tuple[AcceleratorView, ...]
     functions: tuple[FunctionView, ...]
     certificate: str | None = None
-    """File with the front door's certificate; None without TLS."""
+    """File with the gateway's certificate; None without TLS."""
     store: str = ""
-    """Where its records are, without a password."""
+    """Location of its records, without a password."""

@@ -15,18 +15,18 @@ from tidegate.records.rollout import Phase, RolloutEvent, Strategy
 
 
 class FunctionState(StrEnum):
-    """A function in one word."""
+    """The state of a function in one word."""
 
     ASLEEP = "asleep"
-    """No replica, none wanted; the next request starts one."""
+    """No replica exists and none is wanted; the next request starts one."""
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
-    """Its replicas are on their way out; a request takes the last one back."""
+    """Its replicas drain; a request revives the last one."""
     UNPLACED = "no-room"
-    """No accelerator has a place for the serving revision and none is being made; requests are refused meanwhile."""
+    """No accelerator has a place for the serving revision, and none is being made. Requests are refused meanwhile."""
     FAILED = "failed"
-    """The serving revision's last start failed and nothing is ready; requests get 503 until a start succeeds."""
+    """The serving revision's last start failed and no replica is ready. Requests get 503 until a start succeeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ReplicaView:
     age_s: float
     limit: int | None
     in_flight: int | None
-    """None: no sample yet."""
+    """None before the first sample."""
     reason: str | None
     phases: ColdStartPhases
     pids: tuple[int, ...]
@@ -46,45 +46,46 @@ class ReplicaView:
 
 
 class RateSource(StrEnum):
-    """What a group's service rate is."""
+    """The source of a group's service rate."""
 
     LEARNT = "learnt"
-    """Of full replicas, or where more company brings no more: what a replica can do."""
+    """Measured on full replicas, or where a higher occupancy brings no more: the rate that a replica can do."""
     BOUND = "bound"
-    """The best that was seen below the limit: a replica can do at least this."""
+    """The best rate seen below the limit: a lower bound."""
     EARLIER = "earlier"
-    """That of the revision before; this one has not shown its own yet."""
+    """The rate of the revision before; this one has not shown its own yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """All replicas of a revision on one accelerator kind: what was decided, what there is, what is known."""
+    """All replicas of a revision on one accelerator: the decision, the present replicas, and the measurements."""
 
     accelerator: str
     emulated: bool
-    """Its replicas are real processes whose service times come from a profile."""
+    """True if its replicas are real processes whose service times come from a profile."""
     wanted: int | None
-    """Replicas by the last decision; None: hold what is there."""
+    """Replicas by the last decision; None: hold the present ones."""
     share: int
     """Percent of a device that each replica gets by the last decision."""
     ready: int
     starting: int
     leaving: int
     room: int | None
-    """Further replicas that fit now; negative: so many more than the accelerator takes. None: not known."""
+    """Further replicas that fit now. A negative number counts the replicas beyond the accelerator's places. None: not
+    known."""
     price_per_hour: float
-    """Of one replica."""
+    """Price of one replica."""
     weight: float
     """Fraction of the revision's inferences, 0..1."""
     mu_ips: float | None
-    """Service rate of one replica, inferences per second, for batches as they last were; None: not known."""
+    """Service rate of one replica, inferences per second, at the last batch sizes; None: not known."""
     mu_source: RateSource | None
     mean_batch: float | None
     """Inferences per request."""
     ips: float
-    """Served now, all replicas together."""
+    """Present rate of all replicas together."""
     tps: float | None = None
-    """Tokens served now per second, prompts included; None: nobody counts them."""
+    """Present rate in tokens per second, prompts included; None if tokens are not counted."""
     mu_tps: float | None = None
     """Tokens per second of one replica, as :attr:`mu_ips`."""
     busy: float
@@ -94,14 +95,14 @@ class GroupView:
     tail_s: float | None
     """Execution time at the SLA's percentile."""
     limit: int | None
-    """Slots of one replica; 0: no limit; None: nobody has told."""
+    """Slots of one replica; 0: no limit; None: not reported yet."""
     limit_reason: Reason | None
-    """Why, where the limit is learnt (``concurrency: auto``)."""
+    """Reason of a learnt limit (``concurrency: auto``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
-    """Why a revision cannot be served now, and when it is tried again."""
+    """The reason why a revision cannot be served now, and the time until the next attempt."""
 
     reason: str
     failures: int
@@ -117,16 +118,16 @@ class RevisionView:
     """Share of the function's requests."""
     tags: tuple[str, ...] = ()
     shadow_percent: float = 0.0
-    """Share of the function's requests of which it gets a copy."""
+    """Share of the function's requests that are copied to it."""
     size_routing: str = ""
-    """How requests of several sizes are shared by its groups, and why."""
+    """How its groups share requests by size, and why."""
     policy: str
     desired: int | None
-    """What the last decision wants; None: hold, or no decision yet."""
+    """Replicas by the last decision; None: hold, or no decision yet."""
     is_dry_run: bool
-    """The policy's wishes are logged and shown, not carried out."""
+    """True if the policy's decisions are logged and shown, not carried out."""
     is_carried_out: bool = True
-    """Whether the last decision is: in a dry run few are."""
+    """True if the last decision is carried out; few are in a dry run."""
     ready: int
     starting: int
     leaving: int
@@ -134,7 +135,7 @@ class RevisionView:
     reasons: tuple[Reason, ...]
     unplaced: tuple[str, ...]
     stuck: str | None
-    """Why it has no place, where none is being made for it: waiting alone may not help."""
+    """Why it has no place although none is being made for it: waiting alone may not help."""
     failure: FailureView | None
     replicas: tuple[ReplicaView, ...]
     created_at: float
@@ -150,26 +151,26 @@ class TokensView:
     prompt: int
     completion: int
     cached: int
-    """Of the prompts, those that model servers had in a cache."""
+    """Prompt tokens that model servers had in a cache."""
     answers: int
     estimated: int
-    """Answers that reported no usage."""
+    """Answers without reported usage."""
     arrived_per_s: float
-    """Expected of what arrived, mean of the last 5 s, as the other rates."""
+    """Expected tokens of the arrived requests; mean of the last 5 s, as the other rates."""
     prompt_per_s: float
     completion_per_s: float
     first_p50_s: float | None
-    """Streams: from the request to the first event with output."""
+    """Streams: time from the request to the first event with output."""
     first_tail_s: float | None
-    """At the function's own percentile."""
+    """The same at the function's own percentile."""
     between_p50_s: float | None
-    """Streams: from one event with output to the next."""
+    """Streams: time from one event with output to the next."""
     between_tail_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficView:
-    """What the gateways saw of a function over the last ``window_s`` seconds; ``waiting`` is the level now."""
+    """A function's traffic at the gateways over the last ``window_s`` seconds; ``waiting`` is the present level."""
 
     window_s: float
     requests: int = 0
@@ -190,12 +191,12 @@ class TrafficView:
     tail_s: float | None = None
     """Latency at the function's own percentile."""
     tokens: TokensView | None = None
-    """None: its answers tell nothing of tokens."""
+    """None if its answers report no tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowView:
-    """How one revision's requests went in a window; ``bad`` are all but the answers within the SLA."""
+    """The outcome of one revision's requests in a window; ``bad`` counts all except answers within the SLA."""
 
     requests: int
     bad: int
@@ -208,7 +209,7 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowView:
-    """What copies of requests showed beside the answers that clients got; times are of the same requests."""
+    """Results of copied requests beside the answers that clients got; both times are of the same requests."""
 
     requests: int
     skipped: int
@@ -230,20 +231,20 @@ class RolloutView:
     phase: Phase
     candidate: str
     base: str
-    """Serves meanwhile, and again if the candidate is taken back."""
+    """The revision that serves meanwhile, and again if the candidate is taken back."""
     percent: float
-    """Of the requests that the candidate gets now."""
+    """Share of the requests that the candidate has now."""
     steps: tuple[float, ...]
     step: int
-    """The present one, counted from 1; 0: none."""
+    """The present step, counted from 1; 0: none."""
     window_s: float | None
     window_left_s: float | None
     duration_s: float | None
     shadow_percent: float
     verdict: str
-    """What the last look at the figures says."""
+    """The result of the last review of the figures."""
     new: WindowView | None
-    """Of the present window, or the last one."""
+    """Figures of the candidate in the present window, or the last one."""
     old: WindowView | None
     shadow: ShadowView | None
     began_at: float
@@ -255,11 +256,11 @@ class FunctionView:
     name: str
     state: FunctionState
     revision: str
-    """The serving one."""
+    """The serving revision."""
     url: str | None
-    """By host name; ``path_url`` needs none."""
+    """URL by host name; ``path_url`` needs no host name."""
     path_url: str | None
-    """None: gRPC, whose calls have no path of their own."""
+    """None for gRPC: its paths belong to the calls."""
     models: tuple[str, ...]
     protocol: str
     latency_s: float | None
@@ -268,26 +269,26 @@ class FunctionView:
     ready: int
     desired: int | None
     price_per_hour: float
-    """Of the accelerators that its replicas hold now, in the currency of the accelerators file."""
+    """Price of the accelerators that its replicas hold now, in the currency of the accelerators file."""
     traffic: TrafficView
     revisions: tuple[RevisionView, ...]
     is_pinned: bool = False
-    """The percents were set by hand; newer revisions wait until they are given some."""
+    """True if the percents were set by hand; newer revisions get no traffic until they are given some."""
     rollout: RolloutView | None = None
-    """The one under way."""
+    """The rollout under way."""
     message: str | None = None
-    """What is wrong, for people: how a start failed, with the server's own last lines. What is a candidate's trouble
+    """The present problem in words: how a start failed, with the server's own last lines. The problem of a candidate
     begins with its name (``candidate echo-00002: ...``)."""
     last_log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePart:
-    """What one revision has of its function's traffic."""
+    """The part of a function's traffic that one revision has."""
 
     revision: str
     percent: float
-    """Share of the requests now; of a candidate only while it is ready."""
+    """Present share of the requests; a candidate has one only while it is ready."""
     tags: tuple[str, ...]
     shadow_percent: float
     ready: bool
@@ -295,23 +296,23 @@ class SharePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitView:
-    """Who has which part of a function's traffic."""
+    """The parts of a function's traffic by revision."""
 
     function: str
     is_pinned: bool
-    """The percents were set by hand and stay until they are changed."""
+    """True if the percents were set by hand; they stay until they are changed."""
     parts: tuple[SharePart, ...]
     kept: tuple[str, ...]
-    """Revisions that could be given a part."""
+    """Revisions that may be given a part."""
     candidate: str | None
-    """The one that is to take over."""
+    """The revision that takes over."""
     is_returning: bool
-    """The candidate is an earlier revision, after a rollback."""
+    """True if the candidate is an earlier revision, after a rollback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityKindView:
-    """What one accelerator kind can do for a function."""
+    """The capacity of one accelerator for a function."""
 
     accelerator: str
     emulated: bool
@@ -320,29 +321,30 @@ class CapacityKindView:
     one_s: float | None
     """Time of one inference on an empty replica."""
     meets_latency: bool | None
-    """None: there is no latency target, or the time is not known."""
+    """None if there is no latency target, or the time is not known."""
     mu_ips: float | None
     """Inferences per second of one replica."""
     places: int
-    """Replicas of the function that there can be, if nobody else were there."""
+    """Replicas of the function that fit on an accelerator without other replicas."""
     free: int
     price_per_hour: float
-    """Of one replica."""
+    """Price of one replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityView:
-    """The SLA against what the accelerators can do, cheapest kind first."""
+    """The SLA beside the capacity of the accelerators, cheapest first."""
 
     latency_s: float | None
     target_ips: float | None
     kinds: tuple[CapacityKindView, ...]
     provided: dict[str, int]
-    """Replicas by accelerator that carry ``target_ips``; empty: none is asked for, or no rate is known."""
+    """Replicas by accelerator that carry ``target_ips``; empty if there is no target, or no rate is known."""
     provided_ips: float | None
-    """What they carry at the target utilisation."""
+    """Their rate at the target utilisation."""
     price_per_hour: float | None
-    """Of those replicas; without ``target_ips`` of one replica on the cheapest kind that meets the latency."""
+    """Price of these replicas; without ``target_ips`` the price of one replica on the cheapest accelerator that meets
+    the latency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,10 +352,10 @@ class DeployedView:
     name: str
     revision: str
     filled_in: dict[str, str] = field(default_factory=dict)
-    """What the manifest left open and what it was taken for."""
+    """The values used for what the manifest leaves open."""
     warnings: tuple[str, ...] = ()
     capacity: CapacityView | None = None
-    """None: the function states no SLA."""
+    """None if the function states no SLA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +365,7 @@ class DeployView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesLineView:
-    """One metric over time: of a group, or (None) of the function as a whole."""
+    """One metric over time: of a group, or of the whole function (group None)."""
 
     metric: str
     group: str | None
@@ -376,10 +378,10 @@ class SeriesLineView:
 class SeriesView:
     function: str
     step_s: int
-    """As asked, or wider where that is not kept so finely that far back."""
+    """As requested, or wider if values that far back are kept less finely."""
     lines: tuple[SeriesLineView, ...]
     refused: int
-    """Values of all functions that found no room in the bounded memory."""
+    """Number of values, of all functions, that the bounded memory had no room for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,15 +394,15 @@ class ColdStartView:
     accelerator: str
     at: float
     from_zero: bool
-    """Nothing of its revision was ready when it was started."""
+    """True if no replica of its revision was ready when it was started."""
     phases: ColdStartPhases
     total_s: float
-    """Sum of the phases that were reached."""
+    """Sum of the phases reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainView:
-    """The last decision of each revision, in words and in figures, and the ones before it that changed something."""
+    """The last decision of each revision, in words and in figures, and the earlier ones that changed something."""
 
     function: str
     text: str

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
-    """``split``: percent by revision (id, number or tag), with a sum of 100; empty: as it is. ``follow``: no split by
-    hand any more, the newest revision takes over. ``tags``: revision by tag."""
+    """``split``: percent by revision (id, number or tag), with a sum of 100; empty: unchanged. ``follow``: ends a split
+    by hand; the newest revision takes over. ``tags``: revision by tag."""
 
     split: dict[str, float] = field(default_factory=dict)
     follow: bool = False
@@ -32,8 +32,8 @@ class RolloutAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRequest:
-    """``begin`` takes a ``plan`` in the words of the annotations (``canary-steps``: ``1,5,25``) and the revision; None:
-    the one under way, else the newest."""
+    """``begin`` takes a ``plan`` in the terms of the annotations (``canary-steps``: ``1,5,25``) and the revision. None:
+    the revision of the rollout under way, else the newest."""
 
     action: RolloutAction
     to: str | None = None
@@ -42,10 +42,10 @@ class RolloutRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployRequest:
-    """A manifest as text; ``base`` is the absolute folder that its relative paths start from."""
+    """A manifest as text; ``base`` is the absolute folder of its relative paths."""
 
     manifest: str
     base: str
     source: str = "manifest"
     flags: dict[str, str] = field(default_factory=dict)
-    """Annotations from outside the text, without prefix (``latency``): they win over what the text says."""
+    """Annotations from outside the text, without prefix (``latency``): they take precedence over the text."""

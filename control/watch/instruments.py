@@ -29,5 +29,5 @@ class Instruments:
     """Observes the age of the oldest sample of a decision."""
 
     def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
-        """Returns what the devices of a revision's group are doing."""
+        """Returns the present metrics of the devices of a revision's group."""
         return {**self.cpus.metrics(revision, accelerator), **self.gpus.metrics(revision, accelerator)}

@@ -56,14 +56,14 @@ def test_policies_hear_the_moment_and_the_minute_is_a_mean() -> None:
     async def tell() -> None:
         driver = Driver()
         gpus = Gpus(driver.read)
-        await gpus.turn([ONE, TWO], [T4], 100.0)
+        await gpus.measure([ONE, TWO], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {"gpu-utilization": 60.0, "gpu-memory": 30.0}
         assert driver.asked == [{"GPU-a", "GPU-b"}]
-        await gpus.turn([ONE], [T4], 101.0)
+        await gpus.measure([ONE], [T4], 101.0)
         assert gpus.metrics("f-00001", "t4")["gpu-utilization"] == 80.0
         assert gpus.utilization("f", 101.0) == 70.0
         assert gpus.utilization("f", 160.5) == 80.0
-        await gpus.turn([], [T4], 200.0)
+        await gpus.measure([], [T4], 200.0)
         assert gpus.metrics("f-00001", "t4") == {}
         assert (gpus.utilization("f", 200.0), list(gpus.functions)) == (None, [])
 
@@ -75,7 +75,7 @@ def test_a_device_that_cannot_be_read_is_not_known() -> None:
         driver = Driver()
         driver.uses = {}
         gpus = Gpus(driver.read)
-        await gpus.turn([ONE], [T4], 100.0)
+        await gpus.measure([ONE], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {}
         assert gpus.utilization("f", 100.0) is None
 
@@ -85,7 +85,7 @@ def test_a_device_that_cannot_be_read_is_not_known() -> None:
 def test_without_a_driver_nobody_is_asked() -> None:
     async def tell() -> None:
         gpus = Gpus(None)
-        await gpus.turn([ONE], [T4], 100.0)
+        await gpus.measure([ONE], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {}
 
     asyncio.run(tell())
