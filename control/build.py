@@ -280,7 +280,7 @@ async def _renew(
 async def _backend(
     start: Start, registry: Registry, rng: random.Random
 ) -> tuple[ProcessTable, LocalBackend, tuple[ProcessRecord, ...]]:
-    """Builds the local backend; it adopts each process that lives and whose revision is deployed."""
+    """Builds the local backend; it adopts each living process of a deployed revision."""
     found = inventory_of(start.settings)
     processes = ProcessTable(RecordStore(start.state.processes), start.epoch, _log.warning)
     living = await processes.recover()

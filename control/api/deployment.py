@@ -50,13 +50,13 @@ from tidegate.records.decision import Decision
 from tidegate.store.records import Store
 
 LINKED_S: Final = 2.0
-"""A worker that is just being linked may answer 404 for so long; a deploy waits for it."""
+"""Time for which a worker that is being linked may answer 404; a deploy waits for it."""
 WATCH_EVERY_S: Final = 0.1
-"""A watcher is told at most this often."""
+"""Smallest time between two views sent to a watcher."""
 
 
 class FrontDoor(Protocol):
-    """The gateway workers as the API shows them."""
+    """The part of the gateway workers' supervisor that the API uses."""
 
     @property
     def url(self) -> str: ...
@@ -69,19 +69,19 @@ class FrontDoor(Protocol):
     async def expositions(self) -> list[str]: ...
 
     async def linked(self, limit_s: float) -> bool:
-        """Waits until every worker works from the newest table; False when some do not in time."""
+        """Waits until every worker works from the newest table; returns False if some do not in time."""
         ...
 
     async def reload(self) -> Mapping[str, str | None]:
-        """Has every worker read its certificate: None, or why it keeps the old one, by name."""
+        """Makes every worker read its certificate. Returns by name None, or why it keeps the old one."""
         ...
 
 
 Renew = Callable[[], Awaitable[tuple[tuple[ReplacedView, ...], tuple[str, ...]]]]
-"""Replaces the gateway workers with the settings as they are now; answers the replaced ones and the settings that need
+"""Replaces the gateway workers with the settings as they are now. Returns the replaced ones and the settings that need
 another ``tidegate up``. Raises InvalidInputError, RestartError."""
 Reload = Callable[[], Awaitable[Reloaded]]
-"""Reads settings and accelerators anew. Raises InvalidInputError with every fault; then nothing has changed."""
+"""Reads settings and accelerators again. Raises InvalidInputError with every fault; then nothing has changed."""
 
 
 async def _nothing_changed() -> Reloaded:
@@ -89,8 +89,8 @@ async def _nothing_changed() -> Reloaded:
 
 
 class Deployment:
-    """``stop`` is called when the API is asked to shut down, ``renew`` when it is asked for fresh gateway workers;
-    ``records_fault`` says why the last record of a process could not be written."""
+    """The API's operations. ``stop`` shuts the deployment down, ``renew`` replaces the gateway workers;
+    ``records_fault`` returns why the last record of a process could not be written."""
 
     def __init__(
         self,
@@ -148,12 +148,12 @@ class Deployment:
 
     @property
     def gateway(self) -> str:
-        """URL of the front door."""
+        """Base URL of the gateway."""
         return self._gateways.url
 
     @property
     def certificate(self) -> str | None:
-        """File with the front door's certificate; None without TLS."""
+        """File with the gateway's certificate; None without TLS."""
         return self._gateways.certificate
 
     # --- reading ---
@@ -383,7 +383,7 @@ class Deployment:
             raise InvalidInputError(function.name, [Fault("tidegate.dev/latency", latency, refusal)])
 
     def _assess(self, function: Function) -> "Assessment":
-        """The SLA against what the accelerators can do, as far as it is known."""
+        """Compares the SLA with the capacity of the accelerators, as far as it is known."""
         revision = Revision(function, self.registry.next_number(function.name))
         return assess(function, self._loop.profiles.kinds(revision))
 
@@ -424,7 +424,8 @@ class Deployment:
         )
 
     def _check_models(self, functions: tuple[Function, ...]) -> None:
-        """A model name leads to one function: neither one that answers now nor one that is about to has it."""
+        """Raises InvalidInputError unless each model name leads to one function, among serving revisions and
+        candidates."""
         new = {function.name for function in functions}
         owners = {
             model: deployed.name

@@ -4,7 +4,7 @@ from tidegate.errors import TidegateError
 
 
 class UnknownFunctionError(TidegateError):
-    """No function of that name is deployed; the message names those that are."""
+    """No function of that name is deployed; the message names the deployed ones."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         listed = ", ".join(known) if known else "none"
@@ -12,12 +12,12 @@ class UnknownFunctionError(TidegateError):
 
 
 class CannotRunError(TidegateError):
-    """What is to be deployed cannot run on this machine: a command or a model that is not here."""
+    """The function cannot run on this machine: a command or a model is missing."""
 
 
 class RefusedError(TidegateError):
-    """What was asked for does not fit what is there; the message says why."""
+    """The command does not fit the present state; the message says why."""
 
 
 class LeavingError(TidegateError):
-    """The control process is shutting down and takes nothing new."""
+    """The control process is shutting down and takes no more commands."""

@@ -22,7 +22,7 @@ from tidegate.control.views.functions import GroupView, RateSource
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OLDEST: Final = ("oldest",)
-"""Parts of a name that mark an age: of several, the largest counts."""
+"""Parts of a name that mark an age: of several ages the largest counts."""
 ROUND_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 AGE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0)
 
@@ -64,7 +64,7 @@ class Merged(Collector):
 
 
 def render(own: CollectorRegistry, texts: Iterable[str]) -> bytes:
-    """The control process's own registry, then the others' merged."""
+    """Returns the control process's own registry, then the merged texts of the others."""
     merged = CollectorRegistry(auto_describe=False)
     others = Merged(texts)
     merged.register(others)
@@ -80,7 +80,7 @@ def render(own: CollectorRegistry, texts: Iterable[str]) -> bytes:
 
 
 def round_histogram(registry: CollectorRegistry) -> Histogram:
-    """Durations of rounds; the round observes them."""
+    """Returns the histogram of the rounds' durations, which the round observes."""
     return Histogram(
         "tidegate_control_round_seconds",
         "One round of the control process: pull, decide, plan, act, publish.",
@@ -90,7 +90,7 @@ def round_histogram(registry: CollectorRegistry) -> Histogram:
 
 
 def age_histogram(registry: CollectorRegistry) -> Histogram:
-    """Ages of the samples that decisions went by; the round observes them."""
+    """Returns the histogram of the ages of the samples behind decisions, which the executor observes."""
     return Histogram(
         "tidegate_decision_age_seconds",
         "From the oldest sample that a decision went by to the decision.",
@@ -100,7 +100,7 @@ def age_histogram(registry: CollectorRegistry) -> Histogram:
 
 
 class ControlCollector(Collector):
-    """Reads the round when it is scraped; keeps nothing."""
+    """Reads the control loop when it is scraped; keeps nothing."""
 
     def __init__(
         self,
@@ -282,6 +282,6 @@ def register(
     gateways: Callable[[], Iterable[GatewayView]],
     faults: Callable[[], int],
 ) -> None:
-    """Puts the control process's own figures, its memory and its CPU time into ``registry``."""
+    """Registers the control process's own figures, its memory and its CPU time in ``registry``."""
     registry.register(ControlCollector(loop, views, epoch=epoch, gateways=gateways, faults=faults))
     ProcessCollector(namespace="tidegate_control", registry=registry)

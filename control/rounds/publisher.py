@@ -90,7 +90,7 @@ class Publisher:
             self._served = asked
 
     def announce(self) -> None:
-        """Wakes those who watch a view."""
+        """Sends the newest views to watchers."""
         self._changes.fire()
 
     @property

@@ -95,7 +95,7 @@ class ReplicaIndex:
 
 
 class World:
-    """What is deployed, what runs, and which revision has which role."""
+    """Deployed functions, replicas, and the role of each revision."""
 
     def __init__(self, registry: Registry, backend: BackendState) -> None:
         self.registry = registry

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.replica_state import ReplicaState
 
-LEAST_S = 0.2
+MIN_S = 0.2
 """Smallest time between two readings: a shorter one measures the kernel's clock tick more than the work."""
 
 
@@ -33,7 +33,7 @@ class Cpus:
                 continue
             seconds = [self._read(pid) for pid in each.pids]
             known = before.get(each.id)
-            if known is not None and now - known[0] < LEAST_S:
+            if known is not None and now - known[0] < MIN_S:
                 self._before[each.id] = known
                 percent |= {each.id: self._percent[each.id]} if each.id in self._percent else {}
             elif all(one is not None for one in seconds):

@@ -30,8 +30,8 @@ RETRY_S: Final = 10.0
 KEPT_S: Final = 86_400.0
 """Since it was last read, a set that cannot be read is used. Our choice: an outage of a day locks nobody out."""
 FETCH_S: Final = 5.0
-MOST_BYTES: Final = 256 * 1024
-MOST_KEYS: Final = 100
+MAX_BYTES: Final = 256 * 1024
+MAX_KEYS: Final = 100
 WORKERS: Final = 1024
 """Whose counts are remembered; each hot restart brings new ones."""
 SHORTEST_RSA: Final = 2048
@@ -189,8 +189,8 @@ def read_keys(data: bytes) -> tuple[str, ...]:
     except (ValueError, RecursionError) as error:
         raise UnreadableKeysError("it is no JSON") from error
     keys = found.get("keys") if isinstance(found, dict) else None
-    if not isinstance(keys, list) or len(keys) > MOST_KEYS:
-        raise UnreadableKeysError(f"it is no object with a list `keys` of at most {MOST_KEYS}")
+    if not isinstance(keys, list) or len(keys) > MAX_KEYS:
+        raise UnreadableKeysError(f"it is no object with a list `keys` of at most {MAX_KEYS}")
     usable = [key for key in keys if isinstance(key, dict) and algorithms_of(key) and _is_sound(key)]
     if not usable:
         raise UnreadableKeysError(
@@ -239,8 +239,8 @@ async def read_source(source: str) -> bytes:
             found = b""
             async for piece in response.aiter_raw():
                 found += piece
-                if len(found) > MOST_BYTES:
-                    raise UnreadableKeysError(f"it is larger than {MOST_BYTES} bytes")
+                if len(found) > MAX_BYTES:
+                    raise UnreadableKeysError(f"it is larger than {MAX_BYTES} bytes")
             return found
     except TimeoutError as error:
         raise UnreadableKeysError(f"no answer within {FETCH_S:g} s") from error
@@ -250,11 +250,11 @@ async def read_source(source: str) -> bytes:
 
 def _read_file(path: str) -> bytes:
     try:
-        found = read_start(path, MOST_BYTES + 1)
+        found = read_start(path, MAX_BYTES + 1)
     except OSError as error:
         raise UnreadableKeysError(f"it cannot be read: {error.strerror or error}") from error
-    if len(found) > MOST_BYTES:
-        raise UnreadableKeysError(f"it is larger than {MOST_BYTES} bytes")
+    if len(found) > MAX_BYTES:
+        raise UnreadableKeysError(f"it is larger than {MAX_BYTES} bytes")
     return found
 
 
