@@ -203,7 +203,7 @@ class Tidegate:
             if view.revision == revision and (found.ready or sleeping):
                 return view
             if found.ready and (view.is_pinned or view.rollout is not None):
-                return view  # it serves as much as it is given
+                return view  # it serves its part
         raise NotRunningError("the control process ended meanwhile")
 
     def traffic(self, name: str) -> SplitView:

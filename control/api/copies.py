@@ -51,7 +51,7 @@ class Copies:
     def sweep(self, functions: Iterable[Function]) -> None:
         """Removes each copy that none of ``functions`` uses."""
         used = {function.server.copy for function in functions}
-        with suppress(OSError):  # it is tried again at the next deploy
+        with suppress(OSError):  # the next deploy tries again
             for path in self._folder.iterdir():
                 if path.name not in used:
                     path.unlink(missing_ok=True)

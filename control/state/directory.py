@@ -104,7 +104,7 @@ class StateDirectory:
     def clear(self) -> None:
         """Removes the folder of sockets if it lies outside the directory. Called when everything has ended."""
         if self.run.parent != self.root:
-            with suppress(OSError):  # something is left in it: the next start uses it again
+            with suppress(OSError):  # not empty: the next start uses it again
                 self.run.rmdir()
 
     @property
@@ -161,7 +161,7 @@ class StateDirectory:
         except OSError as error:
             os.close(fd)
             raise StateLockedError(self.root, self._read_holder()) from error
-        os.ftruncate(fd, 0)  # a holder that was killed has left its description
+        os.ftruncate(fd, 0)  # removes the description of a holder that was killed
         return DirectoryLock(fd, self.lock_file)
 
     def holder(self) -> Holder | None:

@@ -76,7 +76,7 @@ class Ownership:
         except ConflictError:
             await self._look()
         except StoreError:
-            return  # it says so itself
+            return  # the store reports it
 
     async def release(self) -> None:
         """Ends the lease."""

@@ -330,7 +330,7 @@ class Registry:
         try:
             await self._store.delete(_revision_key(name, number))
         except StoreError:
-            return  # left behind in the store, where nothing points to it; the store says so itself
+            return  # stays in the store, where nothing refers to it; the store reports the failure
 
     def __repr__(self) -> str:
         return f"<Registry {len(self.all())} functions>"
@@ -357,14 +357,16 @@ def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRe
     plan, now = record.function.rollout, record.created_at
     changed = replace(function, latest=record.number)
     if function.split:
-        return changed  # it waits until somebody gives it something
+        return changed  # it waits until it is given a part
     scaling = record.function.scaling
     if function.serving is not None and plan.strategy is not Strategy.DIRECT:
         fresh = Rollout(candidate=record.number, base=function.serving, plan=plan, began_at=now)
         return replace(changed, rollout=begun(fresh, function.rolling, now), returning=None)
     changed = _superseded(changed, now)
     if scaling.initial_scale == 0 and scaling.min_scale == 0:
-        return _serving(changed, record.number)  # nothing of it is started now: there is no readiness to wait for
+        return _serving(
+            changed, record.number
+        )  # none of its replicas is started now: there is no readiness to wait for
     return changed
 
 

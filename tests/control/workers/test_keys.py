@@ -65,7 +65,7 @@ class World:
 
     async def turn(self, later_s: float = 0.0) -> None:
         self.clock.advance(later_s)
-        await self.sets.turn()
+        await self.sets.read_due()
 
     @property
     def ids(self) -> list[str]:
