@@ -364,9 +364,7 @@ def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRe
         return replace(changed, rollout=begun(fresh, function.rolling, now), returning=None)
     changed = _superseded(changed, now)
     if scaling.initial_scale == 0 and scaling.min_scale == 0:
-        return _serving(
-            changed, record.number
-        )  # none of its replicas is started now: there is no readiness to wait for
+        return _serving(changed, record.number)  # no replica is started now: there is no readiness to wait for
     return changed
 
 

@@ -13,7 +13,7 @@ from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
 from tidegate.runtime.protocols import grpc_messages as messages
 from tidegate.runtime.protocols.v2 import InferRequest
-from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
+from tidegate.runtime.service import ModelService, Refusal, ServicePhase, server_metadata, shortened, status_of
 from tidegate.wire.grpc import messages as protos
 from tidegate.wire.grpc.protobuf import Message, ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
@@ -58,7 +58,7 @@ class CallError(Exception):
         self.message = message
 
 
-class Stream(Protocol):
+class CallStream(Protocol):
     """One call, as its method sees it."""
 
     async def receive(self) -> bytes | None:
@@ -74,14 +74,14 @@ class Stream(Protocol):
         ...
 
 
-Handler = Callable[[Stream], Awaitable[None]]
+Handler = Callable[[CallStream], Awaitable[None]]
 """Answers one call. Raises CallError."""
 
 
 class GrpcService:
     """The methods by path."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ModelService) -> None:
         self._service = service
         service.on_phase = self._phase_changed
         self._watchers: set[asyncio.Event] = set()
@@ -136,7 +136,7 @@ class GrpcService:
         except Refusal as refusal:
             raise _call_error(refusal.status, refusal.message) from refusal
 
-    async def _model_stream_infer(self, stream: Stream) -> None:
+    async def _model_stream_infer(self, stream: CallStream) -> None:
         while (message := await stream.receive()) is not None:
             fields: dict[str, Any] = {}
             answer: dict[str, Any] = {}
@@ -173,7 +173,7 @@ class GrpcService:
 
     @property
     def _is_ready(self) -> bool:
-        return self._service.phase is Phase.READY
+        return self._service.phase is ServicePhase.READY
 
     # --- health -------------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class GrpcService:
         statuses = {name: {"status": self._health(name)} for name in ("", *self._services())}
         return protos.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
 
-    async def _watch(self, stream: Stream) -> None:
+    async def _watch(self, stream: CallStream) -> None:
         name = _decoded(protos.HEALTH_REQUEST, await stream.receive() or b"").get("service", "")
         changed = asyncio.Event()
         self._watchers.add(changed)
@@ -219,7 +219,7 @@ class GrpcService:
     # --- reflection ---------------------------------------------------------------------------------------------------
 
     def _reflects(self, service: str) -> Handler:
-        async def answer(stream: Stream) -> None:
+        async def answer(stream: CallStream) -> None:
             while (message := await stream.receive()) is not None:
                 try:
                     found = self._reflection.answer(service, message)
@@ -236,7 +236,7 @@ class GrpcService:
 def _unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
     """Returns a handler with one message in and one out."""
 
-    async def handle(stream: Stream) -> None:
+    async def handle(stream: CallStream) -> None:
         message = await stream.receive()
         if message is None or await stream.receive() is not None:
             raise CallError(INTERNAL, "this method takes one message")
