@@ -40,7 +40,7 @@ from tidegate.gateway.routing.function import FunctionRouter, FunctionState
 from tidegate.gateway.routing.match import Matcher, stripped
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -209,7 +209,7 @@ class Chain:
         else:
             self._replies.expired(ex, ticket, "its deadline passed while a replica ran it", Executed.UNKNOWN)
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes | None:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes | None:
         ticket: RequestState = ex.context
         bind = ticket.bind
         if bind is None:

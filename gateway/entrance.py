@@ -24,7 +24,7 @@ from tidegate.gateway.routing.match import Matcher, Target
 from tidegate.gateway.routing.openai_body import Bodies
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -131,7 +131,7 @@ class Entrance:
         if front is not None:
             self._admit(ex, ticket, front, self._clock())
 
-    def _with_new_id(self, head: RequestHead, target: Target, given: bytes | None) -> RequestState:
+    def _with_new_id(self, head: AnyRequestHead, target: Target, given: bytes | None) -> RequestState:
         """A ticket for a request without an id, or with one that is none."""
         if given is not None:
             head.drop(headers.REQUEST_ID)

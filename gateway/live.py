@@ -23,11 +23,11 @@ from tidegate.aio.channel import ChannelClient
 from tidegate.aio.loop.handover import give_listener
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.detached import second_copy, swap_clients
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.proxy.server import ProxyServer, serve_proxy
-from tidegate.aio.proxy.tapped import overhear, shadow_copy
+from tidegate.aio.proxy.tapped import shadow_copy, tap_response
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.clock import LiveClock, wall
 from tidegate.gateway.access.control import Answered
@@ -154,9 +154,9 @@ class GatewayWorker:
                 after=self._after,
                 learn=self._learn,
                 copy=second_copy,
-                hand_over=hand_over,
+                hand_over=swap_clients,
                 shadow_copy=shadow_copy,
-                overhear=overhear,
+                overhear=tap_response,
                 begin_stream=begin_stream,
                 alarm=self._hedge_alarm.at,
                 probe=self._probe,

@@ -15,9 +15,10 @@ and no others.
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import (
     BAD_REQUEST,
     DEADLINE,
@@ -41,14 +42,13 @@ from tidegate.records.replica_state import ReplicaState
 from tidegate.timeout import TimeoutFieldError, request_timeout_s
 from tidegate.wire.bodies.v2 import BatchSizer
 from tidegate.wire.grpc.grpc import call_batch
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.aio.proxy.grpc_call import GrpcCall
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.wire.http1.head import Internal
-    from tidegate.wire.http2.heads import CallHead
 
 SLOTS_FOR_QUEUE: Final = 100
 """For the bound of the queue of a replica without a limit, where requests wait during its start only."""
@@ -133,7 +133,7 @@ class Sidecar:
             self._start_unusual(ex)
             return
         if ex.is_rpc:
-            self._start_call(ex)  # type: ignore[arg-type]  # mypy does not narrow on a flag
+            self._start_call(as_call(ex))
             return
         if not head.plain or not ex.body_complete:
             told = head.internal
@@ -174,11 +174,11 @@ class Sidecar:
         head = ex.head
         told = head.internal
         if told is not None and self._token is not None and equal_secrets(told.token, self._token):
-            ex.vouch()
-            self._start_told(ex, told)  # type: ignore[arg-type]  # an Rpc is an exchange to all the steps
+            ex.mark_as_gateway()
+            self._start_told(ex, told)
             return
         if not head.is_usual or not ex.body_complete:
-            self._start_unusual(ex)  # type: ignore[arg-type]  # as above
+            self._start_unusual(ex)
             return
         now, timeout, own = ex.received, self._timeout_s, head.timeout_s
         ex.deadline = now + (timeout if own is None or own > timeout else own)
@@ -186,11 +186,11 @@ class Sidecar:
         charged = self._ledger.enter_at_once(units) if now < ex.deadline else 0
         if not charged:
             ex.context = run = RequestState(False)
-            self._enter(ex, run, now)  # type: ignore[arg-type]  # as above
+            self._enter(ex, run, now)
             return
         ex.context = run = RequestState(False, charged, now)
         self._measure.began(now, units)
-        self._forward(ex)  # type: ignore[arg-type]  # as above
+        self._forward(ex)
 
     def _start_told(self, ex: "Exchange", told: "Internal") -> None:
         """A gateway's request as gateways write them."""
@@ -236,7 +236,7 @@ class Sidecar:
     def _size(self, ex: "Exchange") -> int:
         """Inferences of a stranger's request, by what of its body is there."""
         if ex.is_rpc:
-            return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) or 1
+            return call_batch(as_call(ex).head, ex.body, self._batch_header, self._settings.max_batch) or 1
         return self._sizer.of(ex.head, ex.body)
 
     def _admit_trusted(self, ex: "Exchange", run: RequestState, now: float) -> None:
@@ -349,7 +349,7 @@ class Sidecar:
         else:
             self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes:
         run: RequestState = ex.context
         if not run.trusted:
             return b""
@@ -469,7 +469,7 @@ class Sidecar:
         """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
         head = ex.head
         if ex.is_rpc:
-            return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) is None
+            return call_batch(as_call(ex).head, ex.body, self._batch_header, self._settings.max_batch) is None
         return (
             not ex.body
             and not head.expect_continue
@@ -542,11 +542,6 @@ class Sidecar:
 
     def __repr__(self) -> str:
         return f"<Sidecar {self._measure.in_flight} in flight, {len(self._queued)} queued, {self._ledger!r}>"
-
-
-def _call_head(ex: "Exchange") -> "CallHead":
-    """That of an exchange that is a gRPC call."""
-    return cast("CallHead", ex.head)
 
 
 def _is_number(text: bytes) -> bool:

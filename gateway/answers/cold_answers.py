@@ -21,7 +21,8 @@ from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.cold_rules import ColdCalls
 from tidegate.records.gateway_sample import Activation
 from tidegate.wire.bodies.openai import openai_error, read_request
-from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.head import Rejected
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.early_stream import EarlyEventStream
@@ -132,7 +133,7 @@ class ColdAnswers:
         else:
             if wait.stream is None:
                 wait.stream = self._open(ex, ticket, front)
-            wait.stream.beat(self._comment(ex, ticket, front, now))
+            wait.stream.send_comment(self._comment(ex, ticket, front, now))
             wait.due += wait.interval_s
 
     def _open(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> "EarlyEventStream":
@@ -179,7 +180,7 @@ class ColdAnswers:
         return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
 
 
-def wants_events(head: RequestHead, body: bytes, ticket: RequestState) -> bool:
+def wants_events(head: AnyRequestHead, body: bytes, ticket: RequestState) -> bool:
     """Whether a request asks for an event stream: by its Accept field, or its body as OpenAI's calls do."""
     if EVENTS in (head.get(b"accept") or b"").lower():
         return True
@@ -191,7 +192,7 @@ def wants_events(head: RequestHead, body: bytes, ticket: RequestState) -> bool:
     return type(asked) is not Rejected and asked.stream
 
 
-def status_url(head: RequestHead, domain: str, model: str) -> str:
+def status_url(head: AnyRequestHead, domain: str, model: str) -> str:
     """Where the status of a function's model is told without waking it; relative to the request's own address.
 
     Under a function's own host the paths are the function's, so there the host is the front door's.

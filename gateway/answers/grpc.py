@@ -7,8 +7,9 @@ size, revision, waiting room, forward. Failures are statuses with a message that
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import BAD_REQUEST, NOT_FOUND, TAG_NOT_FOUND, TOO_LARGE, ErrorKind, Executed
 from tidegate.function import Protocol
 from tidegate.gateway.answers.failures import no_such_method, rpc_message
@@ -68,7 +69,7 @@ class GrpcFrontend:
     def takes(self, exchange: "Exchange", ticket: RequestState) -> bool:
         """Answers the call, or goes on with it by itself once its first message is there; False: it goes the way of all
         requests, to the ticket's target."""
-        ex = _rpc(exchange)
+        ex = as_call(exchange)
         method = METHODS.get(ex.head.target)
         target = ticket.target
         front = target.front
@@ -99,11 +100,11 @@ class GrpcFrontend:
 
     def is_usual(self, ex: "Exchange") -> bool:
         """Whether no field of the call means something but its timeout."""
-        return _rpc(ex).head.is_usual
+        return as_call(ex).head.is_usual
 
     def sets_deadline(self, ex: "Exchange", front: FunctionRouter) -> bool:
         """Sets a usual call's deadline, at most the function's timeout; False: its fields must be looked at."""
-        head = _rpc(ex).head
+        head = as_call(ex).head
         if not head.is_usual:
             return False
         own_s = head.timeout_s
@@ -113,7 +114,7 @@ class GrpcFrontend:
     def inferences(self, ex: "Exchange", front: FunctionRouter) -> int:
         """As ``FunctionRouter.inferences``: what the call states (field, V2 shape), else an estimate by the length of
         its first message, else 1; 0: it states more than the function's ``max-batch``."""
-        head, route = _rpc(ex).head, front.route
+        head, route = as_call(ex).head, front.route
         stated = 0 if head.is_usual and front.header_is_ours else stated_batch(ex.head, b"", front.batch_header)
         if not stated and head.is_inference:
             stated = ex.inferences
@@ -135,7 +136,7 @@ class GrpcFrontend:
         extra: bytes = b"",
     ) -> None:
         """Ends the call with the status of this failure."""
-        ex = _rpc(exchange)
+        ex = as_call(exchange)
         front = ticket.target.front
         function = front.name if front is not None else None
         text = rpc_message(kind, message, function)
@@ -148,14 +149,14 @@ class GrpcFrontend:
 
     def ended(self, ex: "Exchange") -> None:
         """A call that no function got is over."""
-        self.watches.ended(_rpc(ex))
+        self.watches.ended(as_call(ex))
 
     def nobody(self, ex: "Exchange") -> str:
         """What is said of a call that names nobody where there is no default function."""
         return no_such_method(ex.head.target)
 
     def _fail(self, ex: "GrpcCall", kind: ErrorKind, message: str) -> None:
-        self.fail(cast("Exchange", ex), ex.context, kind, message, Executed.FALSE)
+        self.fail(ex, ex.context, kind, message, Executed.FALSE)
 
     # --- first messages ---------------------------------------------------------------------------------------------
 
@@ -271,11 +272,6 @@ class GrpcFrontend:
 
     def __repr__(self) -> str:
         return f"<Calls {len(self._fronts)} functions, {self.watches!r}>"
-
-
-def _rpc(ex: "Exchange") -> "GrpcCall":
-    """A call is an exchange to the chain."""
-    return cast("GrpcCall", ex)
 
 
 def _text(found: Infer) -> str:

@@ -27,7 +27,7 @@ from tidegate.wire.bodies.tokens import (
 )
 from tidegate.wire.bodies.tokens_coded import CODINGS, CodedReader
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -141,7 +141,7 @@ class Tokens:
         comments at a cold start, go out before the model has written anything."""
         return self.first_at or first_byte
 
-    def answering(self, head: ResponseHead) -> Ear | None:
+    def answering(self, head: AnyResponseHead) -> Ear | None:
         """An answer begins: what is to hear its body; None: it tells nothing (a failure, no JSON, another coding)."""
         kind = (head.get(b"content-type") or b"").lower()
         self._is_refused = head.status >= 400
@@ -236,7 +236,7 @@ class TokenAccounting:
         model = named if named in route.models[:MODELS] else OTHER_MODEL
         ticket.tokens = Tokens(Call.of(ex.head.path), model, prompt, known, counters.tokens, self._now)
 
-    def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
+    def answering(self, ex: "Exchange", tokens: Tokens, head: AnyResponseHead) -> None:
         """The head of the answer that the client gets is there."""
         ear = tokens.answering(head)
         if ear is not None:

@@ -16,7 +16,7 @@ from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -138,7 +138,7 @@ class Recovery:
 
     # --- two copies -------------------------------------------------------------------------------------------------
 
-    def settle_copies(self, ex: "Exchange", ticket: RequestState, head: ResponseHead) -> None:
+    def settle_copies(self, ex: "Exchange", ticket: RequestState, head: AnyResponseHead) -> None:
         """The client's answer is there: of two copies the other one ends, a shadow gets its own."""
         front = ticket.target.front
         if front is None:

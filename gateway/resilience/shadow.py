@@ -26,7 +26,7 @@ from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import stripped
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -60,7 +60,7 @@ class Side:
         self.status = 0
         """0: its head is not there."""
 
-    def begins(self, head: ResponseHead) -> None:
+    def begins(self, head: AnyResponseHead) -> None:
         self.status = head.status
         self.is_stream = is_event_stream(head)
 
@@ -182,7 +182,7 @@ class Shadows:
             pair.ticket = after
             after.exchange = ex
 
-    def begins(self, ex: "Exchange", ticket: RequestState, head: ResponseHead, now: float) -> None:
+    def begins(self, ex: "Exchange", ticket: RequestState, head: AnyResponseHead, now: float) -> None:
         """The head of the client's answer is there: its copy goes out when this loop turn ends."""
         pair = self._pairs.get(ticket)
         if pair is None or pair.copy is not None:
@@ -253,7 +253,7 @@ class Shadows:
     def expired(self, ex: "Exchange") -> None:
         self._breaks(ex, DEADLINE.status)
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes:
         pair: Pair = ex.context
         outcome = head.control(headers.OUTCOME) if head.status >= 400 else None
         if outcome == b"not-started" and head.status in _NOT_NOW:
@@ -319,6 +319,6 @@ class Shadows:
         pair.size = 0
 
 
-def is_event_stream(head: ResponseHead) -> bool:
+def is_event_stream(head: AnyResponseHead) -> bool:
     """Whether the answer is a stream of events."""
     return head.content_length is None and (head.get(b"content-type") or b"").startswith(b"text/event-stream")

@@ -68,7 +68,7 @@ class FakeExchange:
     def keep(self, size: int) -> None:
         self.kept = size
 
-    def gather(self, size: int = 0) -> None:
+    def read_ahead(self, size: int = 0) -> None:
         self.gathered = size
 
     def discard(self) -> None:
@@ -203,7 +203,7 @@ class FakeExchange:
         self.comments: list[str] = []
         return self
 
-    def beat(self, comment: bytes) -> None:
+    def send_comment(self, comment: bytes) -> None:
         self.comments.append(comment.decode())
 
     def hand_over(self, copy: "FakeExchange") -> None:

@@ -13,8 +13,8 @@ from tests.support.live.certificates import contexts, make_certificate
 from tidegate.aio.loop.splice import IS_THERE, Splicer
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.server import Limits
-from tidegate.aio.proxy.tapped import overhear
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.aio.proxy.tapped import tap_response
+from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [
     pytest.mark.live,
@@ -301,8 +301,8 @@ def test_who_listens_hears_every_byte(loop: str) -> None:
     heard = bytearray()
 
     class Overhearing(RelayApp):
-        def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
-            overhear(ex, heard.extend)
+        def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
+            tap_response(ex, heard.extend)
             return super().answering(ex, head)
 
     async def scene(relay: Relay) -> None:
